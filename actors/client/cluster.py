@@ -3,8 +3,7 @@
 Ray turns `_node_ip_address="127.0.0.1"` into the machine's own address, and its servers then listen on every
 interface. It keeps 127.0.0.1, and binds each server to loopback, only when a cluster of several machines is
 ruled out. Ray has a switch for that on macOS and Windows (`RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`). The switch is
-set here while a cluster is started or joined, because Ray also rewrites the loopback address of a cluster to
-join.
+set here while a cluster is started or joined, because Ray rewrites the loopback address also when it joins.
 
 Token authentication stays as in Ray: on for local clusters, with the token in `~/.ray/auth_token`. Ray does
 not send the token to an address that was given explicitly. Penstock sends it to clusters on this machine: to
@@ -116,7 +115,7 @@ def join_existing(address: str | None = None) -> None:
     address = address or os.environ.get("RAY_ADDRESS") or "auto"
     if address == "auto":
         address = _only_cluster_here()
-    _join(address, repr(address), "look at `ray status`, or name another one with --address or RAY_ADDRESS")
+    _join(address, repr(address), "check `ray status`, or name another cluster with --address or RAY_ADDRESS")
 
 
 def _only_cluster_here() -> str:

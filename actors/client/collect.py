@@ -174,7 +174,7 @@ def _rows(
             return rows[:limit]
         if deadline.has_passed:
             late = f"the quick look has not received all of its rows (job {job.job_id})"
-            raise deadline.error(late, "it was cancelled. Give it more time, or take fewer rows")
+            raise deadline.error(late, "the job was cancelled. Give it more time, or take fewer rows")
     job.wait()
     return newest_rows(collector.rows())[:limit]
 

@@ -14,8 +14,8 @@ records are deleted only if all of this is true:
    record whose actor is not listed belongs to an ended actor: an actor exists before it writes.
 3. All nodes have deleted the job's lines. Otherwise its report stays, and the next run finds it again.
 
-The record of a JobMaster's job (`job-of-master`) is deleted if its actor and its job have ended. Offers of
-processes are deleted with their actors. Records of unknown kinds stay.
+The record of a JobMaster's job (`job-of-master`) is deleted if the JobMaster's actor and the job have ended.
+The offer of a process is deleted if the process's actor has ended. Records of unknown kinds stay.
 
 Lines may outlive the records of their job: a node was unreachable when the records were deleted, or the head
 node lost its key-value store. Such lines are deleted when they are old enough. Their files are listed

@@ -189,7 +189,7 @@ class RayJobHandle(NearestMembers):
         return path_of(self._take_savepoint(savepoint, timeout), self._job_id)
 
     def take_savepoint(self, savepoint: Location | None = None) -> SavepointTaken:
-        """Like `savepoint`, but the answer says whether the job still needs it; there is no warning."""
+        """Like `savepoint`, but returns whether the job still needs the savepoint, and does not warn."""
         return taken(self._take_savepoint(savepoint, None), self._job_id, SavepointError)
 
     def _take_savepoint(self, savepoint: Location | None, timeout: Duration | None) -> SavepointAnswer:

@@ -272,7 +272,7 @@ def _unknown(text: str, known: list[KnownJob], storage: Location | None) -> str:
     more = f" and {len(ids) - _NAMED} older ones" if len(ids) > _NAMED else ""
     msg = f"{_unknown_to(storage)} job '{text}'; known jobs: {named}{more}{near}"
     if storage is None:
-        msg += " (for a job that ended in another cluster name its checkpoint storage: --storage, storage=)"
+        msg += " (for a job that ended in another cluster, give its checkpoint storage: --storage, storage=)"
     return msg
 
 

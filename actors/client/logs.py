@@ -4,8 +4,8 @@ Every node of the cluster has files with the output of its actors (`output_captu
 node reads them; then the lines are sorted by time. Files are found by name, including files of dead actors
 and ended jobs, for as long as their node and Ray's session live.
 
-Any user may put a file, a pipe or a link there. Only plain files are opened, and a line is shown only if
-the key of the job confirms it (`actors/shared/output_capture`).
+Any user may put a file, a pipe or a link into the folder of these files. Only plain files are opened, and a
+line is shown only if it has a signature with the job's key (`actors/shared/output_capture`).
 """
 
 from __future__ import annotations

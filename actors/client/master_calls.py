@@ -97,12 +97,12 @@ _LATE: Final = {
     ),
     "stop": (
         "job {job} has not stopped",
-        "it continues to stop: `penstock status {job}` shows where it is. "
-        "Call again to wait for the same end; cancelling the job gives the savepoint up",
+        "it continues to stop: `penstock status {job}` shows its progress. "
+        "Call again to wait for the same end; cancelling the job abandons the savepoint",
     ),
     "rescale": (
         "job {job} does not run at the new parallelism",
-        "the change continues: `penstock status {job}` shows where it is",
+        "the change continues: `penstock status {job}` shows its progress",
     ),
     "end": ("job {job} has not ended", "it continues"),
 }
@@ -206,7 +206,7 @@ class ClientGuard:
 
     def _end(self, place: Place) -> None:
         where, silence = f"pid {place.pid} on node {place.node_id[:8]}", self._heartbeat.silence
-        logger.error("the JobMaster of %s (%s) hangs, it is killed: %s", self._job_id, where, silence)
+        logger.error("the JobMaster of %s (%s) hangs and is killed: %s", self._job_id, where, silence)
         self._heartbeat = Heartbeat(self._limits, time.monotonic())
         try:
             call_on_node(place.node_id, _KILL_TIMEOUT, end_process, place)
@@ -312,8 +312,8 @@ class MasterCalls:
             return of_ended(ends[-1])
         if repeated.gave_up:
             msg = (
-                f"no JobMaster of job {self._job_id} answers, and this cluster has no report of its end; "
-                f"if it took checkpoints, `penstock status {self._job_id} --storage URL` may find one there"
+                f"no JobMaster of job {self._job_id} answers, and this cluster has no report of its end. If "
+                f"the job took checkpoints, `penstock status {self._job_id} --storage URL` may find a report"
             )
             raise DeploymentError(msg) from repeated.error
         return repeated.result()

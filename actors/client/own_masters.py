@@ -49,7 +49,7 @@ class OwnMasters:
         job = submitted()
         master = self._reused(job) if may_reuse else None
         if master is None:
-            # A process that has not answered may have taken the job, so the job is not begun a second time.
+            # A warm process may have taken the first job without an answer, so the new one gets another id.
             job = submitted()
             master = self._started(job)
         try:
@@ -105,7 +105,9 @@ class OwnMasters:
         except ray.exceptions.RayError as error:
             if not registry.accept_job(job.job_id):
                 return master  # the process has the job, and Ray restarts it when it dies
-            logger.info("a warm JobMaster does not take job '%s', a new one is started: %s", job.name, error)
+            logger.info(
+                "a warm JobMaster does not take job '%s', so a new one is started: %s", job.name, error
+            )
             ray.kill(master)
             return None
         except BaseException as stop:
@@ -115,7 +117,7 @@ class OwnMasters:
                 _cancel(master, job.job_id, stop, answer)
             raise
         if not taken:
-            registry.accept_job(job.job_id)  # no other process will
+            registry.accept_job(job.job_id)  # take the job back, because no process accepts it now
         return master if taken else None
 
     def _known(self) -> list[str]:

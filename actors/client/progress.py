@@ -172,7 +172,7 @@ class NotebookDisplay:
         self.update({"text/plain": line})
 
     def update(self, content: Mapping[str, str]) -> None:
-        """Show the content, by MIME type, instead of the last one."""
+        """Replace the shown content; `content` has one text for each MIME type."""
         if self._handle is None:
             self._handle = self._ipython.display(content, raw=True, display_id=True)
         else:

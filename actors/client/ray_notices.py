@@ -13,7 +13,7 @@ actors names the owner. Ray prints all other notices as before. It prints everyt
 
 A notice goes to the logger `penstock.ray` (INFO), and into one file for each job that this process has
 submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several jobs of one
-process get the same lines. An error of a file must not reach Ray's thread: it would end all notices.
+process get the same lines. An error of a file must not reach Ray's thread, because it would end the thread.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class NoticeFiles:
                     file.add("log", text.rstrip("\n") + "\n")
                 except (OSError, RuntimeError) as error:
                     del self._jobs[job_id]
-                    logger.warning("`penstock logs %s` gets no more notices of Ray: %s", job_id, error)
+                    logger.warning("`penstock logs %s` shows no further notices of Ray: %s", job_id, error)
 
     def _close(self, job_id: str) -> None:
         file = self._jobs.pop(job_id)

@@ -10,7 +10,8 @@ and clients would get no answer either, and would kill a healthy JobMaster.
 - A caller waits for an answer with a timeout, and gets a `ClusterTimeoutError` from a silent store. The call
   keeps its place: it is made when the store answers again.
 - A few decisions need their answer at once. These calls overtake the waiting ones, so they must not rely on a
-  waiting call. Together they may block the event loop for two seconds in every ten. Others get a default.
+  waiting call. Together they may block the event loop for two seconds in every ten. After that a caller gets
+  a default.
 
 No call may be made on the event loop, and none may delay the end of a job for ever. The thread does not keep
 the process alive.
@@ -74,7 +75,7 @@ class ClusterCall(Generic[T]):
             return answer.result()
         msg = (
             f"can't {self.what}: the cluster's key-value store has not answered within {within:g} s. "
-            "Look whether the head node and its GCS run"
+            "Check that the head node and its GCS run"
         )
         raise ClusterTimeoutError(msg)
 
@@ -103,7 +104,7 @@ class ClusterCalls:
         return call
 
     def begin_newest(self, what: str, make: Callable[[], None]) -> ClusterCall[None]:
-        """Like `begin`, but replaces a waiting call of this kind, whose callers then get this answer."""
+        """Like `begin`, but replaces a waiting call of this kind; its callers get the new call's answer."""
         call = ClusterCall(what, make)
         with self._changed:
             if self._newest is not None:

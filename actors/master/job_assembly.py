@@ -57,7 +57,7 @@ def assemble_scheduler(
     """Make the scheduler of a job, ready to start; call it in the JobMaster's event loop.
 
     Args:
-        pool: Runs blocking work, except hooks and work of enumerators: users' code may hang.
+        pool: Runs blocking work, except hooks and work of enumerators, which are users' code and may hang.
         earlier: Last report of an earlier JobMaster, for a job with a decision log.
         is_new: Whether the job was just submitted; its id must then have no log.
         submission: Token shared by all processes that are given the job.

@@ -270,7 +270,7 @@ class JobReporter:
         return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """The last checkpoints, after older failed ones and savepoints; includes earlier JobMasters'."""
+        """Older failed checkpoints and savepoints, then the last ones; earlier JobMasters' are included."""
         if seen is not None:
             return newest_and_rare(seen.checkpoint_history, CHECKPOINTS_SHOWN, _RARE_SHOWN)
         return () if self._earlier is None else self._earlier.checkpoint_history

@@ -91,7 +91,7 @@ class JobRequests:
             if wanted != request:
                 return SnapshotRefused(_is_stopped_already(wanted))
             return await asyncio.shield(answer)
-        # A job that stops without a request to this process got one from an earlier JobMaster, and will end.
+        # If this process has no request and the job is stopping, an earlier JobMaster got the request.
         if scheduler is None or scheduler.state is JobState.STOPPING:
             return await self._end(request)
         stopping = asyncio.ensure_future(self._stop_once(scheduler, request))
@@ -149,6 +149,6 @@ def _is_stopped_already(request: StopRequest) -> str:
     where = "the checkpoint storage" if request.target is None else request.target
     how = "with drain" if request.drain else "without drain"
     return (
-        f"it is being stopped already, {how}, with a savepoint in {where}: ask for the same to wait for "
-        "its end, or cancel the job without completing the savepoint"
+        f"it is being stopped already, {how}, with a savepoint in {where}: repeat that request to wait for "
+        "its end, or cancel the job, which abandons the savepoint"
     )

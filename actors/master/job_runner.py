@@ -249,7 +249,7 @@ class JobRunner:
         graph, processes, fleet = self._graph, self._processes, self._fleet
         assert graph is not None, "the job is loaded first"
         assert processes is not None, "its processes are taken over first"
-        assert fleet is not None, "they are a fleet"
+        assert fleet is not None, "its fleet is made with its processes"
         try:
             scheduler = assemble_scheduler(
                 self.job_id,
@@ -331,7 +331,7 @@ class JobRunner:
             try:
                 return () if scheduler is None else scheduler.checkpoints(newest=_PUBLISHED)
             except CorruptSnapshotError as error:
-                self._reporter.warn(f"what older checkpoints have measured can't be read: {error}")
+                self._reporter.warn(f"the measurements of older checkpoints can't be read: {error}")
                 return ()
 
         self._metrics.publish(report, checkpoints)
@@ -369,7 +369,7 @@ class JobRunner:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.to_thread(self._traces.close), _LAST_WORK)
                 if stays:
-                    # Waits for deletions. A slower one leaves its thread, so the process serves no other job.
+                    # Wait for deletions. A slow one keeps its thread, so the process serves no other job.
                     with suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.to_thread(self._pool.shutdown), _LAST_WORK)
                 is_closed = True

@@ -8,8 +8,8 @@ Ray restarts a process that dies. The new process finds its job in the cluster's
 (`registry.py`), because the old one may have taken another job since its start. It never repeats a job that
 has ended: the process's key is emptied before the next program can claim the process.
 
-Only a starting process reads that store itself, since no caller waits for it yet. Later `ClusterCalls` does
-that in a thread, so a silent store does not block the event loop.
+Only a starting process reads that store itself, since no caller waits for it yet. Later `ClusterCalls` reads
+and writes it in a thread, so a silent store does not block the event loop.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class RepeatedCall(Generic[T]):
             else:
                 answer = asyncio.wrap_future(self._future)
                 await asyncio.wait([answer])
-                answer.exception()  # asyncio would report it as never retrieved; `is_done` decides about it
+                answer.exception()  # or asyncio reports it as never retrieved; `is_done` handles it
         return self.result()
 
     def result(self) -> T:
@@ -138,8 +138,8 @@ class RepeatedCall(Generic[T]):
         """
         if self._gave_up_after is not None:
             msg = (
-                f"{self._who}: Ray could not reach it for {self._gave_up_after:g} s, and does not say that "
-                "it is dead. Look at its node and at the network (`ray status`, `ray list nodes`)"
+                f"{self._who}: Ray could not reach it for {self._gave_up_after:g} s, and has not reported "
+                "its death. Check its node and the network (`ray status`, `ray list nodes`)"
             )
             raise NoAnswerError(msg) from self._future.exception()
         return self._future.result()

@@ -133,8 +133,8 @@ def open_proven(
         if (fenced := _replaced_in(storage, paths, submission)) is not None:
             return fenced
         msg = (
-            f"job id {job_id!r} is taken: {url}/{found[0]} is of an earlier job. Nothing was changed there; "
-            "submit the job again"
+            f"job id {job_id!r} is taken: {url}/{found[0]} belongs to an earlier job. Nothing was changed "
+            "there; submit the job again"
         )
         raise JobIdTakenError(msg)
     write_proof(storage, paths.same_storage, job_id)

@@ -6,8 +6,8 @@ leave out subtasks whose rates are not known yet.
 **The bottleneck.** A subtask that can't keep up is busy nearly all of the time. Its senders run out of
 credits and are back-pressured, and so are their senders, up to the sources. A back-pressured vertex is not
 the cause, because it waits. So the bottleneck is a vertex that is busy, is not back-pressured itself, and has
-a back-pressured vertex directly upstream. A vertex that is busy nearly all of the time also limits the job,
-although no subtask waits for it: a source, for example. Among several, the busiest is the bottleneck.
+a back-pressured vertex directly upstream. Among several such vertices, the busiest is the bottleneck. Without
+one, a vertex that is busy nearly all of the time limits the job, for example a source.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.actors.shared.job_report import SubtaskInfo
     from penstock.runtime.task.statistics import OutputFill
 
-#: Share of its busiest subtask's time at work from which a vertex limits others that wait for it.
+#: A vertex limits the vertices that wait for it if its busiest subtask is at work this share of the time.
 BUSY: Final = 0.5
 #: The same limit for a vertex that no other vertex waits for.
 BUSY_ALONE: Final = 0.9
-#: Share of a subtask's time without credits from which its vertex counts as back-pressured.
+#: A vertex is back-pressured if one of its subtasks has no credit for this share of the time.
 BACKPRESSURED: Final = 0.1
 
 
@@ -39,7 +39,7 @@ class VertexSummary:
     Attributes:
         parallelism: Number of its subtasks.
         running: Number of its running subtasks.
-        busy: Average share of the time at work; `None`, like all rates, until one is known.
+        busy: Average share of the time at work. All shares and rates are `None` until one subtask has rates.
         busy_max: Share of the busiest subtask.
         backpressured: Average share of the time in which an output had no credit.
         backpressured_max: Share of the most back-pressured subtask.
@@ -48,10 +48,10 @@ class VertexSummary:
         records_out: Records per second to channels.
         bytes_in: Encoded bytes per second from channels.
         bytes_out: Encoded bytes per second to channels.
-        total_records_in: Records in this attempt.
-        total_records_out: Records in this attempt.
-        watermark: Lowest watermark of its subtasks, in microseconds since the epoch; `None` while one has
-            none. Idle subtasks are left out.
+        total_records_in: Records from the source or from channels in this attempt.
+        total_records_out: Records to channels in this attempt.
+        watermark: Lowest watermark of its active subtasks, in microseconds since the epoch; `None` while an
+            active subtask has none.
         state_bytes: Bytes of its state in the newest completed checkpoint.
     """
 

@@ -104,7 +104,7 @@ def alive_nodes() -> list[str]:
 def answers_of_nodes(
     nodes: Iterable[str], seconds: float, function: Callable[..., T], *arguments: Any
 ) -> Iterator[tuple[str, T | ray.exceptions.RayError]]:
-    """Call a function on all nodes at once, in Ray tasks; the nodes share `seconds`.
+    """Call a function on all nodes at once, in Ray tasks; all answers must arrive within `seconds`.
 
     Yields each node with its answer, or with the error of the node or of the call.
     """
@@ -134,7 +134,10 @@ def _processor_time(place: Place) -> float | None:
 
 
 def _fields(pid: int) -> list[int] | None:
-    """The fields of `/proc/PID/stat`, 0 for each that is not a number; `None` without such a process."""
+    """The fields of `/proc/PID/stat` after the program's name; 0 for a field that is not a number.
+
+    Returns `None` without such a process.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

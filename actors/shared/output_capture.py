@@ -5,15 +5,15 @@ actor writes its own file into Ray's log folder on its node. Each complete line 
 time, so the file has everything that was printed before a SIGKILL. The file outlives the actor. Ray's own
 file still receives everything, too. See docs/decisions/0004-logs.md.
 
-A file begins with a line of JSON that names its actor. At `MAX_BYTES` it replaces the only older file and a
-new one begins, so endless output can't fill the disk.
+A file begins with a line of JSON that names its actor. A file of `MAX_BYTES` is renamed over the only older
+one, and a new file begins. So endless output can't fill the disk.
 
 Every process that can write into Ray's folder of logs can put a file there, or add lines to one. A name and a
 header prove nothing. So a process signs each line with the key of its job, and a reader drops lines with an
 invalid signature. The signature covers the name of the file, so a line that was copied into another file is
 invalid. Users' output can't end the signed part: a line feed in it begins another signed line.
 
-The key is in Ray's cluster-wide key-value store. The first of the job's processes makes it. `penstock gc`
+The key is in Ray's cluster-wide key-value store. The job's first process makes it. `penstock gc`
 deletes it with the job's other records. Any process of the cluster can read the key. Such a process is
 trusted: it could also send messages as a subtask.
 """
@@ -233,7 +233,7 @@ class _Tee(io.TextIOBase):
 
     @classmethod
     def of(cls, stream: TextIO, mark: str) -> _Tee:
-        """The `_Tee` that the stream already is, or a new one around it."""
+        """Return the stream if it is a `_Tee`, otherwise a new `_Tee` around it."""
         return stream if isinstance(stream, cls) else cls(stream, mark)
 
     def write(self, text: str) -> int:
@@ -243,7 +243,7 @@ class _Tee(io.TextIOBase):
                 self.file.add(self._mark, text)
             except (OSError, ValueError) as error:
                 self.file = None
-                self.stream.write(f"penstock logs gets no more of this output: {error}\n")
+                self.stream.write(f"`penstock logs` shows no further lines of this output: {error}\n")
         return written
 
     def flush(self) -> None:
@@ -335,7 +335,7 @@ def logs_folder() -> Path:
 
 
 def capture_output(job_id: str, vertex: str, index: int | None, key: bytes | None) -> OutputCapture | None:
-    """Capture this process's output as a subtask's, or as a JobMaster's, which has no index.
+    """Capture this process's output as that of a subtask, or of a JobMaster if `index` is `None`.
 
     Returns `None` outside of a Ray actor, and without a key.
     """

@@ -5,7 +5,7 @@ loaded libraries, and the user's own modules with their globals. So a module's c
 job to job, as it does in the workers of Ray and Spark. At the end of a role, this class looks for changes
 that must not affect a later job:
 
-- a user's module whose file has changed since it was loaded: the next job needs the new one;
+- a user's module whose file has changed since it was loaded: the next job needs the new version;
 - environment variables, the working directory or `sys.path`, if they differ from the start of the process;
 - settings of the process, of Python and of libraries (`process_state`): umask, limits, priorities, signal
   handlers, timeouts, `gc`, locale, warnings, logging, hooks, pools and the like;
@@ -13,11 +13,11 @@ that must not affect a later job:
 - threads that still run, uploads of state among them;
 - child processes, open files, and listening ports.
 
-After any of these the process ends. Nothing is reset, because other code may depend on the new value. Only
-random numbers are seeded anew for each role. Files are checked again before the next role is taken, because
-notebooks edit a module between two jobs. Some changes are not detected and stay: settings of other
-libraries, memory of C libraries, connections. `JobConfig(reuse_processes=False)` is for jobs that can't
-accept that.
+After any of these changes the process ends. Nothing is reset, because other code may depend on the new value.
+Only random numbers are seeded anew for each role. Files are checked again before the next role is taken,
+because a notebook's user may edit a module between two jobs. Some changes are not detected and stay: settings
+of other libraries, memory of C libraries, connections. `JobConfig(reuse_processes=False)` is for jobs that
+can't accept that.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class ProcessResidue:
 
 
 def _users_files(modules: Collection[str]) -> Iterator[str]:
-    """Files of those modules that are neither installed nor Penstock's."""
+    """Files of the modules that are neither installed nor Penstock's."""
     for name in modules:
         file = getattr(sys.modules.get(name), "__file__", None)
         if not isinstance(file, str) or name.partition(".")[0] == "penstock" or file.startswith(INSTALLED):

@@ -81,7 +81,7 @@ def prepare_settings() -> None:
 
 
 class _Exits:
-    """Counts the functions that users' code registers with `atexit`. Libraries register some as they load."""
+    """Counts functions that users' code registers with `atexit`, but not those that libraries register."""
 
     def __init__(self) -> None:
         self.of_users = 0
@@ -212,7 +212,7 @@ _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
     "the default timeout of sockets has": lambda: repr(socket.getdefaulttimeout()),
     "the switch interval has": sys.getswitchinterval,
     "the recursion limit has": sys.getrecursionlimit,
-    "the limit of digits has": getattr(sys, "get_int_max_str_digits", lambda: None),
+    "the limit of digits of integers has": getattr(sys, "get_int_max_str_digits", lambda: None),
     "settings of gc have": _collector,
     "the locale has": lambda: locale.setlocale(locale.LC_ALL),
     "the time zone has": lambda: (time.tzname, time.timezone),
@@ -227,7 +227,7 @@ _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
     "the start method of multiprocessing has": _start_method,
     "settings of numpy have": _numpy,
     "pools of pyarrow have": _arrow,
-    "the score for ends without memory has": _out_of_memory,
+    "the out-of-memory score has": _out_of_memory,
 }
 
 
@@ -300,16 +300,16 @@ class Patches:
             return f"builtins.{min(added)} is new"
         for name, module in self._modules.items():
             if sys.modules.get(name) is not module:
-                return f"sys.modules[{name!r}] is another one"
+                return f"sys.modules[{name!r}] was replaced"
         for name, code in self._code.items():
             now = vars(self._modules[name])
             for attribute, value in code.items():
                 if now.get(attribute) is not value:
-                    return f"{name}.{attribute} is another one"
+                    return f"{name}.{attribute} was replaced"
         for cls, methods in self._classes.items():
             for attribute, value in methods.items():
                 if vars(cls).get(attribute) is not value:
-                    return f"{cls.__module__}.{cls.__qualname__}.{attribute} is another one"
+                    return f"{cls.__module__}.{cls.__qualname__}.{attribute} was replaced"
         return self._in_later_modules()
 
     def _standard_classes(self) -> Iterator[type]:
@@ -328,7 +328,7 @@ class Patches:
                 if isinstance(value, types.FunctionType):
                     home = value.__globals__.get("__name__")
                     if isinstance(home, str) and not _is_standard(home):
-                        return f"{name}.{attribute} is another one"
+                        return f"{name}.{attribute} was replaced"
         return None
 
 

@@ -13,8 +13,8 @@ job that it serves.
 - `warm-master:<process>`: a process that waits for a job. Only one program succeeds in deleting the key, and
   thereby claims the process.
 - `given:<job>`: a program gives the job to a process that has not accepted it yet. The process accepts it by
-  deleting the key. A program that gets no answer takes the job back by deleting it. So a late answer never
-  makes a job run twice.
+  deleting the key. A program that gets no answer takes the job back by deleting the key itself. Only one of
+  the two succeeds, so a job never runs twice.
 
 **Subtasks.** Two kinds of keys:
 
@@ -135,7 +135,10 @@ def keep_job(process: str, job: SubmittedJob | None) -> None:
 
 
 def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
-    """The job of a process that Ray has restarted; `None` when the process had accepted no job."""
+    """The job that a restarted process must continue, `None` for no job.
+
+    `first` is the job that the process was started with. It is the answer if the process accepted no other.
+    """
     data = get(_JOB_OF + process)
     if data is None:
         return first
@@ -237,8 +240,8 @@ def processes_of_job(job_id: str) -> Sequence[str]:
 def offer(job_id: str, process: str) -> None:
     """Let other jobs of this program claim a process that has given its role back.
 
-    Does nothing if the process no longer belongs to this job. Its lease then ends it, as it does when the
-    caller dies between the two steps.
+    Does nothing if the process no longer belongs to this job. The process then ends when its lease expires;
+    so it does if the caller dies after it has deleted the record.
     """
     record = _of_job(job_id, process)
     calls = get(record)

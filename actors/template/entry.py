@@ -45,7 +45,7 @@ def main() -> None:
     connection.sendall(YES)
     connection.settimeout(None)
     if not connection.recv(1):
-        sys.exit("the template of this node has ended while it was to fork a worker")
+        sys.exit("the template of this node ended before it had forked a worker")
 
 
 def _agreement() -> socket.socket | None:

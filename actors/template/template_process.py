@@ -55,7 +55,7 @@ def main() -> None:
     except ProcessLookupError:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The node is still starting and needs the processor more.
+    # Wait for the first request: until then the node is starting, and needs the processor more.
     if end in select.select([listener.fileno(), end], [], [])[0]:
         return
     _import_all()
@@ -94,7 +94,7 @@ def _import_all() -> None:
 
 
 def _serve(listener: socket.socket, end: int, own: dict[str, str]) -> Request | None:
-    """Fork for every request; return it in the forked process, or `None` when the node has ended."""
+    """Fork for every request; return the request in the forked process, `None` when the node has ended."""
     while True:
         ready, _, _ = select.select([listener.fileno(), end], [], [])
         if end in ready:

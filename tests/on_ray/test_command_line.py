@@ -107,7 +107,7 @@ def test_a_job_is_listed_looked_at_and_cancelled_from_another_shell(running: Ray
 
     assert run_in_shell("cancel", running.job_id).stdout.strip() == f"job {running.job_id}: cancelled"
     assert running.status() is JobStatus.CANCELLED
-    assert "has ended before: cancelled" in run("cancel", running.job_id).stdout
+    assert "had already ended: cancelled" in run("cancel", running.job_id).stdout
     assert "cancelled" in run("status", running.job_id).stdout
 
 

@@ -193,7 +193,7 @@ def test_a_disk_that_refuses_the_file_does_not_stop_the_users_print(file: LogFil
         print("second")
     assert "first\n" in out.getvalue()
     assert "second\n" in out.getvalue()
-    assert out.getvalue().count("penstock logs gets no more of this output") == 1
+    assert out.getvalue().count("`penstock logs` shows no further lines of this output") == 1
 
 
 def test_output_after_the_release_is_in_no_file(tmp_path: Path, file: LogFile) -> None:

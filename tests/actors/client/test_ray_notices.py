@@ -97,7 +97,7 @@ def test_a_job_whose_file_can_not_be_written_is_left_with_a_warning(
     files.add("first")
     files.add("second")
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "`penstock logs words-1` gets no more notices of Ray" in caplog.text
+    assert "`penstock logs words-1` shows no further notices of Ray" in caplog.text
     assert [line.text for line in lines_of("words-2", tmp_path)] == ["first", "second"]
 
 
