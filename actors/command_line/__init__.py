@@ -3,8 +3,9 @@
 - `app`: commands about jobs, and the entry point. `python -m penstock.actors.command_line` calls it, too.
 - `snapshots`: commands about checkpoints and savepoints.
 - `monitoring`: a dashboard for Grafana, and alert rules for Prometheus.
+- `web`: the server of `penstock ui`.
 - `views`: the tables and texts that commands show.
 - `common`: options that commands share.
 
-Nothing imports this folder. It may import `client` and everything below.
+Nothing imports this folder. It may import `web`, `client` and everything below.
 """

@@ -104,7 +104,7 @@ def cancel(
     handle = named_job(job, address)
     before = handle.status()
     if before.is_terminal:
-        print(f"job {handle.job_id} has ended before: {before.value}")
+        print(f"job {handle.job_id} had already ended: {before.value}")
         return
     handle.cancel()
     deadline = time.monotonic() + timeout
@@ -174,7 +174,7 @@ def gc(
     for job_id in done.unknown_jobs:
         print(f"  {job_id} (the cluster no longer knows this job; only log files)")
     if done.silent_nodes:
-        warn(f"node(s) {', '.join(done.silent_nodes)} did not answer; run it again for their files")
+        warn(f"node(s) {', '.join(done.silent_nodes)} did not answer; repeat the command for their files")
 
 
 def _seconds(text: str) -> float:

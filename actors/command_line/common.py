@@ -29,7 +29,7 @@ StorageOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Checkpoint storage (path or URL) in which to look for ended jobs, too. No cluster need run.",
+        help="Checkpoint storage (path or URL) to search for ended jobs, too. No cluster has to run.",
     ),
 ]
 TimeoutOption = Annotated[

@@ -131,7 +131,7 @@ def inspect(
         bool,
         typer.Option(
             "--allow-pickle",
-            help="Import modules and unpickle values that the snapshot names. Only for one that you trust.",
+            help="Import the snapshot's modules and unpickle its values. Only for snapshots that you trust.",
         ),
     ] = False,
     as_json: JsonOption = False,

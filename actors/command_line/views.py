@@ -291,7 +291,7 @@ def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
 def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
     grid = Table.grid(padding=(0, 2))
     grid.add_row(summary.kind, _text(str(summary.checkpoint_id), style="bold"))
-    grid.add_row("named from", _text(summary.location))
+    grid.add_row("location", _text(summary.location))
     took = summary.completed_at - summary.triggered_at
     when = f"{_moment(summary.completed_at)}, took {took:.2f} s, in attempt {summary.attempt}"
     grid.add_row("completed", when)

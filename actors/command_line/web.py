@@ -38,7 +38,7 @@ def ui(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help=f"File with a token of your own, for programs: `Authorization: Bearer`. Or {TOKEN}.",
+            help=f"File with a token for programs (`Authorization: Bearer`). Default: the variable {TOKEN}.",
         ),
     ] = None,
     allow_host: Annotated[
@@ -81,7 +81,8 @@ def ui(
             print(json.dumps({"address": url, "login": login}), flush=True)
         else:
             print(
-                f"Penstock is at {login}\nThe address works once. Ctrl-C ends it; jobs continue.", flush=True
+                f"Penstock is at {login}\nThe address works once. Ctrl-C ends the server; jobs continue.",
+                flush=True,
             )
         if open_browser:
             webbrowser.open(page_that_leads_to(login, folder).as_uri())

@@ -70,7 +70,7 @@ def run(*arguments: object) -> str:
 
 def test_a_savepoint_is_inspected_without_a_cluster(saved: Path) -> None:
     shown = run("inspect", saved)
-    for expected in (f"named from  {saved}", "positions of numbers", "IndexRange("):
+    for expected in (f"location   {saved}", "positions of numbers", "IndexRange("):
         assert expected in shown
     (line,) = [line.split() for line in shown.splitlines() if line.startswith("largest")]
     assert line[:3] == ["largest", "2", "128"]
