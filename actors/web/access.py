@@ -97,12 +97,14 @@ class Access:
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() == "bearer" and self._token is not None and _same(token, [self._token]) is not None:
             return
-        raise Problem(401, "no session: open the address that `penstock ui` has printed, or send its token")
+        raise Problem(
+            401, "no session: open the address that `penstock ui` printed, or send the server's token"
+        )
 
     def check_place(self, host: str | None, origin: str | None) -> None:
         """Refuse a request to an unknown host, or from an origin other than the server's own page."""
         if (host or "").lower() not in self._hosts:
-            raise Problem(403, f"this server is not {host!r:.200}; --allow-host makes it answer to a name")
+            raise Problem(403, f"this server is not {host!r:.200}; start it with --allow-host for that name")
         if origin is not None:
             scheme, _, name = origin.lower().partition("://")
             if scheme not in ("http", "https") or name not in self._hosts:

@@ -179,7 +179,7 @@ async def _serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, ended.set)
     if options.ends_with_input:
-        loop.add_reader(sys.stdin.fileno(), ended.set)  # only its end makes it readable
+        loop.add_reader(sys.stdin.fileno(), ended.set)  # it has no input, so only its end makes it readable
     try:
         await web.SockSite(runner, bound).start()
         on_ready(address, f"{address}#token={access.new_login()}")
@@ -205,5 +205,5 @@ def bind(host: str, port: int | None) -> socket.socket:
             made.setblocking(False)
             return made
     where = f"{host}:{port}" if port is not None else f"{host}:{tried[0]} to {tried[-1]}"
-    msg = f"the server can't listen at {where}: {problem.strerror or problem}; choose another one with --port"
+    msg = f"the server can't listen at {where}: {problem.strerror or problem}; give another port with --port"
     raise DeploymentError(msg)

@@ -54,7 +54,7 @@ def newest_snapshot(report: JobReport) -> dict[str, Any]:
 
 
 def value_of_key(report: JobReport, operator: str, state: str, key: str) -> dict[str, Any]:
-    """The value of one key, in the form of `key_of`, in the newest snapshot of a job; blocks."""
+    """The value of one key in the newest snapshot of a job; `key` is a text for `key_of`. Blocks."""
     opened, state = _open(report), normal_name(state)
     held = operator_state(opened.checkpoint, operator)
 
@@ -170,7 +170,7 @@ def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
     if "ermission" in said or "ptrace" in said:
         return [], (
             "the system forbids py-spy to look at other processes (ptrace): allow it with the capability "
-            f"SYS_PTRACE, or with sysctl kernel.yama.ptrace_scope=0. It said: {said}"
+            f"SYS_PTRACE, or with sysctl kernel.yama.ptrace_scope=0. py-spy said: {said}"
         )
     return [], said or "py-spy has seen no stack: the process may have ended"
 

@@ -53,7 +53,7 @@ def describe_routes(routes: Iterable[Route]) -> dict[str, Any]:
         "info": {
             "title": "Penstock",
             "version": "v1",
-            "description": "Jobs of a cluster. Requests that change one need the header `X-Penstock: 1`.",
+            "description": "Jobs of a cluster. Requests that change a job need the header `X-Penstock: 1`.",
         },
         "security": [{"token": []}, {"session": []}],
         "paths": paths,

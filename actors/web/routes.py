@@ -92,35 +92,35 @@ async def job(server: WebServer, request: web.Request) -> Any:
     return {"report": report.to_dict(), **watcher.status()}
 
 
-@_route("GET", f"{_JOB}/plan", "Its graph", PlanAnswer)
+@_route("GET", f"{_JOB}/plan", "Graph of a job", PlanAnswer)
 async def plan(server: WebServer, request: web.Request) -> Any:
     return to_plain((await server.report(request)).graph)
 
 
-@_route("GET", f"{_JOB}/config", "Its settings", forms.ConfigurationAnswer)
+@_route("GET", f"{_JOB}/config", "Settings of a job", forms.ConfigurationAnswer)
 async def config(server: WebServer, request: web.Request) -> Any:
     return {"config": dict((await server.report(request)).settings)}
 
 
-@_route("GET", f"{_JOB}/exceptions", "Its failures", forms.ExceptionsAnswer)
+@_route("GET", f"{_JOB}/exceptions", "Failures of a job", forms.ExceptionsAnswer)
 async def exceptions(server: WebServer, request: web.Request) -> Any:
     return exceptions_of(await server.report(request))
 
 
-@_route("GET", f"{_JOB}/samples", "Its curves over the last hour", forms.SamplesAnswer)
+@_route("GET", f"{_JOB}/samples", "Samples of a job over the last hour", forms.SamplesAnswer)
 async def samples(server: WebServer, request: web.Request) -> Any:
     watcher = await server.watcher(request)
     return {"samples": to_plain(watcher.samples.all())}
 
 
-@_route("GET", f"{_JOB}/checkpoints", "Its checkpoints", forms.CheckpointsAnswer)
+@_route("GET", f"{_JOB}/checkpoints", "Checkpoints of a job", forms.CheckpointsAnswer)
 async def checkpoints(server: WebServer, request: web.Request) -> Any:
     watcher = await server.watcher(request)
     report = await watcher.fresh()
     return checkpoints_of(report, await watcher.checkpoints(report))
 
 
-@_route("GET", f"{_JOB}/checkpoints/config", "Settings of its checkpoints", forms.ConfigurationAnswer)
+@_route("GET", f"{_JOB}/checkpoints/config", "Settings of a job's checkpoints", forms.ConfigurationAnswer)
 async def checkpoint_config(server: WebServer, request: web.Request) -> Any:
     settings, prefix = (await server.report(request)).settings, "checkpointing."
     found = {name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)}
@@ -158,12 +158,12 @@ async def checkpoint_subtasks(server: WebServer, request: web.Request) -> Any:
 @_route(
     "GET",
     f"{_JOB}/log",
-    "Lines of its log",
+    "Lines of a job's log",
     forms.LogAnswer,
     query={
         "offset": "number of the first line; without it the last 500 lines",
-        "operator": "only of this operator's chain, or job-master, or ray",
-        "subtask": "only of this subtask, from 0",
+        "operator": "only lines of this operator's chain, or of job-master, or of ray",
+        "subtask": "only lines of this subtask, from 0",
         "text": "only lines with this text",
     },
 )
@@ -176,7 +176,7 @@ async def log(server: WebServer, request: web.Request) -> Any:
     return await server.in_thread(opened.page, offset, wanted)
 
 
-@_route("GET", f"{_JOB}/state", "Content of its newest snapshot", SavedStateAnswer)
+@_route("GET", f"{_JOB}/state", "Content of a job's newest snapshot", SavedStateAnswer)
 async def state(server: WebServer, request: web.Request) -> Any:
     return await server.in_thread(newest_snapshot, await server.report(request))
 
@@ -184,7 +184,7 @@ async def state(server: WebServer, request: web.Request) -> Any:
 @_route(
     "GET",
     f"{_JOB}/state/{{operator}}/{{state}}",
-    "The value of a key in its newest snapshot",
+    "The value of a key in a job's newest snapshot",
     forms.KeyValueAnswer,
     query={"key": "the key as JSON"},
 )
@@ -231,14 +231,14 @@ async def trigger(server: WebServer, request: web.Request) -> Any:
 @_route(
     "GET",
     f"{_VERTEX}/backpressure",
-    "Busy, back-pressured and idle shares of its subtasks",
+    "Busy, back-pressured and idle shares of a vertex's subtasks",
     forms.BackpressureAnswer,
 )
 async def backpressure(server: WebServer, request: web.Request) -> Any:
     return backpressure_of(*await _vertex(server, request))
 
 
-@_route("GET", f"{_VERTEX}/watermarks", "Event time of its subtasks", forms.WatermarksAnswer)
+@_route("GET", f"{_VERTEX}/watermarks", "Event time of a vertex's subtasks", forms.WatermarksAnswer)
 async def watermarks(server: WebServer, request: web.Request) -> Any:
     return watermarks_of(*await _vertex(server, request))
 
@@ -246,7 +246,7 @@ async def watermarks(server: WebServer, request: web.Request) -> Any:
 @_route(
     "GET",
     f"{_VERTEX}/metrics",
-    "Metrics of its subtasks",
+    "Metrics of a vertex's subtasks",
     forms.MetricsAnswer,
     query={"get": "names, separated by commas; without it the answer has all names and no values"},
 )

@@ -159,7 +159,7 @@ def _message(failure: BaseException) -> str:
     text = str(failure) if is_own else "".join(traceback.format_exception_only(failure)).strip()
     if isinstance(failure, (*_FAILED, RequestLostError, JobTimeoutError)):
         return text
-    return f"it is not known whether the job does what was asked; look at its report. {text}"
+    return f"it is not known whether the job carries out the request; check the job's report. {text}"
 
 
 P = ParamSpec("P")
@@ -306,7 +306,7 @@ class WebServer:
         asked = f"{request.path.rpartition('/')[2]} {sorted((body or {}).items())}"
         if chosen is not None and (earlier := self.triggers.get(watcher.handle.job_id, chosen)) is not None:
             if earlier.asked != asked:
-                raise Problem(409, f"trigger id {chosen} is that of another request to job {known.job_id}")
+                raise Problem(409, f"trigger id {chosen} belongs to another request to job {known.job_id}")
             return {"request-id": chosen}
         if known.status.is_terminal:
             stopped = "" if known.savepoint is None else f"; it was stopped with savepoint {known.savepoint}"

@@ -35,7 +35,7 @@ def test_a_savepoint_shows_its_time_and_its_result_stays_when_the_dialog_is_clos
     expect(dialog.get_by_role("timer")).to_have_text("1 s")
     live.button("Close").click()
     notice = live.page.locator(".notice").filter(has_text="Savepoint")
-    expect(notice).to_contain_text("Savepoint goes on for")
+    expect(notice).to_contain_text("Savepoint has been running for")
     live.job.goes_on.set()
     expect(notice).to_contain_text(f"It is at /backup/savepoint-{JOB}-8-1.")
     live.show("checkpoints")

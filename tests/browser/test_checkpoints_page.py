@@ -54,7 +54,7 @@ def test_details_open_under_the_row_and_in_sight(page: Any, live: LivePage) -> N
     page.get_by_role("button", name="Older").click()
     live.button("12").click()
     under = page.locator("tr.picked + tr.below .beside")
-    expect(under).to_contain_text("What each subtask measured is no longer known.")
+    expect(under).to_contain_text("The measurements of the subtasks are no longer known.")
     expect(under).to_be_in_viewport()
     live.button("12").click()
     expect(under).to_have_count(0)

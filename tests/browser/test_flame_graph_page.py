@@ -100,8 +100,8 @@ def test_it_is_taken_again_for_longer(taken: Taken, opened: Any) -> None:
     dialog = opened()
     expect(dialog.locator(".flame").first).to_be_visible()
     dialog.get_by_role("button", name="Take again").click()
-    expect(dialog.get_by_label("Look for")).to_be_enabled()
-    dialog.get_by_label("Look for").select_option("10")
+    expect(dialog.get_by_label("Sample for")).to_be_enabled()
+    dialog.get_by_label("Sample for").select_option("10")
     expect(dialog).to_contain_text("100 stacks of 10 s")
     assert taken == [3.0, 3.0, 10.0]
 

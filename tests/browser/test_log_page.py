@@ -66,7 +66,7 @@ def test_an_operator_and_one_of_its_subtasks_are_chosen(log: Any) -> None:
 
 def test_a_filter_that_finds_nothing_says_so(log: Any) -> None:
     log.get_by_label("Text").fill("nowhere to be found")
-    expect(log.get_by_role("log")).to_have_text("No line fits the filter.")
+    expect(log.get_by_role("log")).to_have_text("No line matches the filter.")
 
 
 def test_a_job_without_lines_says_so(pipeline: PipelinePage) -> None:

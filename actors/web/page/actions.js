@@ -1,4 +1,4 @@
-// What a user can ask the job to do: each asks first, shows how far it is, and says the same as a command.
+// Actions on a job. Each asks for confirmation, shows its progress, and shows the equivalent command.
 
 import { html, useRef, useState } from "./vendor/htm-preact.js";
 import { carryOut, jobPath, look } from "./api.js";
@@ -23,12 +23,12 @@ function Preview({ job, parallelism }) {
     <p class="faint">The job takes a checkpoint and restarts all ${answer.restarts.length} vertices from it. Results stay exactly once.</p>`;
 }
 
-// `ends` marks those after which the job is no more.
+// `ends` marks actions that end the job.
 const ACTIONS = {
   checkpoint: {
     title: "Checkpoint",
     confirm: "Take a checkpoint",
-    text: "Takes a checkpoint now, besides the periodic ones. The job goes on.",
+    text: "Takes a checkpoint now, in addition to the periodic ones. The job continues.",
     fields: { full: "check" },
     labels: { full: "Write all state anew" },
     request: (given) => ({ method: "POST", path: "/checkpoints", body: { full: Boolean(given.full) } }),
@@ -37,7 +37,7 @@ const ACTIONS = {
   savepoint: {
     title: "Savepoint",
     confirm: "Take a savepoint",
-    text: "Takes a snapshot that is yours, complete in one folder. The job goes on.",
+    text: "Takes a snapshot that you own, complete in one folder. The job continues.",
     fields: { savepoint: "text" },
     labels: { savepoint: "Folder (empty: the job's checkpoint storage)" },
     request: (given) => ({ method: "POST", path: "/savepoints", body: given.savepoint ? { "target-directory": given.savepoint } : {} }),
@@ -47,9 +47,9 @@ const ACTIONS = {
   stop: {
     title: "Stop",
     confirm: "Stop the job",
-    text: "Takes a savepoint and ends the job. All that it covers is committed.",
+    text: "Takes a savepoint and ends the job. All output before the savepoint is committed.",
     fields: { drain: "check", savepoint: "text" },
-    labels: { drain: "Drain: let event time go to its end, open windows fire", savepoint: "Folder (empty: the job's checkpoint storage)" },
+    labels: { drain: "Drain: advance event time to its end, so open windows fire", savepoint: "Folder (empty: the job's checkpoint storage)" },
     request: (given) => ({ method: "POST", path: "/stop", body: { drain: Boolean(given.drain), ...(given.savepoint ? { "target-directory": given.savepoint } : {}) } }),
     command: (job, given) => `penstock stop ${job}${given.savepoint ? ` ${quoted(given.savepoint)}` : ""}${given.drain ? " --drain" : ""}`,
     ends: true,
@@ -57,7 +57,7 @@ const ACTIONS = {
   cancel: {
     title: "Cancel",
     confirm: "Cancel the job",
-    text: "Ends the job without a savepoint. What its sinks have committed stays; the rest is dropped.",
+    text: "Ends the job without a savepoint. Output that its sinks have committed stays; the rest is dropped.",
     request: () => ({ method: "PATCH", path: "?mode=cancel" }),
     command: (job) => `penstock cancel ${job}`,
     ends: true,
@@ -74,10 +74,10 @@ function Fields({ report, action, given, set, disabled }) {
     : html`<label key=${name}>${action.labels[name]} <input autofocus=${place === 0} disabled=${disabled} value=${given[name] ?? ""} onInput=${(event) => set({ ...given, [name]: event.target.value.trim() })} /></label>`))}</div>`;
 }
 
-// How far a request is. `children` stands beside the text.
+// The progress of a request; `children` follow the text.
 function Progress({ run, children }) {
   const { title } = ACTIONS[run.name];
-  if (run.state === "running") return html`<${Notice}><span class="spinner" aria-hidden="true"></span> ${title} goes on for <${Elapsed} since=${run.since} />. ${children}<//>`;
+  if (run.state === "running") return html`<${Notice}><span class="spinner" aria-hidden="true"></span> ${title} has been running for <${Elapsed} since=${run.since} />. ${children}<//>`;
   if (run.state === "failed") return html`<${Notice} kind="error">${title} has failed after ${duration(run.took)}: ${run.error.message} ${children}<//>`;
   return html`<${Notice} kind="good">${title} has ended after ${duration(run.took)}. ${resultOf(run.result)} ${children}<//>`;
 }
@@ -94,8 +94,8 @@ function Confirm({ report, action, run, silent, begin, onClose }) {
     <${Fields} report=${report} action=${action} given=${given} set=${set} disabled=${Boolean(run)} />
     ${action.rescale && !run && html`<${Preview} job=${job} parallelism=${changed} />`}
     <${Command} text=${command} />
-    ${silent && !run && html`<${Notice} kind="warning">The JobMaster does not answer now. This waits until it does.<//>`}
-    ${run && html`<${Progress} run=${run}>${run.state === "running" && "You may close this: the job goes on with it."}<//>`}
+    ${silent && !run && html`<${Notice} kind="warning">The JobMaster does not answer now. Wait until it answers.<//>`}
+    ${run && html`<${Progress} run=${run}>${run.state === "running" && "You may close this dialog: the request continues."}<//>`}
     <form method="dialog" class="buttons">
       <button autofocus=${!action.rescale && !action.fields}>${run ? "Close" : "Leave it"}</button>
       ${!run && html`<button type="button" class=${action.ends ? "destroy" : "primary"} disabled=${silent || isEmpty} onClick=${() => begin(request)}>${action.confirm}</button>`}
@@ -103,7 +103,7 @@ function Confirm({ report, action, run, silent, begin, onClose }) {
   <//>`;
 }
 
-// A dialog stays when the job ends under it: it has the answer. When it is closed, a notice has it.
+// A dialog stays open when the job ends, because it shows the outcome. After it is closed, a notice shows the outcome.
 export function Actions({ report, live, answering = true }) {
   const [asked, setAsked] = useState(null);
   const [runs, setRuns] = useState([]);

@@ -1,4 +1,4 @@
-// Asks the server. Everything that the page knows comes through here.
+// Requests to the server. All data of the page comes through this module.
 
 export class ServerError extends Error {
   constructor(status, text) {
@@ -39,7 +39,7 @@ export async function beginSession() {
   await ask("POST", "v1/session", { token });
 }
 
-// Server-sent events; the browser connects again by itself. Gives a function that ends them.
+// Server-sent events; the browser connects again by itself. Returns a function that ends them.
 export function follow(path, handlers, onConnection) {
   const source = new EventSource(path);
   for (const [name, handle] of Object.entries(handlers)) {

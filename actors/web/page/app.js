@@ -8,7 +8,7 @@ import { JobView } from "./job_view.js";
 import { named } from "./named.js";
 import { Empty, Notice } from "./parts.js";
 
-// `#/jobs/ID/tab/rest` as its parts.
+// The parts of an address `#/jobs/ID/tab/rest`.
 function route() {
   const [, first, job, tab, rest] = location.hash.slice(1).split("/").map(decodeURIComponent);
   return first === "jobs" && job ? { job, tab: tab || "graph", rest: rest || null } : { job: null };
@@ -45,9 +45,9 @@ function App({ info, refused }) {
       ${info && html`<span class="faint wide">${info.version}</span>`}
     </header>
     <main id="main" tabindex="-1">
-      ${!connected && html`<${Notice} kind="error">The server of this page does not answer. Is <code>penstock ui</code> still running? It connects again by itself.<//>`}
+      ${!connected && html`<${Notice} kind="error">The server of this page does not answer. Is <code>penstock ui</code> still running? The page connects again by itself.<//>`}
       ${refused
-        ? html`<${Empty} title="No session"><p>${named(refused.message)}</p><p>Open the address that <code>penstock ui</code> has printed. It works once; start it again for a new one.</p><//>`
+        ? html`<${Empty} title="No session"><p>${named(refused.message)}</p><p>Open the address that <code>penstock ui</code> has printed. The address works once; start <code>penstock ui</code> again for a new one.</p><//>`
         : job
           ? html`<${JobView} key=${job} id=${job} tab=${tab} rest=${rest} readOnly=${info.read_only} />`
           : html`<${JobList} jobs=${jobs} storage=${info.storage} />`}
@@ -63,7 +63,7 @@ try {
 }
 try {
   info = await look("v1/info");
-  refused = null; // an older session is as good
+  refused = null; // an older session is valid, too
 } catch (error) {
   refused ??= error;
 }

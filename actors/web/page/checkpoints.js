@@ -1,4 +1,4 @@
-// Checkpoints: counters, percentiles, the last ones, one by subtask on a time line, two beside each other.
+// Checkpoints: counters, percentiles, history, the subtasks of one on a time line, two side by side.
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
@@ -10,7 +10,7 @@ const RUNNING = ["in_progress", "finalizing"];
 
 const reasonOf = (row) => (row.failure ? [row.failure.replaceAll("_", " "), row.detail].filter(Boolean).join(": ") : "");
 
-// A savepoint that stopped its job is the last one.
+// The savepoint that stopped a job is the job's last one.
 const kindOf = (row) => (row.kind === "sync_savepoint" ? "last savepoint" : row.kind);
 
 const COLUMNS = [
@@ -42,7 +42,7 @@ const PARTS = [["start_delay", "start delay", "Start"], ["alignment_duration", "
 
 const endOf = (row) => PARTS.reduce((sum, [name]) => sum + row[name], 0);
 
-// What a subtask did, from the trigger of the checkpoint on; all bars have one scale.
+// The parts of a subtask's checkpoint as a bar that begins at the trigger; all bars have one scale.
 function Spans({ row, scale }) {
   let at = 0;
   return html`<span class="spans" role="img" aria-label=${PARTS.map(([name, text]) => `${text} ${duration(row[name])}`).join(", ")}>${PARTS.map(([name, text]) => {
@@ -56,7 +56,7 @@ function Details({ record, answer, error, scale }) {
   const id = record.checkpoint_id;
   const title = `${kindOf(record).replace(/^./, (first) => first.toUpperCase())} ${id}`;
   if (error) return html`<section class="detail"><h3>${title}</h3><${Notice} kind="error">${error.message}<//></section>`;
-  if (!answer) return html`<section class="detail"><h3>${title}</h3><${Notice}>Asking for it…<//></section>`;
+  if (!answer) return html`<section class="detail"><h3>${title}</h3><${Notice}>Loading the details…<//></section>`;
   const rows = answer.by_subtask;
   const columns = [
     { name: "Subtask", kind: "id", of: (row) => html`<code>${row.vertex}[${row.subtask}]</code>` },
@@ -71,11 +71,11 @@ function Details({ record, answer, error, scale }) {
     ${rows.length > 0 && html`
       <p class="legend">${PARTS.map(([name, text]) => html`<span key=${name}><span class="span ${name}"></span>${text}</span>`)} <span class="faint">the bars reach to ${duration(scale)}</span></p>
       <${Table} caption="${title} by subtask" columns=${columns} rows=${rows} keyOf=${(row) => `${row.vertex}[${row.subtask}]`} page=${PAGE} />`}
-    ${rows.length === 0 && !RUNNING.includes(answer.status) && html`<${Notice}>What each subtask measured is no longer known.<//>`}
+    ${rows.length === 0 && !RUNNING.includes(answer.status) && html`<${Notice}>The measurements of the subtasks are no longer known.<//>`}
   </section>`;
 }
 
-// One checkpoint, or two on one scale. It asks again when one of them has gone on.
+// One checkpoint, or two on one scale. Requests the details again when a checkpoint has progressed.
 function Compared({ job, records }) {
   const ref = useRef(null);
   const state = JSON.stringify(records.map((each) => [each.checkpoint_id, each.status, each.acknowledged]));
@@ -100,7 +100,7 @@ export function Checkpoints({ report }) {
   const [shown, setShown] = useState("all");
   if (report.storage === null) return html`<${Notice} kind="warning">This job takes no checkpoints: nothing survives a failure.<//>`;
   if (error) return html`<${Notice} kind="error">${error.message}<//>`;
-  if (!answer) return html`<${Notice}>Asking for checkpoints…<//>`;
+  if (!answer) return html`<${Notice}>Loading the checkpoints…<//>`;
   const pick = (row) => setPicked((before) => (before.includes(row.checkpoint_id) ? before.filter((id) => id !== row.checkpoint_id) : [...before, row.checkpoint_id].slice(-2)));
   const rows = answer.history.filter(SHOWN[shown][1]);
   const records = picked.map((id) => answer.history.find((row) => row.checkpoint_id === id)).filter(Boolean);
@@ -115,7 +115,7 @@ export function Checkpoints({ report }) {
     <h2>History</h2>
     <form class="filter" onSubmit=${(event) => event.preventDefault()}>
       <label>Show <select value=${shown} onChange=${(event) => setShown(event.target.value)}>${Object.entries(SHOWN).map(([name, [title, holds]]) => html`<option key=${name} value=${name}>${title} (${answer.history.filter(holds).length})</option>`)}</select></label>
-      <span class="faint">Pick one for its subtasks, two to see them beside each other.</span>
+      <span class="faint">Pick a checkpoint to see its subtasks, or two to compare them.</span>
       ${picked.length > 0 && html`<button type="button" onClick=${() => setPicked([])}>Close the details</button>`}
     </form>
     <${Table} key=${shown} caption="Checkpoints, the newest first" columns=${COLUMNS} rows=${rows} keyOf=${(row) => row.checkpoint_id} onPick=${pick} picked=${(row) => picked.includes(row.checkpoint_id)}

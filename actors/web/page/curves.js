@@ -5,10 +5,10 @@ import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { bytes, clock, count, duration } from "./format.js";
 
 const HEIGHT = 150;
-const LEAST = 60; // seconds that the axis of time shows
-const MARKS = 4; // on the axis of values, and 0
+const LEAST = 60; // minimum seconds on the time axis
+const MARKS = 4; // maximum number of marks on the value axis, besides 0
 
-// Distances of marks: round ones in the unit that people read.
+// Distances between marks: round numbers in the unit that the axis shows.
 const upTo = (factors, units) => units.flatMap((unit) => factors.map((factor) => factor * unit));
 const powers = (base, from, to) => Array.from({ length: to - from + 1 }, (_, place) => base ** (from + place));
 export const COUNTS = upTo([1, 2, 5], powers(10, -2, 15));
@@ -18,7 +18,7 @@ export const SECONDS = [
   ...upTo([1, 2, 5, 10, 15, 30], [60]), ...upTo([1, 2, 3, 6, 12], [3600]), ...upTo(upTo([1, 2, 5], powers(10, 0, 5)), [86400]),
 ];
 
-// A number on an axis is round: neither a part that is 0 nor digits behind the point that are.
+// A number on an axis, without zeros that say nothing: `1 h 0 min` becomes `1 h`, `2.50 MiB` becomes `2.5 MiB`.
 const short = (text) => (/^0(\.0+)? /.test(text) ? "0" : text.replace(/(\.\d*?)0+( |$)/, "$1$2").replace(/\.( |$)/, "$1").replace(/^(\d+ \w+) 0 \w+$/, "$1"));
 const countMark = (value) => (value < 10_000 ? Number(value.toPrecision(3)).toLocaleString("en") : short(count(value)));
 
@@ -38,7 +38,7 @@ export function marksTo(high, steps) {
   return Array.from({ length: Math.ceil(high / step - 1e-9) + 1 }, (_, place) => place * step);
 }
 
-// As wide as its longest mark.
+// The width of an axis, which is that of its longest mark.
 function widthOf(plot, values, axis) {
   if (!values) return 40;
   plot.ctx.save();

@@ -7,7 +7,7 @@ import { Empty } from "./parts.js";
 
 const place = (line) => line && html`<code>${line.file}:${line.line}</code> in <code>${line.function}</code>`;
 
-// The lines of all operators of a subtask: a process that died names none of them.
+// The lines of all operators of a subtask, because the death of a process names no operator.
 function linesOf(report, cause) {
   if (cause.defined_at) return [cause.defined_at];
   const vertex = cause.subtask && report.graph.vertices.find((each) => each.id === cause.subtask[0]);

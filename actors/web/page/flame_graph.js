@@ -5,11 +5,11 @@ import { Elapsed, Notice, useAnswer } from "./parts.js";
 import { cut, duration } from "./format.js";
 
 const HEIGHT = 18;
-const LEAST = 2; // a box that is narrower is left out
+const LEAST = 2; // pixels; a narrower box is left out
 const NARROWEST = 320;
 const LENGTHS = [3, 10, 30]; // seconds
 
-// First parts of the paths of frames that are nobody's own code: Penstock, Ray, and Python's standard library.
+// First path parts of frames that are not user code: Penstock, Ray, and Python's standard library.
 const FOREIGN = new Set(
   `penstock actors bridge runtime ray default_worker setup_worker grpc
   __future__ _collections_abc _compression _markupbase _pydecimal _pyio _strptime _threading_local _weakrefset
@@ -35,7 +35,7 @@ export function isOwn(frame) {
   return !FOREIGN.has(first);
 }
 
-// The same stacks without frames of others: what those call is taken to be called by the frame above them.
+// The same stacks without foreign frames. A user's function that a foreign frame calls moves up to the next user frame.
 export function ownCode(name, sources) {
   const found = new Map();
   const gather = (node) => {
@@ -73,7 +73,7 @@ function boxes(node, x, depth, scale, parent, into) {
   return into;
 }
 
-// Boxes of what is zoomed to, under those that called it.
+// The box that is zoomed to and its callees, below its callers.
 function laidOut(root, top, width) {
   const above = pathTo(root, top)?.slice(0, -1) ?? [];
   const into = above.map((node, depth) => ({ node, x: 0, depth, width, parent: depth - 1 }));
@@ -138,7 +138,7 @@ function Boxes({ root, top, setTop, matches, total }) {
     </svg></div>`;
 }
 
-// `ask` looks for so many seconds.
+// `ask` takes samples for a number of seconds.
 export function FlameGraph({ ask }) {
   const [wanted, setWanted] = useState({ seconds: LENGTHS[0], since: Date.now() });
   const { answer, error, waits } = useAnswer(async () => ({ ...(await ask(wanted.seconds)), took: (Date.now() - wanted.since) / 1000 }), [wanted]);
@@ -153,13 +153,13 @@ export function FlameGraph({ ask }) {
   const matches = sought ? (name) => name.toLowerCase().includes(sought) : null;
   const percent = (value) => `${((100 * value) / Math.max(1, answer.root.value)).toFixed(1)} %`;
   return html`<form class="filter" onSubmit=${(event) => event.preventDefault()}>
-      <label>Look for <select value=${wanted.seconds} disabled=${waits} onChange=${(event) => setWanted({ seconds: Number(event.target.value), since: Date.now() })}>${LENGTHS.map((each) => html`<option key=${each} value=${each}>${each} s</option>`)}</select></label>
+      <label>Sample for <select value=${wanted.seconds} disabled=${waits} onChange=${(event) => setWanted({ seconds: Number(event.target.value), since: Date.now() })}>${LENGTHS.map((each) => html`<option key=${each} value=${each}>${each} s</option>`)}</select></label>
       <button type="button" disabled=${waits} onClick=${() => setWanted({ ...wanted, since: Date.now() })}>Take again</button>
       ${answer && html`<label><input type="checkbox" checked=${onlyOwn} onChange=${(event) => setOnlyOwn(event.target.checked)} /> User code only</label>
       <label>Search <input type="search" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
       <button type="button" disabled=${!top} onClick=${() => setZoomed(null)}>Show all</button>`}
     </form>
-    ${waits && html`<${Notice}><span class="spinner" aria-hidden="true"></span> py-spy looks at the process for ${wanted.seconds} s. Its start takes some seconds more: <${Elapsed} since=${wanted.since} /> so far.<//>`}
+    ${waits && html`<${Notice}><span class="spinner" aria-hidden="true"></span> py-spy takes samples for ${wanted.seconds} s, and needs some more seconds to start: <${Elapsed} since=${wanted.since} /> so far.<//>`}
     ${error && !waits && html`<${Notice} kind="error">${error.message}<//>`}
     ${answer && html`<p class="faint" role="status">${answer.root.value} stacks of ${duration(answer.seconds)}; the answer took ${duration(answer.took)}. ${percent(counted(answer.root, isOwn))} have <span class="swatch own"></span> user code; <span class="swatch foreign"></span> is Penstock, Ray and Python. Threads that wait are left out.${matches && html` <strong>${percent(counted(answer.root, matches))} match.</strong>`}</p>
     <${Boxes} root=${root} top=${top ?? root} setTop=${(node) => setZoomed(node && { root, node })} matches=${matches} total=${Math.max(1, answer.root.value)} />

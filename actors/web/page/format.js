@@ -1,4 +1,4 @@
-// Numbers, durations and moments as people read them.
+// Numbers, durations and times as text.
 
 export const DASH = "–";
 
@@ -41,7 +41,7 @@ const timeOf = (at) => `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.g
 
 export const today = () => dayOf(new Date());
 
-// The name of the time zone, and what it is ahead of UTC now.
+// The name of the time zone, and its present offset from UTC.
 export function zone() {
   const ahead = -new Date().getTimezoneOffset();
   const size = Math.abs(ahead);
@@ -49,7 +49,7 @@ export function zone() {
   return { name: Intl.DateTimeFormat().resolvedOptions().timeZone, offset: `UTC${offset}` };
 }
 
-// The day is left out as long as it is today's.
+// Date and time; only the time if the date is today.
 export function moment(seconds) {
   if (seconds === null || seconds === undefined) return DASH;
   const at = new Date(seconds * 1000);
@@ -65,7 +65,7 @@ export function logged(text) {
   return { day: dayOf(at), time: `${timeOf(at)}.${String(at.getMilliseconds()).padStart(3, "0")}` };
 }
 
-// Event time in microseconds; its end is a number that no clock reaches.
+// Text for event time in microseconds; the end of event time is beyond all dates.
 export function watermark(value) {
   if (value === null || value === undefined) return DASH;
   if (value > 8.64e18 / 1e3) return "end of data";
@@ -73,17 +73,17 @@ export function watermark(value) {
   return Number.isNaN(at.getTime()) ? String(value) : `${dayOf(at)} ${timeOf(at)}`;
 }
 
-// A job's id is its name and 32 digits; the first ones tell jobs apart.
+// A job's id is its name and 32 digits; the first 8 digits suffice to tell jobs apart.
 export const shortId = (id) => id.replace(/-([0-9a-f]{8})[0-9a-f]{24}$/, "-$1…");
 
 export const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-// The end says more: a line number.
+// Cuts the front, because the end has the line number.
 export const cutFront = (text, most) => (text.length > most ? `…${text.slice(1 - most)}` : text);
 
 export const fileLine = (place) => (place ? `${place.file.split("/").pop()}:${place.line}` : "");
 
-// What is back-pressured, what is busy, and neither, as a word for colours; nothing is known of what does not run.
+// The class of a vertex for its colour: `blocked` (back-pressured), `busy` or `calm`; `unknown` without rates.
 export function load(vertex) {
   if ((vertex?.busy_max ?? null) === null) return "unknown";
   if ((vertex.backpressured_max ?? 0) > 0.5) return "blocked";

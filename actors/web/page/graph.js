@@ -1,4 +1,4 @@
-// The job graph: laid out once for each shape of it; only numbers change after that. On a phone it is a list.
+// The job graph: laid out once for each shape; after that only numbers change. On a phone it is a list.
 
 import { html, useMemo, useRef } from "./vendor/htm-preact.js";
 import { cut, cutFront, fileLine, load, rate, share, watermark } from "./format.js";
@@ -91,7 +91,7 @@ function List({ report, summaries, fills }) {
 export function Graph({ report, live }) {
   const isNarrow = useNarrow();
   if (report.graph.vertices.length === 0) return html`<${Notice}>The graph is not known yet.<//>`;
-  // What does not run has no rates, though its last report may have some.
+  // A job that does not run has no rates, although its last report may have some.
   const summaries = Object.fromEntries(report.vertices.map((vertex) => [vertex.id, live ? vertex : { ...vertex, busy_max: null }]));
   return html`<${isNarrow ? List : Drawing} report=${report} summaries=${summaries} fills=${live ? report.edges : []} />`;
 }

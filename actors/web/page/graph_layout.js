@@ -1,4 +1,4 @@
-// Where the vertices and edges of a job graph are; computed once for each shape of it.
+// The positions of the vertices and edges of a job graph; computed once for each shape of the graph.
 
 import { Graph, layout } from "./vendor/dagre.js";
 
@@ -25,8 +25,8 @@ export function arrange(graph) {
   };
 }
 
-// An edge leaves one side of a vertex and enters the other side of the next. It is level where its label is,
-// so that no text meets it.
+// An edge leaves one side of a vertex and enters the opposite side of the next one. It is horizontal beside its
+// label, so it crosses no text.
 function routeOf(source, target, edge) {
   const way = target.x < source.x ? -1 : 1;
   const half = (way * LABEL.width) / 2;

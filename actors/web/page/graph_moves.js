@@ -16,7 +16,7 @@ const between = (touches) => {
   return { apart: Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY), x: (a.clientX + b.clientX) / 2, y: (a.clientY + b.clientY) / 2 };
 };
 
-// A place along one axis: in the middle if all of it fits, else from its beginning on.
+// The position along one axis: centred if the drawing fits, else at its beginning.
 const placed = (room, size) => Math.max(0, (room - size) / 2);
 
 export function useMoves(frame, size) {
@@ -29,7 +29,7 @@ export function useMoves(frame, size) {
     setView({ zoom, x: placed(clientWidth, size.width * zoom), y: placed(clientHeight, size.height * zoom) });
   };
   const moveBy = (x, y) => setView((before) => ({ ...before, x: before.x + x, y: before.y + y }));
-  // `at` stays where it is.
+  // The point `at` keeps its place in the frame.
   const zoomBy = (factor, at) => setView((before) => {
     const zoom = Math.min(MOST, Math.max(LEAST, before.zoom * factor));
     const { x, y } = at ?? { x: frame.current.clientWidth / 2, y: frame.current.clientHeight / 2 };
@@ -95,7 +95,7 @@ export function useMoves(frame, size) {
       else return;
       event.preventDefault();
     },
-    // A vertex that the Tab key reaches comes into sight.
+    // Moves a vertex into view when the Tab key reaches it.
     onfocusin: (event) => {
       if (event.target === frame.current || !event.target.matches(":focus-visible")) return;
       const [box, card] = [frame.current.getBoundingClientRect(), event.target.getBoundingClientRect()];

@@ -5,11 +5,12 @@ import { count, duration, moment, rate, shortId } from "./format.js";
 import { useNarrow } from "./narrow.js";
 import { Empty, Notice, Status, Table } from "./parts.js";
 
-const MOST = 500; // jobs that are shown
+const MOST = 500; // maximum number of jobs that are shown
 
-// The last report of an ended job has the rates that it had then.
-// A job whose report can't be read has a problem, and nothing else.
+// The last report of an ended job still has rates, which are not shown.
 const readBy = (job) => (job.live ? job.records_in : null);
+
+// A job whose report can't be read has a `problem` and no figures.
 
 const COLUMNS = [
   { name: "Job", of: (job) => html`<a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><br /><span class="faint">${job.job_id}</span>` },
@@ -21,7 +22,7 @@ const COLUMNS = [
   { name: "Restarts", kind: "number", of: (job) => count(job.restarts) },
 ];
 
-// A job on a phone: two lines, and the figures below each other's names.
+// A job on a phone: two lines, then the figures with their names.
 const Row = ({ job }) => html`<li>
   <div class="head"><a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><${Status} value=${job.status} /></div>
   <div class="faint" title=${job.job_id}>${shortId(job.job_id)}</div>

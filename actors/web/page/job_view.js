@@ -1,4 +1,4 @@
-// One job: its state, what it waits for, and the views of it. Hears from the server what is new.
+// One job: its state, its bottleneck and its views. Receives new reports as server-sent events.
 
 import { html, useEffect, useState } from "./vendor/htm-preact.js";
 import { follow, jobPath, look } from "./api.js";
@@ -62,7 +62,7 @@ function useJob(id) {
   return { ...job, samples, error, connected };
 }
 
-// A job without counters of checkpoints may have kept their history: an ended one, or one whose JobMaster is new.
+// A report without counters of checkpoints may have their history: after the job's end, or under a new JobMaster.
 function lastCheckpoint(report) {
   const completed = report.checkpoint_history.filter((each) => each.status === "completed").map((each) => each.triggered_at + (each.duration ?? 0));
   return report.checkpoints?.latest_completed_at ?? (completed.length ? Math.max(...completed) : null);
@@ -92,7 +92,7 @@ function Figures({ report, live, newest, trend }) {
     <${Figure} name="Running for">${duration(report.duration)}<//>
     <${Figure} name="In, all sources" title="Records per second that all sources read">${rate(newest?.records_in)}<//>
     <${Figure} name="Out, all sinks" title="Records per second that all sinks take: a record counts once for each sink that it reaches">${rate(newest?.records_out)}<//>
-    <${Figure} name="Lag" title="The time less the lowest watermark">${duration(newest?.lag)}${trend && trend.direction !== "stays" && html` <small class="faint">${trend.text}</small>`}<//>
+    <${Figure} name="Lag" title="The current time minus the lowest watermark">${duration(newest?.lag)}${trend && trend.direction !== "stays" && html` <small class="faint">${trend.text}</small>`}<//>
     ${last}${attempts}
   </dl>`;
 }
@@ -106,8 +106,8 @@ export function JobView({ id, tab, rest, readOnly }) {
   const view = VIEWS[tab] ? tab : "graph";
   return html`
     <div class="title"><h1>${report.name}</h1><${Status} value=${report.status} /><span class="faint">${report.job_id}</span></div>
-    ${!connected && html`<${Notice} kind="error">The server of this page does not answer; what you see is old.<//>`}
-    ${!answering && html`<${Notice} kind="error">The JobMaster has not answered for ${Math.round(age)} s. What you see is that old. If its process has died, another one takes the job over.<//>`}
+    ${!connected && html`<${Notice} kind="error">The server of this page does not answer; the page shows old data.<//>`}
+    ${!answering && html`<${Notice} kind="error">The JobMaster has not answered for ${Math.round(age)} s, and the page shows data of that age. If the JobMaster's process has died, another one takes the job over.<//>`}
     ${report.failure && html`<${Notice} kind="error">${named(report.failure.root.message)} <a href="#/jobs/${id}/failures">All failures</a><//>`}
     ${report.warnings.map((text) => html`<${Notice} key=${text} kind="warning">${named(text)}<//>`)}
     <${Figures} report=${report} live=${live} newest=${newest} trend=${trend} />

@@ -1,4 +1,4 @@
-// The log: follows what comes, filtered by operator, subtask and text on the server.
+// The log: follows new lines. The server filters by operator, subtask and text.
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
@@ -6,9 +6,9 @@ import { logged } from "./format.js";
 import { Notice } from "./parts.js";
 
 const KEPT = 5000;
-const AGAIN = 1000; // milliseconds between two questions
+const AGAIN = 1000; // milliseconds between two requests
 const TYPING = 200; // milliseconds without a key until a text is searched
-const PAGE = 2000; // lines of an answer at most: behind such a one there may be more
+const PAGE = 2000; // maximum lines of an answer; more lines may follow a full answer
 const NEAR = 8; // pixels from the end that count as the end
 
 const LEVEL = /^(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b/;
@@ -27,7 +27,7 @@ function Line({ line, searched }) {
   return html`<div class="entry ${levelOf(line)}"><span class="faint">${time} ${owner}</span> ${marked(line.text, searched)}</div>`;
 }
 
-// Lines with the day above the first one of each.
+// Lines, with each day above its first line.
 function withDays(lines, searched) {
   let day = null;
   return lines.flatMap((line) => {
@@ -38,7 +38,7 @@ function withDays(lines, searched) {
   });
 }
 
-// Lines that come as long as `isAsking`. A filter searches all of the log; without one only its end is shown.
+// The log's lines, and new ones as long as `isAsking`. A filter searches the whole log; without one only the end is shown.
 function useLines(job, { operator, subtask, text }, isAsking) {
   const [seen, setSeen] = useState({ lines: [], isRead: false, error: null });
   const read = useRef(null);
@@ -57,7 +57,7 @@ function useLines(job, { operator, subtask, text }, isAsking) {
       try {
         const page = await look(`${jobPath(job)}/log?${query}`);
         if (!wanted) return;
-        const first = page.next - page.lines.length; // no line's number, but no other line of this page has it
+        const first = page.next - page.lines.length; // unique in this page, but not the line's number in the log
         const lines = page.lines.map((line, place) => ({ ...line, number: first + place }));
         at.next = page.next;
         at.isWhole = lines.length < PAGE;
@@ -101,7 +101,7 @@ export function Log({ report, live }) {
     else if (!isNear && scrollTop < top.current) setPaused(true);
     top.current = scrollTop;
   };
-  // New lines that arrive just now must not take the scroll back before `scrolled` hears of it.
+  // Pauses at once: new lines could undo the scroll before `scrolled` is called.
   const wheeled = ({ deltaY }) => {
     if (deltaY < 0 && box.current.scrollTop > 0) setPaused(true);
   };
@@ -125,7 +125,7 @@ export function Log({ report, live }) {
     </form>
     ${error && html`<${Notice} kind="error">${error.message}<//>`}
     <div class="log" ref=${box} role="log" tabindex="0" aria-label="Log of ${report.name}" onScroll=${scrolled} onWheel=${wheeled}>${withDays(lines, text)}
-      ${lines.length === 0 && !error && html`<span class="faint">${!isRead ? "Reading the log…" : isFiltered ? "No line fits the filter." : live ? "There are no lines yet." : "There are no lines: logs of an ended job last as long as its cluster."}</span>`}
+      ${lines.length === 0 && !error && html`<span class="faint">${!isRead ? "Reading the log…" : isFiltered ? "No line matches the filter." : live ? "There are no lines yet." : "There are no lines: logs of an ended job last as long as its cluster."}</span>`}
     </div>
   </section>`;
 }

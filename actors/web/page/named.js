@@ -1,4 +1,4 @@
-// Text that somebody wrote, with `names` in backquotes as code. All else stays text.
+// A text with `names` in backquotes as code. Everything else stays text, also HTML.
 
 import { html } from "./vendor/htm-preact.js";
 

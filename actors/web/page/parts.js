@@ -26,7 +26,7 @@ export function Empty({ title, children }) {
 
 export const Code = ({ children }) => html`<code>${children}</code>`;
 
-// The rows in the order of a column; those without a value stand last.
+// The rows in the order of a column; rows without a value are last.
 function sorted(rows, columns, order) {
   const column = order && columns.find((each) => nameOf(each) === order.name);
   if (!column) return rows;
@@ -40,16 +40,16 @@ const nameOf = (column) => column.key ?? column.name;
 function Heading({ column, order, setOrder }) {
   if (!column.by) return html`<th scope="col" class=${column.kind ?? ""}>${column.name}</th>`;
   const isOrder = order?.name === nameOf(column);
-  // The greatest first, then the least first, then as it was.
+  // Clicks change the order: the greatest first, then the least first, then the original order.
   const next = !isOrder ? { name: nameOf(column), descends: column.kind !== "id" } : order.descends === (column.kind !== "id") ? { ...order, descends: !order.descends } : null;
   return html`<th scope="col" class=${column.kind ?? ""} aria-sort=${isOrder ? (order.descends ? "descending" : "ascending") : undefined}>
     <button type="button" class="sort" onClick=${() => setOrder(next)}>${column.name}<span aria-hidden="true">${isOrder ? (order.descends ? " ▾" : " ▴") : ""}</span></button></th>`;
 }
 
-// A table whose rows are the same elements as long as their keys are.
+// A table that keeps the element of a row as long as the row's key is the same.
 //
-// A column with `by` can be sorted. `page` is the most rows that are shown at once. `below` gives what stands
-// under a row, if anything does.
+// A column with `by` can be sorted. `page` is the maximum number of rows shown at once. `below` returns the
+// content under a row, if any.
 export function Table({ caption, columns, rows, keyOf, onPick, picked, below, page, turns = ["Previous", "Next"] }) {
   const [order, setOrder] = useState(null);
   const [wanted, setWanted] = useState(0);
@@ -72,7 +72,7 @@ export function Table({ caption, columns, rows, keyOf, onPick, picked, below, pa
   ${pages > 1 && html`<p class="pages"><button type="button" disabled=${at === 0} onClick=${() => setWanted(at - 1)}>${turns[0]}</button> <span role="status">page ${at + 1} of ${pages}</span> <button type="button" disabled=${at === pages - 1} onClick=${() => setWanted(at + 1)}>${turns[1]}</button></p>`}`;
 }
 
-// Asks once, and again whenever `deps` change. The last answer stays until the next one is there.
+// Makes the call once, and again whenever `deps` change. The last answer stays until the next one arrives.
 export function useAnswer(call, deps) {
   const [state, set] = useState({ answer: null, error: null, waits: true });
   useEffect(() => {
@@ -101,7 +101,7 @@ export function Dialog({ title, large, onClose, children }) {
   </dialog>`;
 }
 
-// Seconds since a moment of `Date.now()`, as they pass.
+// The seconds since `since`, a value of `Date.now()`; counts up.
 export function Elapsed({ since }) {
   const [, tick] = useState(0);
   useEffect(() => {
@@ -112,7 +112,7 @@ export function Elapsed({ since }) {
   return html`<span role="timer">${seconds < 60 ? `${seconds} s` : duration(seconds)}</span>`;
 }
 
-// Over plain HTTP a browser has no clipboard beyond loopback: then the text is selected, and copied the old way.
+// Over plain HTTP a page beyond loopback has no clipboard. Then the text is selected, and `execCommand` copies it.
 async function copied(element) {
   try {
     await navigator.clipboard.writeText(element.textContent);

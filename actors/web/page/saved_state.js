@@ -1,13 +1,13 @@
-// What the newest snapshot holds, and the value of one key in it.
+// The content of the newest snapshot, and the value of one key in it.
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
 import { bytes, count, moment } from "./format.js";
 import { Notice, Table, useAnswer } from "./parts.js";
 
-const KINDS = { checkpoint: "Checkpoint", savepoint: "Savepoint", sync_savepoint: "Savepoint at the job's end," };
+const KINDS = { checkpoint: "Checkpoint", savepoint: "Savepoint", sync_savepoint: "Last savepoint" };
 
-// Keyed state by what functions use it as, list state by what a restore does with its values.
+// Descriptions of keyed state by its class, and of list state by the way in which a restore distributes it.
 const HOLDS = {
   keyed: "a value for each key",
   value: "a value for each key",
@@ -26,7 +26,7 @@ const holds = (state) => (state.kind === "keyed" ? (HOLDS[state.holds || "keyed"
 
 const named = (snapshot) => `${KINDS[snapshot.kind] ?? snapshot.kind} ${snapshot.checkpoint_id}`;
 
-// A snapshot in the job's storage has a folder in the job's; a savepoint elsewhere is a storage of its own.
+// A snapshot in the job's storage is in a folder of its own there; the location of another savepoint is its folder.
 function locationOf(report, snapshot) {
   const location = snapshot.location.replace(/\/$/, "");
   const isElsewhere = snapshot.kind !== "checkpoint" && location !== report.storage.replace(/^file:\/\//, "").replace(/\/$/, "");
@@ -71,7 +71,7 @@ export function SavedState({ report }) {
   const [asked, setAsked] = useState(0);
   const { answer, error } = useAnswer(() => look(`${jobPath(report.job_id)}/state`), [report.job_id, asked]);
   if (report.storage === null) return html`<${Notice} kind="warning">This job takes no checkpoints, so none of its state is saved.<//>`;
-  const again = html`<button onClick=${() => setAsked(asked + 1)}>Read it again</button>`;
+  const again = html`<button onClick=${() => setAsked(asked + 1)}>Read again</button>`;
   if (error) return html`<${Notice} kind="error">${error.message}<//>${again}`;
   if (!answer) return html`<${Notice}>Reading the newest snapshot…<//>`;
   const rows = answer.operators.flatMap((operator) => (operator.states.length ? operator.states : [null]).map((state) => ({ operator, state })));
@@ -87,7 +87,7 @@ export function SavedState({ report }) {
   ];
   return html`<section>
     <p>${named(answer)} was completed ${moment(answer.completed_at)}. It has ${bytes(answer.size)} in ${whereOf(answer)}. ${again}</p>
-    <p class="faint">It is at <code>${locationOf(report, answer)}</code>.${newest > answer.checkpoint_id && ` Checkpoint ${newest} is newer: read it again to see that.`}</p>
+    <p class="faint">It is at <code>${locationOf(report, answer)}</code>.${newest > answer.checkpoint_id && ` Checkpoint ${newest} is newer: read again to see it.`}</p>
     <${Table} caption="State by operator" columns=${columns} rows=${rows} keyOf=${(row) => `${row.operator.operator_id}/${row.state?.name}`} />
     <${KeyLookup} job=${report.job_id} snapshot=${answer} />
   </section>`;

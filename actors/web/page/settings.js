@@ -1,4 +1,4 @@
-// The settings of the job, and where it keeps and runs what.
+// The settings of the job, its checkpoint storage and its JobMaster.
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { bytes, duration } from "./format.js";
@@ -6,7 +6,7 @@ import { Notice, Table } from "./parts.js";
 import { DEFAULTS, GROUPS, SECONDS } from "./setting_names.js";
 
 const WORDS = { True: "yes", False: "no", HeapState: "memory (HeapState)", Checkpointing: "on", "": "empty" };
-// What `None` means; "none" where nothing is here.
+// Texts for `None`; other settings show "none".
 const NONE = {
   checkpointing: "off",
   restart: "up to ten restarts if it takes checkpoints, else none",
@@ -35,7 +35,7 @@ export function settingText(name, value) {
   return value;
 }
 
-// The default; nothing when it has none. That of a part, such as a restart strategy, depends on its kind.
+// The default of a setting, if any. A default in a part, such as a restart strategy, depends on the part's class.
 function defaultOf(name, settings) {
   const [part, rest] = name.split(".");
   return rest === undefined ? DEFAULTS[name] : DEFAULTS[`${settings[part]}.${rest}`];
@@ -55,7 +55,7 @@ export function Settings({ report }) {
   const columns = [
     { name: "Setting", kind: "id", of: (row) => html`<code>${row.name}</code>` },
     { name: "Value", of: (row) => html`<span title=${row.value} class=${row.isChanged ? "changed" : ""}>${row.text}</span>` },
-    { name: "Default", of: (row) => html`<span class="faint">${row.isChanged ? (row.usual === undefined ? "it has none" : settingText(row.name, row.usual)) : "the same"}</span>` },
+    { name: "Default", of: (row) => html`<span class="faint">${row.isChanged ? (row.usual === undefined ? "no default" : settingText(row.name, row.usual)) : "the same"}</span>` },
   ];
   return html`<section class="settings">
     <dl class="pairs">

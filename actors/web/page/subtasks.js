@@ -1,4 +1,4 @@
-// The subtasks of a vertex beside each other, so that skew shows; and where one of them spends its time.
+// The subtasks of a vertex side by side, so that skew shows; and a flame graph of one of them.
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
@@ -6,25 +6,25 @@ import { bytes, count, duration, rate, share, today, watermark } from "./format.
 import { FlameGraph } from "./flame_graph.js";
 import { Bar, Dialog, Notice, Status, Table } from "./parts.js";
 
-const UNEVEN = 1.5; // times the average, from where it is called skew
-const BEHIND = 10; // seconds of event time, from where it is called skew
+const UNEVEN = 1.5; // a larger multiple of the average is skew
+const BEHIND = 10; // a larger distance in event time is skew; in seconds
 
 const nameOf = (row) => `${row.vertex}[${row.index}]`;
 
-// Event time in seconds; nothing while it has not begun, has ended, or does not go on.
+// Event time in seconds; `null` before the first watermark, after the last one, and while the subtask is idle.
 function eventTime(row) {
   const at = row.statistics?.current_watermark;
   return at === null || at === undefined || row.statistics.is_idle || Math.abs(at) > 8.64e15 ? null : at / 1e6;
 }
 
-// What can be skewed; `least` is what is worth a word.
+// Measures that can be skewed; maxima below `least` are not reported.
 const MEASURES = [
   { name: "records", of: (row) => row.rates?.records_in, least: 1, says: (times) => `reads ${times} times as many records as the average` },
   { name: "busy time", of: (row) => row.rates?.busy, least: 0.2, says: (times) => `is busy ${times} times as long as the average` },
   { name: "state", of: (row) => row.state_bytes, least: 64 * 1024, says: (times) => `holds ${times} times as much state as the average` },
 ];
 
-// Subtasks that stand out, with what they stand out by; and the measures that are known.
+// Skewed subtasks, each with its measure and a text; and the names of the measures that are known.
 export function skews(rows) {
   const found = [];
   const measured = [];
@@ -61,7 +61,7 @@ const doing = (subtask) => {
   return "";
 };
 
-// The day is left out as long as it is today's; all of it is in the title.
+// The date is left out if it is today; the title has the whole text.
 function shortWatermark(row) {
   if (row.statistics?.is_idle) return "idle";
   const text = watermark(row.statistics?.current_watermark);

@@ -1,4 +1,4 @@
-// What happened to the job, in order: states with causes, JobMasters, rescales, savepoints, failures.
+// Events of the job, the newest first: states with causes, JobMasters, rescales, savepoints, failures.
 
 import { html } from "./vendor/htm-preact.js";
 import { bytes, duration, moment } from "./format.js";
@@ -6,7 +6,7 @@ import { bytes, duration, moment } from "./format.js";
 const TOGETHER = 1; // seconds: states that follow each other so soon are one entry
 const ENDS = ["finished", "failed", "cancelled"];
 
-// Chains of states, the oldest first; each with how long the job stayed in its last state.
+// Chains of states, the oldest first; each with the seconds that the job stayed in its last state.
 function chains(report) {
   const steps = report.history.filter((entry) => entry.kind !== "takeover");
   const found = [];
@@ -25,7 +25,7 @@ function chains(report) {
   return found;
 }
 
-// The chain that a failure has led to: its cause has the same words.
+// The chain that a failure has caused: one of its causes contains the failure's message, or is a part of it.
 const ledTo = (failure, found) => found.find((chain) => Math.abs(chain.at - failure.at) < 60 && chain.causes.some((cause) => cause.includes(failure.root.message) || failure.root.message.includes(cause)));
 
 export function entriesOf(report) {

@@ -43,7 +43,9 @@ def test_a_system_that_forbids_it_is_named_with_what_to_do(folder: Path) -> None
     assert stacks == []
     assert "the system forbids py-spy" in problem
     assert "SYS_PTRACE" in problem
-    assert problem.endswith("It said: Error: Permission Denied: Try running again with elevated permissions")
+    assert problem.endswith(
+        "py-spy said: Error: Permission Denied: Try running again with elevated permissions"
+    )
 
 
 def test_a_node_without_it_is_told_how_to_install_it(folder: Path) -> None:
