@@ -154,14 +154,12 @@ def _refuse_twins(names: Iterable[str], what: str) -> None:
     for name in names:
         if name.lower() in seen:
             twin = seen[name.lower()]
-            msg = (
-                f"{what} are called {twin!r} and {name!r}, which Spark takes for one: give each its own name"
-            )
+            msg = f"{what} are called {twin!r} and {name!r}, one name for Spark: give each its own name"
             raise BadRecordError(msg)
         seen[name.lower()] = name
 
 
-_OF_SINK: Final = "the schema{known} of this sink: give schema=, or map the rows before"
+_OF_SINK: Final = "the schema{known} of this sink: give schema=, or map the rows before the sink"
 
 
 class ReadableBatches:

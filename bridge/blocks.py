@@ -292,7 +292,7 @@ def _losses_explained() -> Iterator[None]:
 
 def _blocks_lost() -> LostOutputError:
     return LostOutputError(
-        "the actor that holds the rows for Spark has ended, and committed rows with it: the program that "
+        "the actor that holds the rows for Spark has ended, so committed rows are lost: the program that "
         "made the SparkResults must live until Spark has read them. Start the job again, or write to a "
         "SparkTable"
     )
@@ -405,5 +405,5 @@ class BlockResults(metaclass=NearestNames):
     def _gone(self) -> LostOutputError:
         return LostOutputError(
             f"the results {self._name} are gone: the program that made them has ended or has released them. "
-            "Keep it until the job has ended and Spark has read them, or write to a SparkTable"
+            "Keep the program until the job has ended and Spark has read them, or write to a SparkTable"
         )

@@ -103,8 +103,8 @@ def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
             f"the sinks of job {job_id} that hold rows for Spark are {those}: name one of them with id="
             if found
             else f'job {job_id} holds no rows for Spark: give it a sink, stream.sink("out", '
-            "SparkResults()), and keep the program that made it until they are read. What "
-            "unpersist() has released is gone"
+            "SparkResults()), and keep the program that made the sink until the rows are read. Rows that "
+            "unpersist() has released are gone"
         )
     name, schema = found[chosen]
     return kind.of_sink(name, job_id, chosen, schema)

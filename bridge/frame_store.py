@@ -2,7 +2,7 @@
 
 Writing a frame to a file costs more than all other work on it. A job that keeps up with Spark releases its
 frames at the next checkpoint. So frames go to files only when more than `memory` bytes arrive between two
-checkpoints; they stay there.
+checkpoints. A frame in a file stays there until it is released.
 
 A file is unlinked as soon as it is created, so nothing is left behind however the process ends. It is closed
 when all its frames are released, so the files hold little besides unreleased frames.

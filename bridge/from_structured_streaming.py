@@ -16,9 +16,10 @@ ends the stream, and the job with it.
 
 The end of a micro-batch induces a checkpoint, because with periodic ones alone each micro-batch would take a
 whole period. The program with the query requests it from the JobMaster as soon as a checkpoint that starts
-now covers the micro-batch. By then the micro-batch is closed in all receive buffers. Every reader has emitted
-its part and knows its end. A micro-batch without rows needs a checkpoint, too. A snapshot in which only some
-readers know its end can't start a job, so it must not be the newest one when Spark continues.
+then would cover the micro-batch. By then the micro-batch is closed in all receive buffers. Every reader has
+emitted its part and knows its end. A micro-batch without rows needs a checkpoint, too. A snapshot in which
+only some readers know its end can't start a job. So such a snapshot must not be the newest one when Spark
+continues.
 
 A mark in the rows would be simpler (`runtime/operators/coordinators.py`). But then every checkpoint and
 savepoint would wait for the end of a micro-batch. A barrier may stand anywhere in a micro-batch, because
@@ -186,8 +187,8 @@ _STOPPED: Final = (
 )
 #: Error of a query that is not restarted any more; `{}` is the text of its failure.
 _FAILED: Final = (
-    "{}. The micro-batches before that are committed and stay. Mend the cause, and start a job with the same "
-    "checkpoint_location and restore_from= the last checkpoint of this one, which continues after them"
+    "{}. The micro-batches before the failure are committed and stay. Mend the cause, and start a job with "
+    "the same checkpoint_location and restore_from= this job's last checkpoint; it continues after them"
 )
 
 
@@ -323,7 +324,7 @@ class StreamingQuery:
             rested = self._rest(pause, lambda: is_alive(session) and buffers.are_there())
             if not rested and is_alive(session):  # the next run reports a stopped session
                 break
-        logger.info("the query for job %s ends, as its job or its program does", buffers.job_id)
+        logger.info("the query for job %s ends, because its job or its program ends", buffers.job_id)
         buffers.fail(NO_PROGRAM if program_ends.is_set() else DIED)
 
     def _final_reason(self, end: QueryEnd, restarts: QueryRestarts) -> str | None:

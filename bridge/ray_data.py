@@ -51,7 +51,9 @@ def with_columns_of(dataset: pa.Schema, block: pa.Table, number: int) -> pa.Tabl
     for name in dict.fromkeys([*dataset.names, *block.schema.names]):
         if name not in dataset.names or name not in block.schema.names:
             where = (
-                "is not in the dataset's" if name not in dataset.names else "is missing, and in the dataset's"
+                "is not in the dataset's"
+                if name not in dataset.names
+                else "is missing, but is in the dataset's"
             )
             raise _refused(number, f"column {name!r} {where} columns {shown(dataset.names)}")
         there, wanted = block.schema.field(name).type, dataset.field(name).type

@@ -17,7 +17,8 @@ Why every row comes out exactly once:
 * The buffer is complete when it has every frame that Spark counted in each partition.
 * An epoch ends in two steps, because all buffers must agree. A buffer has *prepared* an epoch when it has
   every frame that Spark counted. The epoch is *closed* when all buffers have prepared it. If one buffer has
-  closed it, the others are closed too, and Spark never computes the epoch again: its partitions might differ.
+  closed it, the others close it, too. Spark never computes the epoch again, because its partitions might
+  differ.
 
 A DataFrame is one epoch, whose frames can be read as soon as they are accepted. Each micro-batch of a
 streaming query is an epoch of its own, whose frames can be read once it is closed. So a micro-batch that
@@ -132,11 +133,11 @@ class OpenEpoch:
             if (len(partition.digests), partition.rows) != (frames, rows):
                 return (
                     f"partition {index} ended with {frames} frame(s) of {rows} row(s) in the attempt that "
-                    f"Spark took, and {len(partition.digests)} of {partition.rows} row(s) were transferred"
+                    f"Spark took, but {len(partition.digests)} of {partition.rows} row(s) were transferred"
                 )
         unexpected = sorted(i for i, partition in there.items() if partition.digests and i not in expected)
         if unexpected:
-            return f"rows of partition(s) {unexpected} were transferred, and Spark has not counted them"
+            return f"rows of partition(s) {unexpected} were transferred, but Spark has not counted them"
         return None
 
 
@@ -228,7 +229,7 @@ class ReceiveBuffer:
 
     def read(self, position: int, max_bytes: int) -> Chunk:
         if not self._first <= position <= self.end:
-            msg = f"frame {position} was requested, and frames {self._first} to {self.end} are held"
+            msg = f"frame {position} was requested, but only frames {self._first} to {self.end} are held"
             raise NoLongerHeldError(msg)
         frames: list[ReadFrame] = []
         size = 0

@@ -151,21 +151,21 @@ class ReceiveBufferStatistics:
 
 #: The program that would transfer the rest has ended.
 NO_PROGRAM: Final = (
-    "the program with the Spark session ended, or stopped it, before all partitions were transferred; keep "
-    "both until wait_for_transfer(job) returns, and start the job again"
+    "the program with the Spark session ended, or stopped the session, before all partitions were "
+    "transferred; keep both until wait_for_transfer(job) returns, and start the job again"
 )
 #: Ray could not reach that program's rendezvous for a long time, and does not report it dead.
 UNREACHABLE_PROGRAM: Final = (
-    "Ray could not reach the program with the Spark session for a minute; look at the nodes and at the "
-    "network (`ray status`, `ray list nodes`), and start the job again"
+    "Ray could not reach the program with the Spark session for a minute; check the nodes and the network "
+    "(`ray status`, `ray list nodes`), and start the job again"
 )
 #: The position belongs to another incarnation of the receive buffer.
 OTHER_BUFFER: Final = (
     "the checkpoint's position refers to rows that are no longer held: their process died, or they belonged "
-    "to the job that wrote the savepoint. Start the job without it"
+    "to the job that wrote the savepoint. Start the job without this snapshot"
 )
 #: A streaming DataFrame serves one job.
-ONE_JOB: Final = "this streaming DataFrame is read by job {}; make another one for each job"
+ONE_JOB: Final = "this streaming DataFrame is read by job {}; make a DataFrame for each job"
 #: The receive buffer has ended.
 DIED: Final = (
     "the process that holds the rows between Spark and the job died, and rows that it held are in no "
@@ -173,8 +173,8 @@ DIED: Final = (
 )
 #: Ray could not reach the receive buffer for a long time, and does not report it dead.
 UNREACHABLE: Final = (
-    "Ray could not reach the process that holds the rows between Spark and the job for a minute; look at its "
-    "node and at the network (`ray status`, `ray list nodes`), and start the job again"
+    "Ray could not reach the process that holds the rows between Spark and the job for a minute; check its "
+    "node and the network (`ray status`, `ray list nodes`), and start the job again"
 )
 
 

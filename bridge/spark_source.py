@@ -100,7 +100,7 @@ class BufferReader:
         except ray.exceptions.RayActorError as error:
             raise LostInputError(DIED) from error
         if self.position.buffer != instance:
-            # The reader begins, or continues after a micro-batch: the first frame of this buffer is its next.
+            # The reader begins, or continues after a micro-batch; it reads this buffer's first frame next.
             self.position = replace(self.position, buffer=instance, frame=0, row=0)
             self._next_frame = self._skip = 0
         # A completed checkpoint covers the restored position.

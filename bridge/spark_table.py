@@ -1,8 +1,8 @@
 """`SparkTable`: a folder of Parquet files that a job writes exactly once and Spark reads at any time.
 
 A file gets its final name when the checkpoint that covers it is complete (see `FileSink`). Spark ignores all
-other names, in batch and as a stream. Types are cast to those that Spark reads correctly. The table knows its
-owner: a second job is refused while the first one lives.
+other names, in batch and as a stream. Types are cast to those that Spark reads correctly. A record in the
+folder names the job that owns the table. A second job is refused until the owner has ended.
 
 The first writer that knows the table's columns records them, and all other writers use them. A record is a
 serialized Arrow schema in `_penstock/schemas/<number>`, written by exactly one writer; the newest counts. A
@@ -182,7 +182,7 @@ def _read(storage: ObjectStorage, name: str) -> tuple[pa.Schema, str]:
     except (CodecError, KeyError, UnicodeDecodeError) as error:
         msg = (
             f"{storage.url}/{name} is not a record of a table's columns as a job writes it: "
-            f"{cause_text(error)}. Put the file back as it was, or write to another path"
+            f"{cause_text(error)}. Restore the file, or write to another path"
         )
         raise ConnectorError(msg) from error
 
@@ -210,7 +210,7 @@ def find_table(spark: SparkSession, name: str) -> tuple[str, pa.Schema]:
     if found.tableType in _VIEWS:
         _refuse(name, "it is a view, which has no files")
     if found.catalog != _OWN_CATALOG:
-        _refuse(name, f"it is in catalog {found.catalog!r}, and only tables of {_OWN_CATALOG!r} are files")
+        _refuse(name, f"it is in catalog {found.catalog!r}; a job writes only tables of {_OWN_CATALOG!r}")
     parts = [*(found.namespace or ()), found.name]
     path = _folder_of(name, _metadata(spark, ".".join(f"`{part.replace('`', '``')}`" for part in parts)))
     _check_columns(name, df.schema)
@@ -226,7 +226,7 @@ def _metadata(spark: SparkSession, quoted: str) -> Any:
 def _folder_of(name: str, table: Any) -> str:
     form = table.provider().get() if table.provider().isDefined() else "unknown"
     if form.lower() != "parquet":
-        _refuse(name, f"its format is {form}, and Parquet is what a job writes")
+        _refuse(name, f"its format is {form}, and a job writes only Parquet")
     if not table.partitionColumnNames().isEmpty():
         _refuse(name, "it has partitions, and a job writes into one folder")
     if table.bucketSpec().isDefined():
@@ -254,7 +254,7 @@ def _refuse(name: str, why: str) -> NoReturn:
 #: Declares old timestamps as proleptic Gregorian; Spark refuses them from unknown writers.
 _CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
 #: Advice for rows that don't fit a table.
-_ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
+_ADVICE: Final = "map the rows before the sink, or write a new table with the schema= that all rows have"
 #: Spark's errors for a folder without files, and for a missing folder, as in an empty object store.
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 
@@ -444,7 +444,7 @@ def claim_table(path: str, context: ConnectorContext) -> None:
             if owner["job"] == context.job_id or job_lives(owner["job"]):
                 msg = (
                     f"table {path} is written by operator '{owner['operator']}' of job {owner['job']}, which "
-                    "lives; end that job first, or write to another path"
+                    "has not ended; end that job first, or write to another path"
                 )
                 raise OwnedTableError(msg)
         try:

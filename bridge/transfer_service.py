@@ -58,8 +58,8 @@ class QueryPositionError(TransferError):
 
 def went_back(epoch: int) -> QueryPositionError:
     return QueryPositionError(
-        f"the query gives micro-batch {epoch}, and the job has later ones: it has lost its checkpoint "
-        "location, or has another one than when the job's snapshot was taken"
+        f"the query gives micro-batch {epoch}, and the job has later ones: the query has lost its checkpoint "
+        "location, or has another location than when the job's snapshot was taken"
     )
 
 
@@ -69,8 +69,8 @@ def left_out(epoch: int, newest: int) -> QueryPositionError:
     return QueryPositionError(
         f"the query continues with micro-batch {epoch}, and the job's snapshot ends {end}: Spark has "
         f"committed {_between(newest + 1, epoch - 1)}, and will not give the rows again. Start the job with "
-        "restore_from= a newer snapshot (the last checkpoint of the job that they were committed for); or, "
-        "to read everything again, without a snapshot and with another checkpoint_location"
+        "restore_from= a newer snapshot: the last checkpoint of the job that read these rows. To read "
+        "everything again, start it without a snapshot and with another checkpoint_location"
     )
 
 
@@ -87,9 +87,9 @@ def begins_later(job_id: str, epoch: int) -> str:
     """The warning for a job without a snapshot whose first micro-batch is not number 0."""
     return (
         f"job {job_id} was started without a snapshot of its query, and begins with micro-batch {epoch}: "
-        f"Spark has committed {_between(0, epoch - 1)}, whose rows are not in the state of this job. If they "
-        "are to be, start it with restore_from= the last checkpoint of the job that they were committed for; "
-        "or, to read everything again, with another checkpoint_location"
+        f"Spark has committed {_between(0, epoch - 1)}, whose rows are not in the state of this job. To "
+        "include them, start the job with restore_from= the last checkpoint of the job that read these rows. "
+        "To read everything again, start it with another checkpoint_location"
     )
 
 

@@ -265,7 +265,7 @@ def _no_match(error: Exception) -> str:
     return (
         f"Spark {version('pyspark')} and RayDP {version('raydp')} can't be authenticated: {cause}. "
         "`penstock doctor` names the versions that fit. On nodes whose users you all trust, "
-        'configs={"spark.authenticate": False} leaves it out'
+        'configs={"spark.authenticate": False} turns authentication off'
     )
 
 

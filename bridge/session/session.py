@@ -168,8 +168,8 @@ def _prepare_environment() -> None:
     use_java(find_java(os.environ), os.environ)
     if ray.is_initialized() and os.environ.get("PATH") != java_on_path:
         logger.warning(
-            "Ray was started before a Java was found (%s), so its processes may not find it; call "
-            "spark_session first, or put its bin folder on the PATH",
+            "Ray was started before a Java was found (%s), so Ray's processes may not find it; call "
+            "spark_session before Ray starts, or put the bin folder of this Java on the PATH",
             os.environ["JAVA_HOME"],
         )
     # Ray ends a worker that has not registered within a minute; a JVM on a busy machine may take longer.
@@ -259,7 +259,7 @@ def _no_start(error: Exception) -> str:
     if _NO_JAVA in str(error):
         return (
             "Spark did not start on Ray: a node of the cluster has no `java` on its PATH. Start each node "
-            "with one that fits (PATH=/path/of/java/bin:$PATH ray start ...); where this program starts Ray, "
+            "with a Java that fits (PATH=/path/of/java/bin:$PATH ray start ...). If this program starts Ray, "
             "call spark_session first"
         )
     return f"Spark did not start on Ray: {error}. `penstock doctor` shows whether the versions fit"
@@ -292,7 +292,7 @@ def _await_executors(session: SparkSession, wanted: _Settings, deadline: float, 
                 f"{there} of {wanted.executors} Spark executor(s) came up within {timeout:g} s; each takes "
                 f"{wanted.cores} CPU(s) and {wanted.memory} of memory, and Ray has free: "
                 f"{free.get('CPU', 0):g} CPU(s), {free.get('memory', 0) / 1e9:.1f} GB. Ask for less, free "
-                "some, or wait longer with start_timeout="
+                "resources, or wait longer with start_timeout="
             )
             raise DeploymentError(msg)
         time.sleep(_POLL)

@@ -67,7 +67,7 @@ ARROW_BATCH_ROWS: Final = 16_384
 
 
 def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
-    """All settings of a session: the user's override the defaults, and the user's JVM options come last.
+    """All settings of a session: the user's settings override defaults; the user's JVM options come last.
 
     Example:
         >>> options = spark_options({"spark.driver.extraJavaOptions": "-Xss4m", "spark.ui.enabled": True})
@@ -116,8 +116,8 @@ def _check_authentication(users: Mapping[str, str]) -> None:
     wrong = next((name for name in JVM_SETTINGS if _TOKEN_FILES in users.get(name, "")), None)
     if wrong is not None:
         msg = (
-            f"{_TOKEN_FILES} in {wrong} is not allowed with {AUTHENTICATE}: the session's secret comes that "
-            "way. Name your token file in HADOOP_TOKEN_FILE_LOCATION"
+            f"{_TOKEN_FILES} in {wrong} is not allowed with {AUTHENTICATE}: the session's secret needs that "
+            "option. Name your token file in HADOOP_TOKEN_FILE_LOCATION"
         )
         raise ConfigurationError(msg)
 

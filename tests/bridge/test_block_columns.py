@@ -30,7 +30,7 @@ def test_columns_in_another_order_and_columns_of_nulls_get_the_type_of_the_datas
             {"a": [1.5], "b": ["x"]},
             "block 3 .*: column 'a' is of type double, and of type int64 in the dataset",
         ),
-        ({"a": [1]}, r"block 3 .*: column 'b' is missing, and in the dataset's columns \['a', 'b'\]"),
+        ({"a": [1]}, r"block 3 .*: column 'b' is missing, but is in the dataset's columns \['a', 'b'\]"),
         (
             {"a": [1], "b": ["x"], "c": [1]},
             r"block 3 .*: column 'c' is not in the dataset's columns \['a', 'b'\]",

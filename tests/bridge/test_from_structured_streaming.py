@@ -135,7 +135,9 @@ def test_a_query_rests_longer_before_each_restart_until_it_is_not_started_again(
     assert query.pauses == [1, 2, 4]
     assert len(query.ends) == 1
     assert buffer.failure is not None
-    assert buffer.failure.startswith("the storage is away. The micro-batches before that are committed")
+    assert buffer.failure.startswith(
+        "the storage is away. The micro-batches before the failure are committed"
+    )
 
 
 def test_a_query_that_gets_on_when_it_is_started_again_does_not_fail(buffer: ReceiveBuffer) -> None:

@@ -121,6 +121,6 @@ def test_a_job_without_a_snapshot_is_warned_of_the_micro_batches_that_it_lacks(
     (said,) = caplog.messages
     assert said.startswith(
         "job the-job was started without a snapshot of its query, and begins with micro-batch 3: Spark has "
-        "committed micro-batches 0 to 2, whose rows are not in the state of this job. If they "
-        "are to be, start it with restore_from="
+        "committed micro-batches 0 to 2, whose rows are not in the state of this job. To include them, "
+        "start the job with restore_from="
     )

@@ -85,7 +85,7 @@ def test_what_is_read_stays_until_it_is_confirmed(buffer: ReceiveBuffer, files: 
     assert buffer.statistics().held_bytes == 9
     assert files.open_files <= 2
     assert data_of(buffer, 19) == [b"123456789"]
-    with pytest.raises(NoLongerHeldError, match="frame 18 was requested, and frames 19 to 20 are held"):
+    with pytest.raises(NoLongerHeldError, match="frame 18 was requested, but only frames 19 to 20 are held"):
         buffer.read(18, 100)
 
 
@@ -113,7 +113,7 @@ def test_it_is_complete_when_everything_that_spark_counted_is_there(buffer: Rece
         ({0: (2, 6)}, "partition 0 ended with 2 frame"),
         ({0: (1, 6)}, "1 of 5 row"),
         ({0: (1, 5), 1: (1, 1)}, "partition 1 ended with 1 frame"),
-        ({}, "partition.s. .0. were transferred, and Spark has not counted them"),
+        ({}, "partition.s. .0. were transferred, but Spark has not counted them"),
     ],
 )
 def test_it_is_not_complete_when_the_counts_differ(

@@ -44,7 +44,7 @@ def test_a_stream_is_read_by_one_job_and_others_are_refused_at_once() -> None:
     rendezvous = Rendezvous(one_job=True)
     assert register(rendezvous, "a", 0, 2, "a-0") is None
     assert register(rendezvous, "b", 0, 1, "b-0") == (
-        "this streaming DataFrame is read by job a; make another one for each job"
+        "this streaming DataFrame is read by job a; make a DataFrame for each job"
     )
     assert register(rendezvous, "a", 1, 2, "a-1") is None
     assert request(rendezvous, 0) == TransferRequest("a", (-1, -1))

@@ -67,7 +67,7 @@ def test_a_table_of_another_job_is_refused_while_that_lives(
     with (
         pytest.raises(
             (PenstockError, OperatorError),
-            match="is written by operator 'out' of job other, which lives; end that job first, or write to",
+            match="is written by operator 'out' of job other, which has not ended; end that job first, or",
         ),
         driven(SparkTable(tmp_path, SCHEMA)),
     ):

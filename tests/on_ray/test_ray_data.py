@@ -116,7 +116,7 @@ def test_a_job_whose_results_are_released_fails_without_restarts(tmp_path: Path)
         running = submit(env)
         when_records_flow(running, "rows", 100)
     (tmp_path / "go").touch()
-    with pytest.raises(JobFailedError, match=r"operator 'out'.*has ended, and committed rows with it"):
+    with pytest.raises(JobFailedError, match=r"operator 'out'.*has ended, so committed rows are lost"):
         finish(running)
     assert running.statistics().restarts == 0
 

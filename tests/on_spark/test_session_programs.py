@@ -27,7 +27,7 @@ def test_a_session_that_is_stopped_leaves_a_job_that_has_its_rows_and_fails_the_
     for kind in ("batch", "stream"):
         (failure,) = (line for line in said.splitlines() if line.startswith(f"{kind} failed: "))
         assert f"{kind} failed: operator 'rows'" in failure
-        assert "the Spark session was stopped" in failure or "or stopped it, before" in failure
+        assert "the Spark session was stopped" in failure or "or stopped the session, before" in failure
         assert "; keep " in failure
         assert "start the job again" in failure
         assert f"{kind} restarts: 0" in said

@@ -115,7 +115,7 @@ def test_a_second_job_that_writes_the_same_table_is_refused(spark: SparkSession,
     second.from_collection("rows", [{"id": -1}]).sink("mine", table)
     owned = (
         rf"operator 'mine' .*table {tmp_path / 'table'} is written by operator 'out' of job {first.job_id}, "
-        "which lives; end that job first, or write to another path"
+        "which has not ended; end that job first, or write to another path"
     )
     refused: Any = second.submit()
     with pytest.raises(JobFailedError, match=owned):

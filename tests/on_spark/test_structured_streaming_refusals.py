@@ -131,7 +131,7 @@ def test_a_second_job_of_the_same_stream_is_refused_at_once_and_the_first_one_go
     first: Any = env.submit()
     eventually("a micro-batch", (location / "commits" / "0").exists)
     second: Any = env.submit()
-    with pytest.raises(JobFailedError, match=rf"is read by job {first.job_id}; make another one for each"):
+    with pytest.raises(JobFailedError, match=rf"is read by job {first.job_id}; make a DataFrame for each"):
         second.wait(PATIENCE)
     arrive(tmp_path, 1)
     eventually("another one", (location / "commits" / "1").exists)
