@@ -46,7 +46,7 @@ class TooHot(KeyedProcessFunction[str, Reading, dict[str, Any]]):
         self._alarms = ctx.counter("alarms")
 
     def process(self, value: Reading, ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
-        """One reading of the sensor that is the current key."""
+        """Process one reading of the sensor that is the current key."""
         sensor, celsius = value
         hot = self.hot.value() + 1 if celsius > self._limit else 0
         if hot == self._in_a_row:

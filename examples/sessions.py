@@ -4,8 +4,8 @@
 
 A visit ends when its user has not clicked for half a minute of event time. The clicks come a little out of
 order, and the watermarks allow for that. One of five hundred clicks was made offline and is sent two hours
-later. Its visit has been written long ago, so it goes to the side output. Both outputs are files of their
-own, and each click is in exactly one of them, once.
+later. Its visit has been written long ago, so it goes to the side output. Each output has its own files, and
+each click is in exactly one output, once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GAP = 30
 #: Maximum seconds by which a click comes out of order.
 DELAY = 5
 
-#: Seconds by which a click is late that was made offline.
+#: Seconds by which an offline click is late.
 OFFLINE = 7200
 
 PAGES = ("home", "search", "product", "cart", "pay")

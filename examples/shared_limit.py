@@ -83,7 +83,7 @@ class Limited(Operator):
         """Begin the next batch; a missing or repeated number is an error."""
         batch, total = event
         if batch != self.batch + 1:
-            msg = f"batch {batch} (after {total} orders) came behind batch {self.batch}"
+            msg = f"batch {batch} (after {total} orders) came after batch {self.batch}"
             raise ValueError(msg)
         self.batch = batch
 

@@ -51,7 +51,7 @@ class Silence(KeyedProcessFunction[str, Heartbeat, dict[str, Any]]):
     newest = ValueState(int)
 
     def process(self, value: Heartbeat, ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
-        """Put the alarm off, unless the heartbeat comes too late."""
+        """Postpone the alarm, unless the heartbeat comes too late."""
         before = self.newest.value()
         if before is not None:
             ctx.timer_service.delete_event_time_timer((before + LIMIT) * SECOND)
@@ -61,7 +61,7 @@ class Silence(KeyedProcessFunction[str, Heartbeat, dict[str, Any]]):
         ctx.timer_service.register_event_time_timer((value.second + LIMIT) * SECOND)
 
     def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
-        """Emit an alarm: no heartbeat has put it off."""
+        """Emit an alarm, because no heartbeat has postponed it."""
         self.newest.clear()
         yield self.alarm(ctx, at // SECOND - LIMIT)
 

@@ -1,4 +1,4 @@
-"""A sink with a bug that only failures show and that the simulation finds; and the corrected sink."""
+"""A sink with a bug that shows only after failures; the simulation finds it. Then the corrected sink."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def main() -> int:
     except PenstockError as error:
         print(f"spark_columns: {error}", file=sys.stderr)
         return 1
-    print("every minute is the one that Spark finds" if same else "WRONG: the minutes are not those of Spark")
+    print("the minutes are those of Spark" if same else "WRONG: the minutes are not those of Spark")
     return 0 if same else 1
 
 

@@ -52,7 +52,7 @@ class Loyalty(KeyedProcessFunction[int, dict[str, Any], dict[str, Any]]):
         self._so_far: ValueState = ctx.value_state("so far", default=(0, 0))
 
     def process(self, value: dict[str, Any], ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
-        """One order of the customer that is the current key."""
+        """Process one order of the customer that is the current key."""
         number, total = self._so_far.value()
         number, total = number + 1, total + value["cents"]
         self._so_far.update((number, total))
@@ -108,7 +108,7 @@ def kill_in_the_middle(job: RayJobHandle) -> None:
         if read is not None and read.records_out > 0 and seen.statistics.completed_checkpoints > 0:
             break
         if seen.status.is_terminal:
-            print("the job was too fast to be hurt")
+            print("the job ended before the kill")
             return
         time.sleep(0.02)
     victim = next(process for process in job.processes() if process.subtask.vertex == "orders")

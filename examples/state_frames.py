@@ -88,7 +88,9 @@ def main() -> int:
     """Run the example."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--folder", required=True, metavar="DIR", help="a new folder for all files")
-    parser.add_argument("--visits", type=int, default=10_000, metavar="N", help="of yesterday, and a second")
+    parser.add_argument(
+        "--visits", type=int, default=10_000, metavar="N", help="yesterday, and per second today"
+    )
     options = parser.parse_args()
     try:
         return run(Path(options.folder).resolve(), options.visits)

@@ -48,7 +48,7 @@ class Highest(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
         self._so_far: ValueState = ctx.value_state("so far", default=None)
 
     def process(self, value: dict[str, Any], ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
-        """One reading of the sensor that is the current key."""
+        """Process one reading of the sensor that is the current key."""
         number, highest = self._so_far.value() or (0, value["celsius"])
         number, highest = number + 1, max(highest, value["celsius"])
         self._so_far.update((number, highest))
@@ -84,7 +84,7 @@ def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironm
         .option("maxFilesPerTrigger", 1)
         .json(str(folder / "readings"))
     )
-    # The end of each micro-batch induces a checkpoint: the period may be long.
+    # The end of each micro-batch induces a checkpoint, so the period may be long.
     env = StreamEnvironment(
         "highest", checkpointing=Checkpointing(every=60, storage=str(folder / "checkpoints"))
     )
