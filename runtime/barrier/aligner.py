@@ -1,6 +1,6 @@
-"""Aligned barriers, exactly once: with many channels, and with only one.
+"""Handlers for aligned barriers: exactly once over several channels, and both modes over one channel.
 
-The first barrier of a checkpoint begins an alignment. A channel is blocked when its barrier was consumed, so
+The first barrier of a checkpoint begins an alignment. When its barrier is consumed, a channel is blocked, so
 no element behind the barrier is processed. The last barrier releases all channels and triggers the
 checkpoint.
 
@@ -113,7 +113,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         if not running.settle(channel):
             msg = (
                 f"channel {channel} delivered the barrier of checkpoint {running.checkpoint_id} twice; "
-                "it was blocked after the first one, so nothing may have come from it"
+                "the channel was blocked after the first barrier, so it should have delivered nothing"
             )
             raise StreamCorruptError(msg)
         if not running.is_complete:
@@ -137,7 +137,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
 
 
 class SingleChannelBarrierHandler(CheckpointBarrierHandler):
-    """Triggers with every barrier of its only channel; no alignment is reported.
+    """Triggers a checkpoint at every barrier of its only channel, and reports no alignment.
 
     With `ignores_old`, as in Flink's exactly-once mode, it ignores ids up to the newest one seen.
     """

@@ -117,7 +117,7 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         )
 
     def _acts_at_once(self, barrier: CheckpointBarrier) -> bool:
-        """Whether an arriving barrier begins a checkpoint; if so, activate its side."""
+        """Return whether a barrier acts on arrival; if so, activate its side."""
         return not _is_aligned(barrier) and self._activate(barrier)
 
     def _activate(self, barrier: CheckpointBarrier) -> bool:

@@ -3,8 +3,8 @@
 `CheckpointedInputGate` stands between the channels and the task. Buffers, watermarks, statuses and ends go to
 the task, barriers and cancellation markers to the barrier handler. The handler gets a barrier before any
 element behind it is polled. It gets the end of a channel before the task, because the end may complete a
-checkpoint. The gate does not read a blocked channel. So its sender gets no credit and stops, and its
-other receivers get no more data. The model is Flink's class of the same name.
+checkpoint. The gate does not read a blocked channel. So the channel's sender gets no credit and stops.
+The sender's other receivers then get no more data, either. The model is Flink's class of the same name.
 
 `StoringInputGate` reads every channel, so senders get credits during an alignment. It stores all elements of
 a blocked channel unprocessed, including barriers and ends. After the alignment it reads the stored elements
@@ -132,7 +132,7 @@ def stored_size(element: StreamElement) -> int:
 
 
 class StoredChannels:
-    """The blocked channels of a gate that reads all channels; the gate resets `was_released`."""
+    """Blocked channels of a `StoringInputGate`; `was_released` is true until the gate resets it."""
 
     def __init__(self) -> None:
         self.blocked: set[int] = set()

@@ -2,8 +2,9 @@
 
 A `CheckpointBarrierHandler` decides at the input of a subtask when a checkpoint begins there. It gets every
 barrier, cancellation marker and end of a channel *when it is consumed*, in the order of its channel. It calls
-a `CheckpointListener` once to take or to abort each checkpoint. By then the task has processed every consumed
-element. A handler that `watches_arrivals` is also called when elements arrive (`InputGate.receive`).
+a `CheckpointListener` at most once to take a checkpoint, and at most once to abort it. By then the task has
+processed every consumed element. A handler that `watches_arrivals` is also called when elements arrive
+(`InputGate.receive`).
 
 Barriers and markers of a checkpoint that has ended or was subsumed are ignored and counted, even if ids on
 one channel decrease. An element on a channel after its end is an error (`StreamCorruptError`).
@@ -44,12 +45,12 @@ class CheckpointListener(Protocol):
     def abort(
         self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
     ) -> None:
-        """Note that this checkpoint will not be triggered."""
+        """Note that this checkpoint will not be triggered, or will never be complete."""
         ...
 
 
 def always_ready() -> bool:
-    """Return true, for a task that has no started work to finish before a checkpoint."""
+    """Return true: the default, for a task that can take a checkpoint at any time."""
     return True
 
 

@@ -52,7 +52,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
         return tuple(count.checkpoint_id for count in counts if count.barrier is not None)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Count a barrier; the last one triggers. Barriers of ended checkpoints are ignored."""
+        """Count a barrier; the last one triggers the checkpoint. Ignore barriers of ended checkpoints."""
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         count = self._counts.get(barrier.checkpoint_id)
         if count is None:

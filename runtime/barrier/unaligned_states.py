@@ -1,16 +1,16 @@
-"""States of an input whose barriers may overtake: one class for each event that it waits for.
+"""States of an input whose barriers may overtake data. A waiting state is named after its event.
 
 | state | next state |
 | --- | --- |
 | `WaitingForFirstBarrier` | one of the next two, when a barrier begins a checkpoint |
-| `WaitingForAllBarriers` | `Aligned` when all were consumed; the next one when it turns unaligned |
-| `WaitingForAlignedChannels` | `WaitingForLastBarriers` when the aligned channels have consumed theirs |
-| `WaitingForLastBarriers` | `InputComplete` when the last one has arrived |
+| `WaitingForAllBarriers` | `Aligned` when all are consumed; the next one when it turns unaligned |
+| `WaitingForAlignedChannels` | `WaitingForLastBarriers` when the barriers of aligned channels are consumed |
+| `WaitingForLastBarriers` | `InputComplete` when the last barrier has arrived |
 | `Aligned`, `InputComplete` | `WaitingForFirstBarrier`, at once |
 
 Every event is a method that updates the facts about channels (`UnalignedCheckpoint`) and returns the next
 state, or `self`. The states block channels, trigger, and persist in-flight data through `BarrierController`.
-They notify the task and the channel state when they are entered.
+On entry, a state notifies the task and the channel state writer.
 
 A checkpoint is triggered once, on entering `Aligned` or `WaitingForLastBarriers`; neither leads to the other.
 No channel stays blocked, because only the two states before the trigger block channels, and both triggers
@@ -36,7 +36,7 @@ class UnalignedCheckpoint:
 
     Attributes:
         started_at: Monotonic time of the first barrier.
-        unconsumed: Channels that have not consumed their barrier or end, and hold data of the checkpoint.
+        unconsumed: Channels whose barrier or end is not consumed yet; they hold data of the checkpoint.
         unarrived: Channels whose barrier or end has not arrived; more data of the checkpoint may arrive.
         blocked: Channels that are blocked behind their barrier until the trigger.
     """
@@ -179,7 +179,7 @@ class _BeforeTheTrigger(BarrierState):
 
 
 class WaitingForAllBarriers(_BeforeTheTrigger):
-    """Aligned: the checkpoint begins when every channel has consumed its barrier, or turns unaligned.
+    """Aligned: the checkpoint begins when all barriers are consumed, unless it turns unaligned first.
 
     Without a `timer`, only a sender's timeout counts.
     """
@@ -204,7 +204,7 @@ class WaitingForAllBarriers(_BeforeTheTrigger):
 
 
 class WaitingForAlignedChannels(_BeforeTheTrigger):
-    """Unaligned: the checkpoint begins when the aligned channels have consumed their barriers.
+    """Unaligned: the checkpoint begins when the barriers of the aligned channels are consumed.
 
     Usually no channel is aligned, and this state ends as soon as the task can take a checkpoint.
     """

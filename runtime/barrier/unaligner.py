@@ -2,11 +2,11 @@
 
 A barrier overtakes the data in front of it, which is persisted. The first barrier of a checkpoint triggers it
 when the barrier *arrives*, on any channel. All data in front of the other barriers becomes channel state of
-the checkpoint, also data that arrives later. The task still processes it in order.
+the checkpoint, including data that arrives later. The task still processes it in order.
 
 Why it is right: the elements in front of a channel's barrier were consumed before the snapshot or are
 persisted. A restored task consumes the persisted elements first. So the cut is the same as with aligned
-barriers, with a part of it in channels.
+barriers, except that a part of it lies in channels.
 
 *Overtaking.* The sender gives the barrier the next sequence number, sends it ahead of its waiting elements,
 and captures these. So the number of a barrier is its position. A frame may bring the barrier before some of
@@ -16,13 +16,14 @@ barrier *in order*.
 
 *Aligned channels.* In-flight data of a forward or broadcast exchange can't be redistributed to another number
 of subtasks. Barriers of these channels do not overtake, and the checkpoint waits until they are consumed.
-Until then every channel whose barrier was consumed is blocked, because no element after a barrier may reach
-the task before its snapshot. A checkpoint waits in the same way for a task that is in the middle of a call.
+Until then every channel whose barrier has been consumed is blocked, because no element after a barrier may
+reach the task before its snapshot. A checkpoint waits in the same way for a task that is in the middle of a
+call.
 
-*Timeout.* The checkpoint begins aligned: it blocks channels whose barrier was consumed, and persists nothing.
+*Timeout.* The checkpoint begins aligned: it blocks channels whose barrier is consumed, and persists nothing.
 It turns unaligned when its alignment takes longer than the barrier's `aligned_timeout`. An unaligned copy of
-its barrier, from a sender whose timeout has expired, has the same effect. The alignment begins with the
-arrival of the first barrier, by this machine's clock.
+its barrier, from a sender whose timeout has expired, has the same effect. The time counts from the arrival of
+the first barrier, by this machine's clock.
 
 Barriers act on arrival, cancellations and ends on consumption. An end that counts as a barrier acts on
 arrival, too. A triggered checkpoint may be aborted until it is complete.
@@ -66,9 +67,9 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 
 class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
-    """Triggers with the first barrier and captures the data that it overtakes; see the module's docstring.
+    """Triggers at the first barrier and captures the data that it overtakes; see the module's docstring.
 
-    The handler finds the checkpoint of an event; its state decides the effect of the event. The handler
+    The handler finds the checkpoint of an event; the current `BarrierState` decides the effect. The handler
     starts and finishes the input part in `writer`; the task aborts it in `CheckpointListener.abort`.
     """
 
