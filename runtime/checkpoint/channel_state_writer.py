@@ -204,7 +204,7 @@ class AsyncChannelStateWriter:
         """
         collected = self._collected.get(checkpoint_id)
         if collected is None:
-            msg = f"the in-flight data of checkpoint {checkpoint_id} was aborted, or never begun"
+            msg = f"the capture of in-flight data was aborted or never started for checkpoint {checkpoint_id}"
             on_error(ChannelStateAborted(msg))
             return
         collected.waiting = _Waiting(on_state, on_error)
@@ -240,8 +240,8 @@ class AsyncChannelStateWriter:
                 with suppress(StorageError):
                     files.remove_written()
                 raise
-            # First sets `is_written`, then reads `is_aborted`; `_abandon` does so in reverse. So at least
-            # one of them removes the file.
+            # This sets `is_written`, then reads `is_aborted`. `_abandon` sets `is_aborted`, then reads
+            # `is_written`. So at least one of them removes the file.
             collected.is_written = True
             if collected.is_aborted:
                 files.remove_written()

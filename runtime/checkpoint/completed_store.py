@@ -46,7 +46,7 @@ def split_retained(completed: Sequence[C], retained: int) -> tuple[list[C], list
     """Split into retained and dropped checkpoints, both sorted by id.
 
     The newest `retained` checkpoints stay. Savepoints don't count. At most `retained` savepoints stay, and
-    only those newer than the oldest retained checkpoint, because a restart may begin with one.
+    only those newer than the oldest retained checkpoint, because a restart may begin from a savepoint.
 
     Example:
         >>> from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

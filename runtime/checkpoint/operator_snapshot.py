@@ -97,7 +97,8 @@ class SubtaskSnapshotTask:
         except BaseException:
             self.remove()
             raise
-        # Set first, then read; `abandon` does so in the opposite order, so one of the two removes the files.
+        # This sets `_is_written`, then reads `_abandoned`. `abandon` sets `_abandoned`, then reads
+        # `_is_written`. So at least one of them sees the other, and the files are removed.
         self._is_written = True
         if self._abandoned:
             self.remove()

@@ -52,8 +52,8 @@ def check_own_location(checkpoint: CompletedCheckpoint, job_id: str) -> Complete
         return checkpoint
     msg = (
         f"the metadata of {checkpoint.kind.value} {checkpoint.checkpoint_id} of job {job_id} names "
-        f"{location!r} as the folder of its files, which is not the folder {folder} of this savepoint: "
-        "it was changed, or damaged"
+        f"{location!r} as the folder of its files, but only a folder {folder} may be named. "
+        "The metadata was changed or is damaged"
     )
     raise CorruptSnapshotError(msg)
 
@@ -62,7 +62,7 @@ def check_own_location(checkpoint: CompletedCheckpoint, job_id: str) -> Complete
 class LoadedCheckpoint:
     """The checkpoint that a job starts from.
 
-    The ids of newer, `damaged` checkpoints must be dropped from the log; `warning` is for the user.
+    Newer checkpoints, whose ids are in `damaged`, must be dropped from the log. `warning` is for the user.
     """
 
     checkpoint: CompletedCheckpoint
@@ -105,7 +105,7 @@ def load_latest(
         known_damage: Damage that earlier restores have found, by checkpoint id.
 
     Raises:
-        CorruptSnapshotError: The newest checkpoint is damaged and no older one is allowed, or all are.
+        CorruptSnapshotError: All checkpoints are damaged, or the newest one is and no older one is allowed.
     """
     damaged: list[tuple[CheckpointCompleted, CorruptSnapshotError]] = []
     for record in reversed(view.completed):
@@ -231,7 +231,7 @@ def _nothing_left(
     if not allow_older and older:
         advice = (
             "Put the file back, or set Checkpointing(allow_older=True) to "
-            f"start from one of the {older} before; "
+            f"start from an older checkpoint (there are {older}); "
             "sinks may then repeat what was committed since"
         )
     else:
@@ -329,7 +329,7 @@ def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:
     if checkpoint.checkpoint_id > LAST_ID:
         msg = (
             f"{storage.url}/{path} has the id {checkpoint.checkpoint_id}, above the largest possible id "
-            f"{LAST_ID}: it was changed, or damaged"
+            f"{LAST_ID}: the file was changed or is damaged"
         )
         raise RestoreError(msg)
     if checkpoint.location is not None:

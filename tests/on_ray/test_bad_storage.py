@@ -210,7 +210,7 @@ def test_a_storage_that_is_lost_while_the_job_runs_fails_the_job(tmp_path: Path,
     # A record that was written meanwhile begins a log of its own, in which the first slots are missing.
     assert f"{tmp_path}/checkpoints/{job.job_id}/log/" in message
     assert "has lost records: attempt 1" in message or "is missing from the decision log" in message
-    assert "see that nothing but Penstock deletes files there" in message
+    assert "let only Penstock delete files there" in message
     assert job.statistics().restarts == 0
     committed = committed_updates(tmp_path / "out")
     assert before <= committed

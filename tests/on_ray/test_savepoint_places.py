@@ -45,7 +45,7 @@ def test_a_savepoint_whose_place_can_not_be_written_sends_no_barrier_and_leaves_
         for ask in (job.savepoint, job.stop):
             with pytest.raises(SavepointError) as caught:
                 ask(place)
-            assert "its place can't be written: " in str(caught.value)
+            assert "its location can't be written: " in str(caught.value)
             assert str(place) in str(caught.value)
             assert why in str(caught.value)
 

@@ -5,7 +5,7 @@ A checkpoint exists when its record is in the log. `complete_checkpoint` copies 
 A record without metadata would be a checkpoint that can't be restored.
 
 `CheckpointFinalizer` completes checkpoints in the background, one after the other. While a record is being
-written, it is unknown whether the log has it. So its checkpoint can't be aborted, and a new attempt waits for
+written, it is unknown whether the log has it. So the checkpoint can't be aborted, and a new attempt waits for
 the outcome (`when_idle`). A checkpoint that waits for its turn can be withdrawn.
 
 `CheckpointCompletions` finalizes a fully acknowledged checkpoint. Once the record is written, it registers
@@ -165,7 +165,7 @@ def complete_checkpoint(
     sized = replace(checkpoint, size=size, metadata=None)
     if sized.location is not None:
         if open_location is None:
-            msg = f"the savepoint's location {sized.location} can't be opened: it has no file system"
+            msg = f"the savepoint's location {sized.location} can't be opened: no file system was given"
             raise StorageError(msg)
         complete_elsewhere(open_location(sized.location, create=True), sized)
     metadata = _write_metadata(storage, path, sized)
@@ -215,7 +215,7 @@ def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) 
     lost = sorted({handle.path for handle in own.files()} - present)
     if lost:
         msg = (
-            f"{place.url}/{lost[0]} was written by a subtask and is not seen by the JobMaster; give a place "
+            f"a subtask wrote {place.url}/{lost[0]}, but the JobMaster does not find it; name a folder "
             "that all nodes share (an object store, or a network file system mounted everywhere)"
         )
         raise StorageError(msg)

@@ -10,8 +10,8 @@ subtasks and operator coordinators are notified, so that sinks commit, and the r
 
 *An abort* follows a decline, a timeout, a failed or a finished subtask (`CheckpointAborts`).
 
-Besides the coordinator's calls, completions call aborts. `StartCallbacks` and `AbortCallbacks` list all other
-calls between these parts (docs/decisions/0044-coordinator-with-parts-for-each-flow.md).
+The coordinator calls the parts, and completions call aborts. `StartCallbacks` and `AbortCallbacks` list all
+other calls between the parts (docs/decisions/0044-coordinator-with-parts-for-each-flow.md).
 
 Each fact has one owner. This class: the running checkpoints. `ServedAttempt`: the attempt, and the next id.
 `CheckpointFinalizer`: the record that is being written. `CheckpointPlanner`: the running subtasks.
@@ -197,7 +197,8 @@ class CheckpointCoordinator:
         Args:
             orphans: Files of earlier attempts to delete.
             assigned_id: The highest id that was ever given to a checkpoint.
-            restored: Snapshot; the first checkpoint takes over its state of finished subtasks.
+            restored: The snapshot that the attempt started from; the first checkpoint takes over its state of
+                finished subtasks.
         """
         self._files.delete(orphans)
         self._starts.end(Reason.JOB_FAILURE, "the job restarted meanwhile")
@@ -273,7 +274,7 @@ class CheckpointCoordinator:
                 self._aborts.abort(pending, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
 
     def data_ended(self, subtask: SubtaskId) -> None:
-        """Note a subtask at the end of its data; trigger it, since barriers may never reach it."""
+        """Note the end of a subtask's data; trigger checkpoints there, since barriers may never reach it."""
         self._planner.data_ended(subtask)
         for pending in self._running():
             if pending.data_ended(subtask):

@@ -101,7 +101,7 @@ class CheckpointFiles:
             self._delete(self._store.release(oldest_base))
 
     def discard_aborted(self, checkpoint_id: int, files: Iterable[FileHandle], location: str | None) -> None:
-        """Delete files that an aborted checkpoint wrote; `location` is the URL of a savepoint elsewhere."""
+        """Delete files that an aborted checkpoint wrote; `location` is a savepoint's own folder."""
         self._remember(checkpoint_id, completed=False)
         paths = [handle.path for handle in files]
         if location is None:

@@ -180,7 +180,7 @@ class CheckpointHistory:
         reason: CheckpointFailureReason,
         detail: str,
     ) -> None:
-        """Add a checkpoint that had no writable location and did not start; the next one gets its id."""
+        """Add a checkpoint that did not start for lack of a writable location; the next one reuses its id."""
         record = CheckpointRecord(
             checkpoint_id,
             attempt,

@@ -1,8 +1,9 @@
 """Prepares a snapshot: checks that its location can be written, and assigns the id of its checkpoint.
 
 *The location.* A storage that can't be written fails every subtask of a checkpoint, after barriers have
-blocked the job. A synchronous savepoint would even end the job's data. So `SnapshotLocation` writes a small
-file first. In a user's folder it deletes the file again, even after a failed write, which may have stored it.
+blocked the job. For a synchronous savepoint the subtasks would even end their data. So `SnapshotLocation`
+writes a small file first. In a user's folder it deletes the file again, even after a failed write, which may
+have stored it.
 The name is always the same, so the next savepoint into the folder removes the file of a dead JobMaster. If
 only some other nodes can't write there, the check succeeds, and their subtasks decline the checkpoint.
 
@@ -16,8 +17,8 @@ Why no id is given twice. The file of an id is created only if absent, and holds
 unique by the decision log.
 
 1. An old attempt writes the id, *then* reads the log. A newer attempt writes into the log, *then* lists the
-   ids and begins above the highest. So the old one is refused, or the newer one begins above its id,
-   even if files were deleted meanwhile.
+   ids and begins above the highest. So the old attempt is refused, or the newer one begins above the
+   old one's id, even if files were deleted meanwhile.
 2. An attempt that finds the file of an older attempt takes the next id. One that finds the file of a newer
    attempt is fenced.
 3. An attempt that finds its own file has lost the answer, or its earlier start was refused. No hook has

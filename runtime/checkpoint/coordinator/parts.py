@@ -25,7 +25,7 @@ TAKEN_OVER: Final = CheckpointFailed(
     Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
 )
 
-_NOT_RUNNING: Final = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
+_NOT_RUNNING: Final = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job is not running")
 
 
 class CoordinatorGateway(Protocol):

@@ -129,7 +129,7 @@ class PendingCheckpoint:
         return (*self.plan.trigger, *self._ended_before_trigger)
 
     def data_ended(self, subtask: SubtaskId) -> bool:
-        """Note a subtask at the end of its data, and return whether to trigger it now.
+        """Note the end of a subtask's data; return whether to trigger the subtask now.
 
         Before `trigger` is called, the subtask is only noted, and `trigger` returns it.
         """
@@ -207,7 +207,7 @@ class PendingCheckpoint:
 
     @property
     def is_a_step_further(self) -> bool:
-        """Whether to report progress: about 20 times, since each report costs time for every subtask."""
+        """Whether to report progress now: about 20 times, as each report costs time for every subtask."""
         total = len(self._snapshots) + len(self._missing)
         return not self._missing or len(self._snapshots) % max(1, total // 20) == 0
 

@@ -1,12 +1,12 @@
 """The subtasks that take part in a checkpoint (Flink's `CheckpointPlanCalculator`, FLIP-147).
 
 The coordinator triggers the sources, and every running subtask acknowledges and is notified. A subtask whose
-senders have all finished gets no barrier. So every subtask that has reported the end of its data is
-triggered, at once or when it reports the end. It begins the checkpoint, without a barrier, when it has
-consumed the ends of all its channels.
+senders have all finished gets no barrier. So the coordinator triggers every subtask at the end of its
+data: at once, or when the subtask reports the end. The subtask begins the checkpoint, without a barrier, when
+it has consumed the ends of all its channels.
 
 A subtask that had finished in the restored checkpoint only sends its ends and leaves. No checkpoint is taken
-until then, because a receiver that begins a checkpoint without a barrier must have all its input.
+before it has left, because a receiver that begins a checkpoint without a barrier must have all its input.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NotAllRunning:
     waiting_for: tuple[SubtaskId, ...]
 
     def __str__(self) -> str:
-        waiting = ", ".join(map(str, self.waiting_for[:5])) or "none; they have finished"
+        waiting = ", ".join(map(str, self.waiting_for[:5])) or "none, but subtasks have finished"
         return f"subtasks that don't run yet: {waiting}"
 
 
@@ -94,7 +94,7 @@ class CheckpointPlanner:
         return self._older_attempts.get(subtask, self._attempt)
 
     def by_attempt(self, subtasks: Iterable[SubtaskId]) -> list[tuple[int, tuple[SubtaskId, ...]]]:
-        """The unfinished ones of `subtasks`, by attempt."""
+        """The unfinished `subtasks`, by attempt."""
         found: dict[int, list[SubtaskId]] = {}
         status = self.status
         for subtask in subtasks:
@@ -137,7 +137,7 @@ class CheckpointPlanner:
         self._data_ended.add(subtask)
 
     def plan(self, *, is_last: bool = False) -> CheckpointPlan | NotAllRunning:
-        """Plan a checkpoint that starts now; `is_last` allows one after some have finished."""
+        """Plan a checkpoint that starts now; `is_last` allows it even if subtasks have finished."""
         by_status: dict[SubtaskStatus, list[SubtaskId]] = {status: [] for status in SubtaskStatus}
         for subtask, status in self._status.items():
             by_status[status].append(subtask)

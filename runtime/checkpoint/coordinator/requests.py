@@ -157,7 +157,8 @@ class CheckpointRequestDecider:
         return refused
 
 
-#: Seconds until a checkpoint that a finishing subtask aborted is retried; more subtasks may finish meanwhile.
+#: Seconds before the retry of a checkpoint that the end of a subtask has aborted. More subtasks may finish
+#: meanwhile.
 RETRY_DELAY: Final = 0.1
 
 
@@ -366,7 +367,7 @@ class CheckpointRequests:
         )
         if now.is_triggering:
             # The other checkpoint may use the timeout twice: to prepare its location, and to complete.
-            why, at_most = "another one is being started", 2 * timeout + pause
+            why, at_most = "another checkpoint is being started", 2 * timeout + pause
         elif now.pending >= self._config.max_concurrent:
             limit = self._config.max_concurrent
             why, at_most = f"running checkpoints: {now.pending} (max_concurrent={limit})", timeout + pause
@@ -375,12 +376,12 @@ class CheckpointRequests:
         if ahead:
             why, at_most = f"{why}; requests in front: {ahead}", at_most + ahead * (2 * timeout + pause)
         at_most = round(at_most, 2)
-        return f"{_named(request)} waits: {why}. It waits for at most {at_most} s if none overtakes it"
+        return f"{_named(request)} waits: {why}. It waits for at most {at_most} s, unless others overtake it"
 
     def _rest_of_pause(self) -> tuple[str, float]:
         pause = as_seconds(self._config.min_pause)
         rest = self._last_completion + pause - self._clock.monotonic()
-        return f"min_pause={pause:g} s after the last one is not over", rest
+        return f"the pause after the last checkpoint (min_pause={pause:g} s) is not over", rest
 
     def _situation(self) -> Situation:
         now = self._clock.monotonic()
@@ -413,11 +414,11 @@ class CheckpointRequests:
     def _note_refused(self, refused: RefusedRequest) -> None:
         name = _named(refused.request)
         if refused.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS:
-            why = f"{self.queued} requests wait already, and no more may ({refused.reason.value})"
+            why = f"{self.queued} requests are waiting, which is the limit ({refused.reason.value})"
             self._note(RequestNote(f"{name} was dropped: {why}", is_warning=True))
         else:
             why, rest = self._rest_of_pause()
-            self._note(RequestNote(f"{name} waits: {why}. The next one comes in {round(rest, 2)} s"))
+            self._note(RequestNote(f"{name} is put off: {why}. The next one follows in {round(rest, 2)} s"))
 
     def _set_periodic(self, delay: float) -> None:
         _cancel(self._periodic)

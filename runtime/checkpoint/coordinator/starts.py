@@ -121,11 +121,11 @@ class MasterSnapshots:
         self._hooks.trigger(identifier, pending.checkpoint_id, pending.triggered_at, answered, failed)
 
     def _goes_on(self, current: _Round) -> bool:
-        """Whether an answer still counts; fails a round whose checkpoint was aborted."""
+        """Return whether an answer still counts; fail the round if its checkpoint was aborted."""
         if current is not self._round:
             return False
         if current.pending.is_disposed:
-            current.on_failed("it was aborted meanwhile")
+            current.on_failed("the checkpoint was aborted meanwhile")
             return False
         return True
 
@@ -215,7 +215,7 @@ class CheckpointStarts:
             return
         if self._place.hangs:
             # The first timeout was counted. A storage that hangs once must not fail the job.
-            hangs = f"{self._parts.files.url} has not answered the check of the last place yet"
+            hangs = f"{self._parts.files.url} has not answered the previous write check yet"
             self._parts.requests.refuse(request, self.without_place(request.kind, hangs))
             self.ended(request)
             return
@@ -287,7 +287,7 @@ class CheckpointStarts:
 
     def without_place(self, kind: SnapshotKind, cause: str) -> CheckpointFailed:
         """Return the refusal of a request without a location, and add it to the history."""
-        reason, detail = Reason.TRIGGER_CHECKPOINT_FAILURE, f"its place can't be written: {cause}"
+        reason, detail = Reason.TRIGGER_CHECKPOINT_FAILURE, f"its location can't be written: {cause}"
         if self._parts.served.number is not None:
             next_id, now = self._parts.served.next_id, self._parts.clock.now()
             self._parts.history.refused(next_id, self._parts.served.number, kind, now, reason, detail)

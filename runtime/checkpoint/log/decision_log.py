@@ -1,19 +1,20 @@
 """`DecisionLog`: the numbered log that holds all durable decisions of a job.
 
-Each decision (an attempt began, a checkpoint completed, checkpoints were dropped, the job ended) is a file, a
-*slot*: 0, 1, 2, ... Writers claim slots by put-if-absent. Exactly one contender gets a slot, and a decision
-is made when its file appears. Old and new attempts contend for the same slots. So a completion of the old
-attempt is either before the new attempt's `AttemptBegun` or not in the log. In the first case the new
+Each decision (an attempt began, a checkpoint completed, checkpoints were dropped, the job ended) is a file in
+a numbered *slot*: 0, 1, 2, ... Writers claim slots by put-if-absent. Exactly one contender gets a slot, and a
+decision is made when its file appears. Old and new attempts contend for the same slots. So a completion of
+the old attempt is either before the new attempt's `AttemptBegun` or not in the log. In the first case the new
 attempt restores from it.
 
 Why it is right:
 
 1. *No gaps.* A writer claims slot n only after it has seen all slots up to n - 1.
-2. *One writer per attempt.* An attempt begins only when the storage has confirmed the put. A writer without
-   an answer, or whose slot is taken, tries again with a larger number. So only one writer writes an attempt's
-   records.
-3. *Fencing.* The first record of another writer after those of a running attempt is an `AttemptBegun`, in
-   the slot that the old writer claims next. The old writer does not get the slot, reads it, and is `Fenced`.
+2. *One writer per attempt.* An attempt begins only when the storage has confirmed the put. If the put gets no
+   answer, or the slot is taken, the writer tries again with a larger number. So only one writer writes an
+   attempt's records.
+3. *Fencing.* After the records of a running attempt, the first record of another writer is an
+   `AttemptBegun`. It is in the slot that the old writer claims next. The old writer does not get the slot,
+   reads it, and is `Fenced`.
 4. *Lost answers.* A put that seems to fail may have happened, or may happen later. The writer puts the same
    bytes again; it owns a slot that holds its own record. Without an answer it raises `OutcomeUnknownError`.
    Its next record contends for the *same* slot, so the record in doubt gets the slot now or never.
@@ -44,7 +45,7 @@ would get the slot and take that for a success. Each claim would need one more r
 What it must never do:
 
 * return `Claimed` for a record that a replay does not find, or `Fenced` for one that it finds,
-* delete the slot of an `AttemptBegun`, or one that is passed,
+* delete the slot of an `AttemptBegun`, or a passed slot,
 * treat silence of the storage as a refusal.
 
 All methods block, and one thread at a time calls them. Only `newer_attempt` may run beside another method.
@@ -236,7 +237,8 @@ class DecisionLog:
                 return record
         where = f"{self._storage.url}/{self._paths.log}"
         msg = (
-            f"no attempt could begin: {where} lists slots as free that are taken; is the listing up to date?"
+            f"no attempt could begin: slots of {where} look free but are taken. "
+            "Use a storage that shows new files at once"
         )
         raise StorageError(msg)
 
@@ -405,7 +407,7 @@ class DecisionLog:
         else:
             msg = (
                 f"{self._storage.url}/{self._paths.log_slot(slot)} was written by attempt {found.attempt} "
-                f"after attempt {self.attempt} had begun; does the storage really refuse to overwrite?"
+                f"after attempt {self.attempt} had begun. The storage must refuse to create an existing file"
             )
             raise CorruptSnapshotError(msg)
 

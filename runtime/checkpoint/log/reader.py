@@ -2,8 +2,8 @@
 
 Some stores list files late, or only in part. A listing older than two compactions shows a deleted slot as the
 end of the log. An attempt that begins there is invisible to other writers, and both would decide. So the
-reader relies on reads of single files, which see the last write. A listing only shows slots that should be
-there.
+reader relies on reads of single files, which see the last write. A listing only helps to find slots that
+should be there.
 
 *Why it finds the end of the log.* Three rules of the writer matter:
 
@@ -133,7 +133,7 @@ class DecisionLogReader:
         msg = (
             f"{self._storage.url}/{self._paths.log} has lost records: attempt "
             f"{max(known_attempt, known.last_attempt)} of the job had begun, and the log ends with attempt "
-            f"{found.last_attempt}. Put the files back, and see that nothing but Penstock deletes files there"
+            f"{found.last_attempt}. Put the files back, and let only Penstock delete files there"
         )
         raise CorruptSnapshotError(msg)
 
@@ -174,8 +174,8 @@ class DecisionLogReader:
                     break
                 if previous >= slot:
                     msg = (
-                        f"{self._storage.url}/{self._paths.log_slot(slot)} is damaged: it says that the "
-                        f"compaction in front of it is in slot {previous}"
+                        f"{self._storage.url}/{self._paths.log_slot(slot)} is damaged: it names slot "
+                        f"{previous} as the compaction before it"
                     )
                     raise CorruptSnapshotError(msg)
                 slot = previous
@@ -201,7 +201,7 @@ class DecisionLogReader:
     def _missing(self, slot: int) -> CorruptSnapshotError:
         msg = (
             f"{self._storage.url}/{self._paths.log_slot(slot)} is missing from the decision log; "
-            "put it back, and see that nothing but Penstock deletes files there"
+            "put it back, and let only Penstock delete files there"
         )
         return CorruptSnapshotError(msg)
 

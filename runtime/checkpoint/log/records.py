@@ -21,7 +21,7 @@ class AttemptBegun:
 
     Attributes:
         attempt: Number of the attempt, larger than every earlier one; gaps are normal.
-        restored_checkpoint: The newest completed checkpoint at this moment; `None` without one.
+        restored_checkpoint: The newest completed checkpoint when the attempt began; `None` without one.
         at: Wall-clock seconds.
         age: Age of the job in seconds, see `runtime.config.restart`.
         writer: Unique token of the JobMaster's process; empty when unknown.

@@ -81,9 +81,9 @@ class OperatorEventValve:
             self._sender.send(subtask, event, answer)
 
     def mark_for_checkpoint(self, checkpoint_id: int) -> None:
-        """Prepare for the coordinator's snapshot; refuse another marked checkpoint, or an old one."""
+        """Prepare for the coordinator's snapshot; refuse an old id, or a second mark."""
         if self._marked not in (None, checkpoint_id):
-            msg = f"the valve is marked for checkpoint {self._marked} and can't be for {checkpoint_id}"
+            msg = f"the valve is marked for checkpoint {self._marked} and can't be marked for {checkpoint_id}"
             raise RuntimeError(msg)
         if self._last_marked is not None and checkpoint_id <= self._last_marked:
             msg = f"the valve was marked for checkpoint {self._last_marked} before {checkpoint_id}"

@@ -62,8 +62,9 @@ class OperatorCoordinators:
         if unmatched and not allow_non_restored:
             msg = (
                 f"checkpoint {checkpoint_id} holds state of the coordinators of {', '.join(unmatched)}, but "
-                "in this job they have none: what they have not handed out yet would be lost. Keep these "
-                "sources as they were, or restore with allow_non_restored_state=True"
+                "these operators have no coordinator in this job. Splits or other work that they have not "
+                "handed out yet would be lost. Keep these operators as they were, or restore with "
+                "allow_non_restored_state=True"
             )
             raise UnmatchedCoordinatorStateError(msg)
         for operator_id, holder in self._holders.items():
@@ -100,7 +101,7 @@ class OperatorCoordinators:
         """Descriptions of the events that a checkpoint waits for."""
         return tuple(
             f"events of {operator_id}[{missing.subtask}] for its coordinator "
-            f"({missing.received} of {missing.sent} have come)"
+            f"({missing.received} of {missing.sent} have arrived)"
             for operator_id, holder in self._holders.items()
             for missing in holder.missing_events(checkpoint_id)
         )

@@ -74,7 +74,7 @@ def test_the_folder_that_penstock_has_made_is_believed(location: str) -> None:
     ],
 )
 def test_any_other_folder_is_refused_by_name(location: str) -> None:
-    with pytest.raises(CorruptSnapshotError, match=f"not the folder {OWN} of this savepoint"):
+    with pytest.raises(CorruptSnapshotError, match=f"only a folder {OWN} may be named"):
         check_own_location(savepoint(location), "job")
 
 
@@ -205,7 +205,7 @@ def test_a_changed_note_in_a_named_storage_is_refused(location: str) -> None:
     places = Opened()
     storage = job_with_savepoint_in(places, f"/data/saved/{OWN}")
     change_location(storage, location)
-    with pytest.raises(RestoreError, match=r"was changed, or damaged|checksum"):
+    with pytest.raises(RestoreError, match=r"was changed or is damaged|checksum"):
         open_snapshot("/data/job", places)
     assert location not in places.asked
 
@@ -229,6 +229,6 @@ def test_a_job_that_restarts_opens_no_other_folder() -> None:
     complete_elsewhere(places("/etc"), savepoint("/etc"))
     complete_checkpoint(storage, PATHS, log, savepoint("/etc"), open_location=places)
     places.asked.clear()
-    with pytest.raises(CorruptSnapshotError, match="not the folder"):
+    with pytest.raises(CorruptSnapshotError, match="only a folder savepoint-job-7-1 may be named"):
         load_latest(storage, log.replay(), allow_older=False, open_location=places)
     assert places.asked == []

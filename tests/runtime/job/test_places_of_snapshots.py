@@ -71,7 +71,7 @@ def test_a_folder_that_hangs_refuses_its_savepoint_and_holds_nothing_else_up(ask
     [answer] = run.answers
     assert isinstance(answer, CheckpointFailed)
     assert (answer.reason, answer.checkpoint_id) == (Reason.TRIGGER_CHECKPOINT_FAILURE, None)
-    assert answer.detail == "its place can't be written: /saved did not answer within 60 s"
+    assert answer.detail == "its location can't be written: /saved did not answer within 60 s"
     complete(run, behind=1)
     for _ in range(5):
         run.timers.advance(10)
@@ -92,7 +92,7 @@ def test_a_folder_that_still_hangs_is_refused_at_once_and_another_one_is_not() -
     take_savepoint(run)
     _, second = run.answers
     assert isinstance(second, CheckpointFailed)
-    assert second.detail == "its place can't be written: /saved has not answered the last trial yet"
+    assert second.detail == "its location can't be written: /saved has not answered the last trial yet"
     run.scheduler.take_savepoint("/else", run.answers.append)
     complete(run, behind=1)
     assert kinds(run)[-1][1] is SnapshotKind.SAVEPOINT

@@ -154,7 +154,7 @@ def test_a_coordinator_that_raises_when_it_goes_back_fails_the_attempt_by_its_na
         run.fail(A)
     failure = run.scheduler.statistics().failures[-1].root
     assert failure.message.startswith(
-        "operator 'a-own': the return of its coordinator to checkpoint 1 failed: KeyError: 'limit'"
+        "operator 'a-own': the reset of its coordinator to checkpoint 1 failed: KeyError: 'limit'"
     )
     assert failure.traceback
     assert run.scheduler.state is JobState.FAILING
@@ -193,7 +193,7 @@ def test_a_checkpoint_that_expires_names_the_subtask_whose_events_have_not_come(
     failed = run.scheduler.statistics().checkpoint_history[0]
     assert failed.failure is CheckpointFailureReason.CHECKPOINT_EXPIRED
     assert failed.detail == (
-        "not complete after 600 s; it waited for events of a-own[0] for its coordinator (3 of 4 have come)"
+        "not complete after 600 s; it waited for events of a-own[0] for its coordinator (3 of 4 have arrived)"
     )
 
 
@@ -214,4 +214,4 @@ def test_events_of_a_subtask_that_came_back_are_counted_from_the_first():
         )
     run.timers.advance(600)
     failed = run.scheduler.statistics().checkpoint_history[1]
-    assert "events of a-own[0] for its coordinator (1 of 2 have come)" in failed.detail
+    assert "events of a-own[0] for its coordinator (1 of 2 have arrived)" in failed.detail

@@ -42,7 +42,7 @@ def test_request_before_the_first_attempt_is_refused():
     run = Run(begin=False)
     run.trigger()
     [answer] = run.answers
-    assert (answer.reason, answer.detail) == (Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
+    assert (answer.reason, answer.detail) == (Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job is not running")
 
 
 def test_request_whose_place_is_being_prepared_when_the_job_restarts_is_refused():

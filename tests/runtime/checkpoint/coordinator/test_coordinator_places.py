@@ -50,7 +50,7 @@ def test_without_a_place_no_barrier_is_sent_and_nobody_hears_of_it(kind):
     run.runner.run_all()
     [answer] = run.answers
     assert (answer.reason, answer.checkpoint_id) == (Reason.TRIGGER_CHECKPOINT_FAILURE, None)
-    assert answer.detail == "its place can't be written: can't write /saved: it is read-only"
+    assert answer.detail == "its location can't be written: can't write /saved: it is read-only"
     assert run.gateway.said == []
     assert run.gateway.barriers == []
     assert run.coordinator.pending_ids == ()
@@ -106,7 +106,7 @@ def test_a_storage_that_does_not_answer_costs_the_timeout_and_no_more_threads():
     run.timers.advance(60)
     assert "memory: did not answer within 60 s" in run.answers[0].detail
     run.trigger()
-    assert "memory: has not answered the check of the last place yet" in run.answers[1].detail
+    assert "memory: has not answered the previous write check yet" in run.answers[1].detail
     assert run.runner.waiting == 1
     run.runner.run_all()
     assert run.gateway.take() == [], "the place is ready too late"
@@ -219,7 +219,7 @@ def test_a_request_that_waits_for_the_place_of_another_is_refused_when_that_hang
     run.coordinator.stop_periodic()
     run.trigger(SnapshotKind.SYNC_SAVEPOINT)
     run.timers.advance(60)
-    assert "has not answered the check of the last place yet" in run.answers[1].detail
+    assert "has not answered the previous write check yet" in run.answers[1].detail
     run.runner.run_all()
     assert run.gateway.take() == []
 

@@ -223,7 +223,9 @@ def test_savepoint_whose_file_is_on_another_node_does_not_exist(storage: Failing
     places = MemoryPlaces()
     savepoint = saved_elsewhere(places)
     places("/saved/savepoint-1").delete(["count-0-0", "count-0-1"])
-    with pytest.raises(StorageError, match="/saved/savepoint-1/count-0-0 was written by a subtask"):
+    with pytest.raises(
+        StorageError, match="a subtask wrote /saved/savepoint-1/count-0-0, but the JobMaster does not find it"
+    ):
         complete_checkpoint(storage, PATHS, log, savepoint, open_location=places)
     assert log.replay().completed == ()
 

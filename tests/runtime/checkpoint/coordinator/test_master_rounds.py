@@ -73,4 +73,4 @@ def test_hook_that_answers_for_an_aborted_checkpoint_fails_the_round_that_is_ope
     asked.masters.take(asked.pending, lambda: asked.said.append("taken"), asked.said.append)
     asked.pending.abort(Reason.CHECKPOINT_EXPIRED)
     asked.world.runner.run_all()
-    assert asked.said == ["it was aborted meanwhile"]
+    assert asked.said == ["the checkpoint was aborted meanwhile"]

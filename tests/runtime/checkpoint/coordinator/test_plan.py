@@ -39,7 +39,7 @@ def test_at_most_five_subtasks_that_do_not_run_yet_are_named():
     named = "subtasks that don't run yet: read[0], read[1], read[2], read[3], read[4]"
     assert str(NotAllRunning(waiting[:5])) == str(NotAllRunning(waiting)) == named
     assert str(NotAllRunning(waiting[:1])) == "subtasks that don't run yet: read[0]"
-    assert str(NotAllRunning(())) == "subtasks that don't run yet: none; they have finished"
+    assert str(NotAllRunning(())) == "subtasks that don't run yet: none, but subtasks have finished"
 
 
 EVERYBODY = CheckpointPlan(READS, ALL, ALL)

@@ -116,8 +116,8 @@ def test_a_request_behind_a_start_is_noted_with_the_time_that_the_start_may_take
     log.requests.submit(CheckpointRequest(kind=SnapshotKind.SYNC_SAVEPOINT))
     assert log.notes == [
         RequestNote(
-            "request 2 for a sync savepoint waits: another one is being started. "
-            "It waits for at most 123.0 s if none overtakes it"
+            "request 2 for a sync savepoint waits: another checkpoint is being started. "
+            "It waits for at most 123.0 s, unless others overtake it"
         )
     ]
 
@@ -132,9 +132,9 @@ def test_a_request_over_the_limit_is_noted_when_it_waits_and_when_it_starts() ->
     log.requests.poll()
     assert log.texts == [
         "request 1 for a checkpoint waits: running checkpoints: 1 (max_concurrent=1). "
-        "It waits for at most 63.0 s if none overtakes it",
+        "It waits for at most 63.0 s, unless others overtake it",
         "request 2 for a checkpoint waits: running checkpoints: 1 (max_concurrent=1); requests in front: 1. "
-        "It waits for at most 186.0 s if none overtakes it",
+        "It waits for at most 186.0 s, unless others overtake it",
         "request 1 for a checkpoint starts; it has waited for 1.26 s",
     ]
 
@@ -153,8 +153,8 @@ def test_a_request_in_the_pause_is_noted_with_what_is_left_of_the_pause() -> Non
     log.requests.submit()
     log.timers.advance(1.766)
     assert log.texts == [
-        "request 1 for a checkpoint waits: min_pause=3 s after the last one is not over. "
-        "It waits for at most 1.77 s if none overtakes it",
+        "request 1 for a checkpoint waits: the pause after the last checkpoint (min_pause=3 s) is not over. "
+        "It waits for at most 1.77 s, unless others overtake it",
         "request 1 for a checkpoint starts; it has waited for 1.77 s",
     ]
 
@@ -166,8 +166,8 @@ def test_a_periodic_request_that_the_pause_moves_is_noted() -> None:
     log.requests.begin_pause()
     log.timers.advance(1.234)
     assert log.texts == [
-        "request 1 for a periodic checkpoint waits: min_pause=3 s after the last one is not over. "
-        "The next one comes in 1.77 s"
+        "request 1 for a periodic checkpoint is put off: the pause after the last checkpoint (min_pause=3 s) "
+        "is not over. The next one follows in 1.77 s"
     ]
     log.timers.advance(2)
     assert [request.number for request in log.begun] == [2]
@@ -179,7 +179,7 @@ def test_a_request_that_the_full_queue_drops_is_a_warning() -> None:
     for _ in range(1001):
         log.requests.submit()
     assert log.notes[-1] == RequestNote(
-        "request 1001 for a checkpoint was dropped: 1000 requests wait already, and no more may "
+        "request 1001 for a checkpoint was dropped: 1000 requests are waiting, which is the limit "
         "(too_many_checkpoint_requests)",
         is_warning=True,
     )
@@ -194,7 +194,7 @@ def test_a_periodic_request_that_gives_way_in_the_full_queue_is_a_warning() -> N
     for _ in range(1000):
         log.requests.submit()
     [warning] = [note.text for note in log.notes if note.is_warning]
-    assert warning.startswith("request 1 for a periodic checkpoint was dropped: 1000 requests wait already")
+    assert warning.startswith("request 1 for a periodic checkpoint was dropped: 1000 requests are waiting")
 
 
 def test_waiting_requests_that_end_with_their_attempt_are_one_note() -> None:

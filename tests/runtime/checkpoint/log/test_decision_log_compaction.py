@@ -204,7 +204,7 @@ def test_a_compaction_that_names_itself_as_the_one_before_is_damage(storage: Fla
         log.complete(completed(number))
     endless = replace(log.view, compacted_at=4).compacted(5.0)
     storage.put(f"{SLOT}4", encode_record(endless))
-    with pytest.raises(CorruptSnapshotError, match="the compaction in front of it is in slot 4"):
+    with pytest.raises(CorruptSnapshotError, match="it names slot 4 as the compaction before it"):
         DecisionLogReader(storage, PATHS).compactions_before(4)
 
 
@@ -284,7 +284,7 @@ def test_a_storage_that_overwrites_is_found_out(storage: Flaky) -> None:
     begun(storage)
     log = begun(storage)
     storage.put(f"{SLOT}2", encode_record(completed(1, 1)))
-    with pytest.raises(CorruptSnapshotError, match="does the storage really refuse to overwrite"):
+    with pytest.raises(CorruptSnapshotError, match="must refuse to create an existing file"):
         log.complete(completed(1, 2))
 
 

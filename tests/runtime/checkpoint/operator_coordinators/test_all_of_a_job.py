@@ -93,7 +93,7 @@ def test_events_that_a_checkpoint_waits_for_are_named():
     world.known["b"].missing_events = lambda checkpoint_id: (MissingEvents(1, checkpoint_id, 7),)
     world.known["b"].recorded_state = lambda checkpoint_id: None
     assert not world.holders.have_all_events(4)
-    assert world.holders.missing_events(4) == ("events of b[1] for its coordinator (4 of 7 have come)",)
+    assert world.holders.missing_events(4) == ("events of b[1] for its coordinator (4 of 7 have arrived)",)
 
 
 def test_all_start_hear_of_checkpoints_and_are_closed_once():

@@ -187,7 +187,7 @@ def test_a_valve_is_marked_in_order():
     world.checkpoint(5)
     for later in (4, 6):
         world.checkpoint(later)
-        assert "marked for checkpoint 5 and can't be for" in str(world.said[-1])
+        assert "marked for checkpoint 5 and can't be marked for" in str(world.said[-1])
 
 
 @pytest.mark.parametrize("how", ["complete", "fail"])
