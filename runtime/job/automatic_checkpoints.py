@@ -1,9 +1,10 @@
 """Checkpoints that a job takes without waiting for the next period.
 
 `FinalCheckpoint`: the last checkpoint of a bounded job. A subtask finishes only after a checkpoint that
-covers the end of its data. So one is triggered when every unfinished subtask has reported that end. A
-checkpoint in progress may suffice, so its end is awaited first. A failed last checkpoint is retried after a
-pause, and counts as a failed checkpoint. The periodic timer keeps running for subtasks that need another.
+covers the end of its data. So the checkpoint is triggered when every unfinished subtask has reported that
+end. A checkpoint in progress may suffice, so its end is awaited first. A failed last checkpoint is retried
+after a pause, and counts as a failed checkpoint. The periodic timer keeps running for subtasks that need
+another.
 
 `SavepointFollowUp`: the checkpoint right after a savepoint. Users may move or delete a savepoint, but a
 restart needs it until a younger checkpoint is complete. So the request for the savepoint is answered when the

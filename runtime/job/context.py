@@ -178,7 +178,7 @@ class JobContext:
 
     @property
     def newest_id(self) -> int | None:
-        """Return the newest completed checkpoint that this JobMaster knows; `None` for none."""
+        """Return the id of the newest completed checkpoint that this JobMaster knows; `None` for none."""
         newest = None if self.coordinator is None else self.coordinator.latest_completed
         return None if newest is None else newest.checkpoint_id
 
@@ -261,7 +261,7 @@ class JobContext:
             self._end.record(state, cause, then, ended_before or (lambda _: self.fence()), failure)
 
     def before_end(self, owner: object, call: Callable[[], None]) -> None:
-        """Register a call for the job's terminal state, before any other part learns of that state."""
+        """Register a call for the end of the job; it runs before any other part learns of the end."""
         self._before_end[owner] = call
 
     def forget_before_end(self, owner: object) -> None:

@@ -1,4 +1,4 @@
-"""The end of a job: its record, uncovered output, and the close of coordinators and master hooks.
+"""The end of a job: its record, uncovered output, and the closing of coordinators and master hooks.
 
 `EndOfJob`: only the record in the decision log makes an end final. A JobMaster that restarts later finds the
 record and does nothing. Writes to an unavailable storage are retried a few times. Then the job ends anyway,
@@ -200,7 +200,7 @@ class EndOfJob:
         def delete() -> None:
             job.runner.run(lambda: job.ledger.delete_at_end(state, paths), lambda _: then(""), failed)
 
-        # A location in preparation would appear after the deletions.
+        # A location that is still being prepared would appear after the deletions.
         coordinator.when_no_place_is_awaited(delete)
 
 
@@ -298,7 +298,9 @@ class ClosingOperators:
 
     def _give_up(self) -> None:
         for hook in self._open:
-            self.failed(f"{hook} was not closed within {CLOSE_TIMEOUT:g} s: a call of it has not returned")
+            self.failed(
+                f"{hook} was not closed within {CLOSE_TIMEOUT:g} s: one of its calls has not returned"
+            )
         self._end()
 
     def _end_if_all_are_closed(self) -> None:

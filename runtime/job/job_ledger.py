@@ -374,7 +374,7 @@ class JobLedger:
             if not lost:
                 raise
             # A lost record may have completed a newer checkpoint, after which this one's files were deleted.
-            msg = f"{error}. Records of the job's decision log were damaged before: {lost}"
+            msg = f"{error}. Earlier records of the job's decision log are damaged: {lost}"
             raise CorruptSnapshotError(msg) from error
 
     def _start(

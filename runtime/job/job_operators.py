@@ -344,7 +344,7 @@ class JobOperators:
             other = self._job_hooks[hook.identifier].source
             msg = (
                 f"{location}: another source, {other}, has a master hook with the identifier "
-                f"{hook.identifier!r}. Give each hook its own identifier: its state is kept under it"
+                f"{hook.identifier!r}. Give each hook its own identifier: the hook's state is stored under it"
             )
             raise ConfigurationError(msg)
         self._job_hooks[hook.identifier] = _JobHook(hook, location)
@@ -373,7 +373,10 @@ class JobOperators:
         return CoordinatorHost(provider, context, self._codec, location)
 
     def _fail_job(self, cause: str | PenstockError) -> None:
-        """Fail the job, because a coordinator can't continue; before any progress, without a restart."""
+        """Fail the job, because a coordinator can't continue.
+
+        No restart follows in the first attempt, as long as no checkpoint is complete.
+        """
         job = self._job
         if self._closer is not None:  # nothing is left to fail
             self._closer.failed(str(cause))
@@ -412,7 +415,7 @@ def _not_restored(spec: OperatorSpec, checkpoint_id: int | None, error: BaseExce
         text = str(error)
         return FailureCause(text if spec.id in text else f"{location}: {text}", recoverable=False)
     where = "the beginning" if checkpoint_id is None else f"checkpoint {checkpoint_id}"
-    failure = operator_error(location, f"the return of its coordinator to {where}", error)
+    failure = operator_error(location, f"the reset of its coordinator to {where}", error)
     return FailureCause.of_operator(failure, failure.cause_text)
 
 

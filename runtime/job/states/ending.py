@@ -1,4 +1,4 @@
-"""The states in which an attempt or the job ends: by a failure, by its user, or by finishing.
+"""The states in which an attempt or the job ends: it has failed, is cancelled, or has finished.
 
 `Failing`: an attempt has failed; its subtasks are stopped, then the restart strategy decides.
 
@@ -186,7 +186,7 @@ class Failing(State):
             decision = job.restart.failed(job.ledger.age())
         match decision:
             case RestartAfter(delay):
-                job.enter(Restarting(job, delay, job.deploy_again), f"again in {delay:g} s")
+                job.enter(Restarting(job, delay, job.deploy_again), f"the job starts again in {delay:g} s")
             case GiveUp(reason):
                 cause = str(self._cause)
                 job.record_end(

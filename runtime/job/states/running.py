@@ -15,13 +15,13 @@ commits the output before it and ends (`Suspended`).
 
 `Rescaling`: the job gets another parallelism. A checkpoint is taken while the job runs. When it is complete,
 the subtasks are stopped, and the next attempt begins from it with the new graph. The record of that attempt
-holds the parallelism, so a later JobMaster deploys the same. Records that were read since the checkpoint are
-read again. Nothing has failed, so the restart strategy does not count it.
+holds the parallelism, so a later JobMaster deploys it again. Records that were read since the checkpoint are
+read again. Nothing has failed, so the restart strategy does not count the rescale.
 
 The checkpoint follows the job's settings, so back pressure does not hold up the rescale of an unaligned job.
-Such a job takes an aligned one only if a rebalance becomes a forward exchange again, which has no place for
-in-flight data. If the checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the job
-restarts at the old parallelism.
+Such a job takes an aligned checkpoint only if a rebalance becomes a forward exchange again, which has no
+place for in-flight data. If the checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the
+job restarts at the old parallelism.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ class Rescaling(State):
         coordinator.trigger(urgent=True, aligned=aligned, on_answer=self._on_checkpoint)
 
     def leave(self) -> None:
-        self._answer(RescaleRefused("the job was cancelled, or failed and restarts as it was"))
+        self._answer(
+            RescaleRefused("the job was cancelled, or it failed and restarts at the old parallelism")
+        )
 
     def cancel(self) -> None:
         self.job.enter(Cancelling(self.job, self._stop), "cancelled")

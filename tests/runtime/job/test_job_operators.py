@@ -217,7 +217,7 @@ def test_a_hook_that_hangs_delays_the_end_for_a_while_but_not_the_deletions():
     run.timers.advance(CLOSE_TIMEOUT)
     assert run.scheduler.state is JobState.CANCELLED
     assert run.scheduler.statistics().warning == (
-        "operator 'read': master hook 'outside' was not closed within 5 s: a call of it has not returned"
+        "operator 'read': master hook 'outside' was not closed within 5 s: one of its calls has not returned"
     )
     run.user_runner.run_all()
     assert run.scheduler.state is JobState.CANCELLED, "its late answer changes nothing"

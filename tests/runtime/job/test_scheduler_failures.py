@@ -207,7 +207,7 @@ def test_a_job_whose_newest_checkpoint_only_a_damaged_record_knew_says_so():
     assert lenient.state is JobState.FAILED
     cause = lenient.cluster.take()[-1][2]
     assert "job/chk-1-1/metadata is part of a snapshot but is not there" in cause
-    assert f"Records of the job's decision log were damaged before: memory:/{newest}" in cause
+    assert f"Earlier records of the job's decision log are damaged: memory:/{newest}" in cause
 
 
 def fail_on_bad_input(run, text="a.csv:17: 2 fields", **how):
