@@ -23,7 +23,7 @@ takes.
 
 A spare has loaded the job's code (`prepare`), so it imports no modules when it takes a role. Each round of
 the watch pings it, which renews its lease. A dead or silent spare is replaced. If a spare dies when it is
-needed, the fleet starts a new process, as for a warm one.
+needed, the fleet starts a new process, as it does for a warm process that dies.
 
 Invariant: no spare outlives its job or is offered to another one. A spare holds no role, so another job could
 not tell which modules it has loaded.
@@ -337,7 +337,7 @@ class Fleet:
             f"{room.total.get(name, 0):g} {name} ({room.free.get(name, 0):g} free)" for name in needed
         )
         # Every cluster has some resources, so this one has not answered.
-        says = f"the cluster has {has}" if room.total else "the cluster does not say what it has"
+        says = f"the cluster has {has}" if room.total else "the cluster has not reported its resources"
         others = "/resources" if len(needed) > 2 else ""
         return (
             f"{', '.join(map(str, late))} could not be placed within "

@@ -18,7 +18,7 @@ measure its own, so another process on the same node reads it from the kernel.
 
 Ray's own threads hardly use the processor: four to six hundredths in 12 to 14 s, with pauses of two to four
 seconds (Ray 2.60). So a process in a deadlock is `HUNG`, too, at the timeout or some seconds later. An event
-loop blocked by an external call looks the same, so none may make such a call: see `ClusterCalls`.
+loop blocked by an external call looks the same, so no event loop may make such a call: see `ClusterCalls`.
 
 The watching process may be frozen itself. As in `Lease`, the time between two checks counts for at most twice
 the planned time, so waiting answers are handled first.
@@ -27,16 +27,16 @@ What it must never do: declare a process hung because of an old reading. The sec
 requested in this silence, and less than `still_for` seconds ago.
 
 `MasterGuard` tracks the answers of a JobMaster, in a process of its job, and kills one that hangs. Ray
-restarts a dead JobMaster; a hanging one must be killed first, and its own subtasks notice it. A few are its
-guards (`choose_guards`), so that a thousand subtasks don't check it at once. Each renewal says whether the
+restarts a dead JobMaster, but a hanging one must be killed first. A few of its subtasks are its guards
+(`choose_guards`), so that a thousand subtasks don't check it at once. Each renewal says whether the
 receiver guards the JobMaster, so a dead guard is soon replaced. If a JobMaster hangs together with its
 guards, or before its first renewal, only its clients notice.
 
 A guard also gets no renewal when the JobMaster has given up the guard's process, or a connection is cut. So
 it asks the JobMaster itself before it acts. It kills by process id and start time, on the JobMaster's node,
-so a late guard never kills the restarted JobMaster. It may kill a healthy one whose answers to this guard
-were lost for nine tenths of a lease: that costs one restart. Two JobMasters at a time are safe, because the
-decision log lets only one of them decide.
+so a late guard never kills the restarted JobMaster. It may kill a healthy JobMaster whose answers to
+this guard were lost for nine tenths of a lease: that costs one restart. Two JobMasters at a time are safe,
+because the decision log lets only one of them decide.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Silence:
                 time = "advances"
             case False:
                 time = "stands still"
-        return f"no answer for {self.seconds:.0f} s, its processor time {time}"
+        return f"no answer for {self.seconds:.0f} s; its processor time {time}"
 
 
 class Heartbeat:

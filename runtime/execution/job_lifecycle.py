@@ -1,7 +1,7 @@
 """`JobLifecycle`: the decisions about one job in the process of its JobMaster, from its start to its end.
 
-The class is single-threaded and makes no call of a cluster. The actor on Ray and the simulation's JobMaster
-implement `JobHost`. So the simulation tests the production code.
+The class is single-threaded and never calls the cluster itself. The actor on Ray and the simulation's
+JobMaster implement `JobHost`. So the simulation tests the production code.
 
 - A restarted JobMaster reads the decision log, which fences the previous attempt, and takes over the living
   processes of subtasks.
@@ -32,8 +32,8 @@ _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 _TRIES_OF_CANCELLED: Final = 4
 #: The failure of a job without a log whose JobMaster has died.
 _NOTHING_KNOWN: Final = (
-    "the process of its JobMaster died, and the job takes no checkpoints, so what it has done is not known. "
-    "Look at what its sinks have written, then submit it again; with JobConfig(checkpointing=...) it would "
+    "the process of its JobMaster died, and the job takes no checkpoints, so its progress is not known. "
+    "Check what its sinks have written, then submit it again; with JobConfig(checkpointing=...) it would "
     "have continued"
 )
 

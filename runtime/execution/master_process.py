@@ -86,7 +86,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
         ...
 
     def residue(self) -> str | None:
-        """Return what a job left behind that rules out another job in this process; `None` without it."""
+        """Return a leftover of a job that prevents another job here; `None` without one."""
         ...
 
     def note(self, what: str) -> None: ...
@@ -189,9 +189,9 @@ class MasterRunner(Generic[JobT, RunT]):
 
         def counted(waiting: int | None) -> None:
             if waiting is None:
-                leave("it can't count the others that wait")
+                leave("it can't count the waiting processes")
             elif waiting >= _MOST_WARM:
-                leave(f"{_MOST_WARM} others wait")
+                leave(f"{_MOST_WARM} other processes wait")
             elif why := self._host.residue():
                 leave(why)
             else:
@@ -199,7 +199,7 @@ class MasterRunner(Generic[JobT, RunT]):
 
         def forgotten(is_noted: bool | None) -> None:
             if is_noted is None:
-                leave("it can't note that its job has left")
+                leave("it can't unregister from its job")
                 return
             self.current = None
             self._host.waits(run)

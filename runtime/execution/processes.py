@@ -10,8 +10,8 @@ call raised.
 return is the sender's credit, so the call waits until the subtask has consumed everything up to the end of
 its frame. Calls come in any order, and more than once when a connection broke. Consumed elements never
 reach the subtask again. When the attempt ends, all calls get the same answer. A finished attempt needs no
-further elements, so it answers consumed; any other answers stale. `RoleHolder` has already refused calls for
-another role or an older attempt.
+further elements, so it answers `CONSUMED`. Any other attempt answers `STALE`. `RoleHolder` has
+already refused calls for another role or an older attempt.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Role:
         return f"{self.subtask} of {self.job_id}, attempt {self.attempt}"
 
     def at(self, attempt: int) -> Role:
-        # Each call from the JobMaster asks for it: `replace` takes ten times as long.
+        # Every call of the JobMaster needs one, and `replace` would take ten times as long.
         return Role(self.job_id, self.subtask, attempt, self.token)
 
     def is_same_taking(self, other: Role) -> bool:

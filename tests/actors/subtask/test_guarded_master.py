@@ -210,7 +210,7 @@ def test_a_job_master_whose_node_can_not_be_reached_is_left_and_the_log_says_so(
 def test_people_are_told_of_a_job_master_that_fell_silent(caplog: pytest.LogCaptureFixture) -> None:
     done(lambda master: master.fell_silent(Place(4711, OTHER_NODE, 5), Silence(6.2, True)))
     assert caplog.messages == [
-        "the JobMaster (pid 4711 on node 89abcdef): no answer for 6 s, its processor time advances"
+        "the JobMaster (pid 4711 on node 89abcdef): no answer for 6 s; its processor time advances"
     ]
 
 

@@ -232,7 +232,7 @@ def test_a_cluster_that_does_not_answer_is_not_said_to_have_nothing(monkeypatch:
     made, time = fleet(processes, config=JobConfig(deployment_timeout=5.0))
     told = ensured(made, READ)
     time.advance(5.1)
-    assert "the cluster does not say what it has" in str(told)
+    assert "the cluster has not reported its resources" in str(told)
 
 
 @pytest.mark.parametrize("answer", [Died("out of memory"), Away(), Stale()])

@@ -210,9 +210,9 @@ def _many_jobs(cluster: Cluster) -> MasterRunner[str, Job]:
     ("change", "why"),
     [
         ({"left_behind": "a thread is left"}, "a thread is left"),
-        ({"waiting": master_process._MOST_WARM}, "16 others wait"),
-        ({"waiting": None}, "it can't count the others that wait"),
-        ({"is_noted": None}, "it can't note that its job has left"),
+        ({"waiting": master_process._MOST_WARM}, "16 other processes wait"),
+        ({"waiting": None}, "it can't count the waiting processes"),
+        ({"is_noted": None}, "it can't unregister from its job"),
     ],
 )
 def test_a_process_that_must_not_wait_answers_for_a_while_and_leaves(change: Any, why: str) -> None:
