@@ -1,8 +1,8 @@
 """`CoordinatorHarness`: the coordinator of an operator, without a job.
 
 The harness runs the JobMaster's code. Events and state go through the value codec. A restored
-coordinator is a new object, and handles events again that were in flight. The test sends the events of the
-subtasks, and sees the events that the coordinator sends to them. Background work runs at once.
+coordinator is a new object, and handles again the events that were in flight. The test sends the events of
+the subtasks, and sees the events that the coordinator sends to them. Background work runs at once.
 """
 
 from __future__ import annotations

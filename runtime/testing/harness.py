@@ -49,14 +49,14 @@ def single_operator(build: Callable[[DataStream[Any]], object]) -> StreamNode:
     Example:
         >>> single_operator(lambda numbers: numbers.map(abs).map(str))
         Traceback (most recent call last):
-        penstock.runtime.errors.GraphError: a harness drives one operator, but this adds map(abs), map(str)
+        penstock.runtime.errors.GraphError: a harness drives one operator, but `build` adds map(abs), map(str)
     """
     environment = StreamEnvironment("harness")
     build(environment.from_collection("input", ()))
     _, *added = environment._builder.graph.nodes
     if len(added) != 1:
         names = ", ".join(node.operator.name for node in added) or "none"
-        msg = f"a harness drives one operator, but this adds {names}"
+        msg = f"a harness drives one operator, but `build` adds {names}"
         raise GraphError(msg)
     return added[0]
 

@@ -129,7 +129,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
             if self.is_finished:
                 return rows
             rows += self.poll(max_rows)
-        assert self.is_finished, f"the source has not come to its end after {most_polls} polls"
+        assert self.is_finished, f"the source has not reached its end after {most_polls} polls"
         return rows
 
     def snapshot(self) -> HarnessSnapshot:
@@ -147,7 +147,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         self._operator.notify_checkpoint_complete(snapshot.checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
-        """Records read, skipped and set aside."""
+        """Counters of the records that were read, skipped or set aside."""
         return self._operator.statistics()
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ valves, and decision log. It also runs the real subtasks with their gates, barri
 backends and codecs. It simulates time, processes, the network, the storage, background work, and the external
 systems behind sinks and master hooks.
 
-Read it in this order. A package imports only packages above it, and a module mostly modules above it:
+Read it in this order. A package imports only packages above it. Most modules import only modules above them:
 
 * `world` knows no job. `agenda` has the draws of a seed, the clocks, and the choice of the next event.
   `disks` and `faulty_storage` are the storage, whose power may fail. `faults` names the faults and their

@@ -77,7 +77,7 @@ class ControlPlane:
         return self._table.alive
 
     def job_has_ended(self) -> None:
-        """Note the end of the job that the oldest JobMaster with a known end reports."""
+        """Note the job's end, as reported by the oldest JobMaster that knows the end."""
         self.end = next(known.end for known in self._executions.values() if known.end is not None)
 
     @property
@@ -201,7 +201,7 @@ class ControlPlane:
             return
         self._declare_gone([process.id])
         if seconds is not None:
-            self._later(lambda: self._end_all([process.id]), seconds, "a process ends that counts as dead")
+            self._later(lambda: self._end_all([process.id]), seconds, "a process that counts as dead ends")
 
     def _declare_gone(self, island: Collection[str]) -> None:
         island = [name for name in island if not self.links.is_gone(name)]

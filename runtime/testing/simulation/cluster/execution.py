@@ -44,7 +44,7 @@ class SimulatedExecution(JobExecution):
 
     Attributes:
         processes: The calls of this JobMaster to processes.
-        running_checkpoints: Checkpoints that this JobMaster has triggered, and whose end it does not know.
+        running_checkpoints: Checkpoints that this JobMaster has triggered and has not seen end.
         end: The job's final state and its cause; `None` while it runs.
     """
 
@@ -118,7 +118,7 @@ class SimulatedExecution(JobExecution):
                 world.locations(world.storage),
             )
         except CorruptSnapshotError as error:
-            # A fenced JobMaster that does not know it yet may miss files that a later attempt has deleted.
+            # A JobMaster may be fenced without knowing it. A later attempt may then have deleted the files.
             if world.damage.explains(error) or world.fallbacks.is_past(job.id, attempt):
                 raise
             raise AssertionError(str(error)) from error

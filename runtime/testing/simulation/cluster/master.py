@@ -91,8 +91,8 @@ class RestartLedger:
 
     Attributes:
         deployed: Time of each deployment, of the job or of a region, including the first one.
-        stopped: For each deployment the time at which the previous attempt was stopped; for the first one its
-            own time.
+        stopped: For each deployment, the time at which the previous attempt was stopped; the first
+            deployment has its own time here.
         last_stop: Time of the last stop of an attempt, whether or not another attempt followed.
     """
 

@@ -269,13 +269,13 @@ class SimulatedProcess:
             call.answer(answer)
 
     def renew(self, role: Role, master: Master, *, guards: bool) -> Counters | Stale:
-        """Renew the lease of a JobMaster, which this process guards if `guards`."""
+        """Renew the lease for a JobMaster; with `guards`, this process guards it."""
         if self.process.role is not None and self.process.role.is_same_taking(role):
             self._guarded.master = master
         return self.process.renew(role, master.place if guards else None)
 
     def leave(self, role: Role, *, stays: bool, answer: Callable[[bool], None]) -> None:
-        """Give the role back; callers learn of the death of a process that then ends."""
+        """Give the role back; if the process then ends, callers learn of its death."""
 
         def left(given: bool | ProcessEnds) -> None:
             if isinstance(given, ProcessEnds):

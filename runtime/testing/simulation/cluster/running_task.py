@@ -364,9 +364,9 @@ class RunningTask:
             self._process.died()
 
     def _require_wanted(self, error: BaseException) -> None:
-        """Raise an error that the simulation did not inject: it shows a bug.
+        """Raise an error that the simulation did not inject, because it shows a bug.
 
-        An error that was raised while another one was handled is a bug, too, even if that one was injected.
+        An error that was raised while an injected error was handled is a bug, too.
         """
         cause: BaseException | None = error
         while cause is not None:

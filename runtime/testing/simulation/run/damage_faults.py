@@ -202,7 +202,7 @@ def _choose(target: Target, files: _Files, kind: FaultKind, searches: int) -> tu
             target.world.fallbacks.completed(job.id, newest.attempt, newest.checkpoint_id)
         found = files.found
     except (CorruptSnapshotError, ObjectNotFoundError):
-        return None  # an earlier strike has hit it
+        return None  # an earlier strike has damaged the log or metadata
     if kind not in found:
         found = {other: paths for other, paths in found.items() if (other in _GONE) == (kind in _GONE)}
         if not completed or not found or searches < _SEARCHES_FOR_ONE_KIND:

@@ -156,7 +156,7 @@ def _hang(target: Target) -> None:
         world.answer_is_late_by(given_up)
         if done:
             at = world.clock.monotonic() + later
-            world.agenda.add(Happening.OPERATION, effect, "a storage call is done that was given up", at=at)
+            world.agenda.add(Happening.OPERATION, effect, "a storage call that was given up is done", at=at)
 
     world.storage.hang_next(hang)
 

@@ -195,12 +195,12 @@ class SimulationReport(NearestMembers):
 
     @property
     def difference(self) -> Difference | None:
-        """The difference in the output of that run."""
+        """The difference in the output of the first run that went wrong."""
         return None if self.failed is None else self.failed.difference
 
     @property
     def trace(self) -> tuple[str, ...]:
-        """Every line of the replay of that run."""
+        """Every line of the replay of the first run that went wrong."""
         return () if self.failed is None else self.failed.trace
 
     def raise_if_failed(self) -> None:
@@ -231,12 +231,14 @@ def _describe(failed: FailedRun) -> list[str]:
         lines += [f"  {line}" for line in failed.difference.lines()]
     lines.append(f"failures in this run: {_counted(failed.failures)}")
     events = [line for line in failed.trace if line.split(maxsplit=3)[2:3] and line.split()[2] in _EVENTS]
-    lines += ["what struck the job, and what it did:", *(f"  {line}" for line in events[-_LAST_LINES:])]
+    lines += ["the failures, and the reactions of the job:", *(f"  {line}" for line in events[-_LAST_LINES:])]
     lines += ["the last lines of the trace:", *(f"  {line}" for line in failed.trace[-_LAST_LINES:])]
     if failed.finding is Finding.DEPENDS_ON_ORDER:
-        lines.append("if such differences are meant, say which outputs are equal: simulate(..., equal=...)")
+        lines.append(
+            "if such differences are intended, say which outputs are equal: simulate(..., equal=...)"
+        )
     if not failed.is_repeatable:
-        lines.append("the replay went another way: something in the job differs from run to run")
+        lines.append("the replay took another course: something in the job differs from run to run")
     lines.append(f"see it again: simulate(build, output=output, seeds=[{failed.seed}])")
     return lines
 

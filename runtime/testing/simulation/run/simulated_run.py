@@ -204,5 +204,6 @@ class SimulatedRun:
         since_moves, since = self._calm_since
         times = 1 if now - since > _WAITING else self._while_waiting
         if moves - since_moves > self._most_moves * times or now - since > MOST_CALM_SECONDS:
-            msg = f"the job has not ended {moves - since_moves} moves, {now - since:.0f} s after the faults: "
+            spent = f"{moves - since_moves} moves and {now - since:.0f} s"
+            msg = f"the job has not ended within {spent} after the faults: "
             raise StandstillError(msg + self.describe())

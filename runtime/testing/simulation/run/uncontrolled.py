@@ -1,6 +1,6 @@
 """Finds uncontrolled inputs in users' code: clocks, randomness, threads, and global values.
 
-It inspects the code of users' functions and methods, and of the users' functions that these call by name.
+The module inspects users' functions and methods, and the users' functions that these call by name.
 Nothing is executed, so indirect calls are not found. They become visible when a replay diverges.
 """
 

@@ -187,7 +187,7 @@ class PackedCode:
             _Packer(file, self._shared, set(map(id, world))).dump(what)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             msg = (
-                f"the job can't be sent to another process: {error}. If it is part of what output() reads, "
+                f"the job can't be sent to another process: {error}. If output() reads this object, "
                 "let build() return it beside the environment"
             )
             raise GraphError(msg) from error
@@ -247,7 +247,7 @@ class _Unpacker(pickle.Unpickler):
 
 
 def _refuses_to_travel(obj: Any) -> bool:
-    """Whether an object's `__reduce__` refuses pickling, as collectors' does."""
+    """Whether an object's `__reduce__` refuses pickling, as that of a collector does."""
     reduce = getattr(type(obj), "__reduce__", None)
     if not isinstance(reduce, FunctionType):
         return False
@@ -321,12 +321,12 @@ class UserJob:
         built = build()
         self._has_world = isinstance(built, tuple)
         if self._has_world and len(built) != 2:
-            msg = f"build() gave a tuple of {len(built)}; give an environment, or (environment, world)"
+            msg = f"build() returned a tuple of {len(built)}; return an environment, or (environment, world)"
             raise GraphError(msg)
         self.world: Any
         environment, self.world = built if self._has_world else (built, None)
         if not isinstance(environment, StreamEnvironment):
-            msg = f"build() gave {environment!r:.80}; give a StreamEnvironment, or (environment, world)"
+            msg = f"build() returned {environment!r:.80}; return a StreamEnvironment, or (environment, world)"
             raise GraphError(msg)
         self.graph: JobGraph = environment.build(chaining=chaining and environment.chaining)
         self.config: JobConfig = environment.config
@@ -334,7 +334,7 @@ class UserJob:
         self._shared = world_of(self.world, output)
         if self.config.checkpointing is None:
             msg = (
-                f"the job {environment.name!r} takes no checkpoints, so nothing of it survives a failure; "
+                f"the job {environment.name!r} takes no checkpoints, so it can't recover from a failure; "
                 "give its environment checkpointing=Checkpointing(every=...)"
             )
             raise ConfigurationError(msg)

@@ -146,7 +146,8 @@ class PlannedFault:
     """A fault that is planned for a moment of the run.
 
     Attributes:
-        occurrence: Occurrence of the moment at which the fault strikes, from 1; the move for `MOVE`.
+        occurrence: Number of the occurrence of `moment` at which the fault strikes, from 1; for `MOVE`, the
+            number of the move.
         delay: Moves between the moment and the strike.
     """
 
