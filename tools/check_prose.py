@@ -4,17 +4,17 @@
 
 - `long-sentence`: a sentence has more words than the limit.
 - `repeated-argument`: the same few words describe the same argument in more than three docstrings.
-- `repeats-signature`: the description of an argument has no word that its name and type do not have.
+- `repeats-signature`: every word in the description of an argument is also in its name or type.
 - `habit`: a sentence has a turn of phrase that reads as translated, or a docstring opens with a question
   word.
 
 The second rule allows descriptions of five words or more, and those that name a unit or code. Public methods
 repeat what their readers need.
 
-Run without arguments it prints the number of findings in each folder. With files or folders it lists them.
-With `--strict` it fails on findings, except in files and folders that `[tool.check_prose]` of
+Without arguments the program prints the number of findings in each folder. With files or folders it lists
+them. With `--strict` it fails on findings, except in files and folders that `[tool.check_prose]` of
 `pyproject.toml` names as not clean yet. Habits have a list of their own there. These lists only get
-shorter: a name in one that has no findings fails, too.
+shorter: a listed name without findings fails, too.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: The most words that a sentence may have.
+#: Maximum number of words in a sentence.
 LIMIT: Final = 25
-#: How often the same description of an argument may stand in docstrings.
+#: Maximum number of docstrings with the same description of an argument.
 REPEATS: Final = 3
-#: A repeated description with at least so many words is taken to be of use.
+#: A description with at least this many words may be repeated.
 USEFUL: Final = 5
 
 HABIT: Final = "habit"
@@ -310,7 +310,7 @@ def check(root: Path, paths: Sequence[str], limit: int) -> list[Finding]:
     Args:
         root: The folder that the paths are relative to.
         paths: Python modules and Markdown documents.
-        limit: The most words of a sentence.
+        limit: Maximum number of words in a sentence.
     """
     found: list[Finding] = []
     listed: list[Entry] = []
@@ -380,7 +380,7 @@ def not_clean_yet(root: Path, listed_as: str = "not_clean_yet") -> list[str]:
 
 
 def strict_problems(found: Sequence[Finding], not_clean: Sequence[str]) -> list[str]:
-    """Findings outside of the files that are not clean yet, and names of that list that are clean."""
+    """Findings outside of the files that are not clean yet, and listed names that are clean."""
     outside = [f for f in found if not any(is_within(f.path, name) for name in not_clean)]
     clean = [name for name in not_clean if not any(is_within(f.path, name) for f in found)]
     return [

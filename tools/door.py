@@ -8,7 +8,7 @@ from types import ModuleType
 
 import penstock
 
-#: The implementation behind them.
+#: The packages of the implementation.
 HOUSE = ("runtime", "actors", "bridge")
 
 

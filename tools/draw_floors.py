@@ -31,7 +31,7 @@ _LEFT: Final = 620
 _TOP: Final = 150
 _INDENT: Final = 16
 _COLOURS: Final = {"bridge": "#7b4ea3", "actors": "#b5651d", "runtime": "#1f6f8b"}
-#: The public modules.
+#: Colour of the public modules.
 _DOOR: Final = "#555555"
 
 

@@ -4,7 +4,8 @@
 
 A walk crosses threads and processes, so it is a list of legs. A leg is the Python stack from one function to
 another. The recorder in `walk_recorder` wraps the last function of each leg, in every process of the cluster.
-A function that returns before the leg's end lies on no stack, so it does not count. `make house` prints them.
+A function that returns before the leg's end lies on no stack, so it does not count. `make house` prints the
+walks.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ def leg_of(records: Iterable[Mapping[str, Any]], leg: Leg) -> list[Frame]:
     """The frames of the first recorded stack that passed a leg.
 
     Raises:
-        LookupError: No recorded stack did: a name in `WALKS` is outdated, or the job did not make this call.
+        LookupError: No recorded stack passed it: a name in `WALKS` is outdated, or the job did not make this
+            call.
     """
     for record in records:
         if record["of"] != leg.end or (leg.type and leg.type not in record["types"]):
@@ -133,7 +135,7 @@ def leg_of(records: Iterable[Mapping[str, Any]], leg: Leg) -> list[Frame]:
         if leg.start in names:
             return [tuple(frame) for frame in record["stack"][names.index(leg.start) :]]
     seen = sorted({" > ".join(f[2] for f in r["stack"]) for r in records if r["of"] == leg.end})
-    msg = f"no call of {leg.end} came from {leg.start}; seen were {seen or 'no calls'}"
+    msg = f"no call of {leg.end} came from {leg.start}; the recorded calls are {seen or 'none'}"
     raise LookupError(msg)
 
 
@@ -222,12 +224,12 @@ def table_of(passed: Iterable[tuple[Walk, list[str]]]) -> Table:
 
 
 def main() -> int:
-    """Print the walks; fail when one passes more files than it did."""
+    """Print the walks; fail when one passes more files than before."""
     passed = list(passed_files())
     Console(width=None if sys.stdout.isatty() else 140).print(table_of(passed))
     longer = [walk.name for walk, files in passed if len(files) > walk.most]
     if longer:
-        print(f"longer than they were: {'; '.join(longer)}", file=sys.stderr)
+        print(f"walks that have become longer: {'; '.join(longer)}", file=sys.stderr)
     return 1 if longer else 0
 
 

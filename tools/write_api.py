@@ -1,6 +1,6 @@
 """Writes `docs/api.md`: the public modules, and the names in each.
 
-Run it when a public name comes or goes; `tests/docs/test_api.py` compares the page with the modules.
+Run it when a public name is added or removed; `tests/docs/test_api.py` compares the page with the modules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 _HEAD = """\
 # The public modules
 
-Public is what these modules name, and nothing else. The packages `penstock.runtime`,
+Only the names in these modules are public. The packages `penstock.runtime`,
 `penstock.actors` and `penstock.bridge` are the implementation and may change in any version.
 Each name's docstring is its reference: `help(penstock.StreamEnvironment)`.
 

@@ -40,7 +40,8 @@ def test_a_leg_is_told_from_others_with_the_same_end_by_a_type() -> None:
 
 
 def test_a_leg_that_no_call_passed_is_an_error_that_shows_the_calls_that_were() -> None:
-    with pytest.raises(LookupError, match=r"no call of x:End came from Start; seen were .'Loop > End'.$"):
+    calls = r"no call of x:End came from Start; the recorded calls are .'Loop > End'.$"
+    with pytest.raises(LookupError, match=calls):
         walks.leg_of([record("x:End", "Loop", "End")], walks.Leg("x:End", "Start"))
 
 
