@@ -36,6 +36,7 @@ NO_DURATIONS = {
     "Histogram.update.value": "a measured value",
     "MasterHook.trigger_checkpoint.timestamp": "a moment",
     "Operator.tick.now": "a moment",
+    "TwoInputOperator.tick.now": "a moment",
     "ManualClock.start": "a moment",
     "ManualClock.advance_to.monotonic": "a moment",
     "ManualClock.set_wall_clock.now": "a moment",

@@ -247,4 +247,5 @@ def _edge(
         same = producer.parallelism == node.parallelism
         partitioner = Partitioner(Partitioning.FORWARD if same else Partitioning.REBALANCE)
     source_vertex = chain_of[upstream.node].operators[0].id
-    return JobEdge(source_vertex, ids[upstream.node], upstream.tag, operator_id, 0, partitioner)
+    input_index = upstream.input_index
+    return JobEdge(source_vertex, ids[upstream.node], upstream.tag, operator_id, input_index, partitioner)

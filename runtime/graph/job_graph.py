@@ -121,7 +121,7 @@ class JobEdge:
 
     Attributes:
         tag: Name of a side output; `None` for the main output.
-        input_index: Number of the target's input; always 0 today.
+        input_index: Number of the target's input: 0, or 1 for the second one.
     """
 
     source_vertex: str

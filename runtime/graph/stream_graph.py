@@ -55,11 +55,13 @@ class Upstream:
     Attributes:
         tag: Name of a side output; `None` for the main output.
         partitioner: The user's choice; `None` lets chaining choose.
+        input_index: Number of the reader's input: 0, or 1 for the second one.
     """
 
     node: int
     tag: str | None = None
     partitioner: Partitioner | None = None
+    input_index: int = 0
 
 
 #: Kinds of operators that pass on records unchanged.

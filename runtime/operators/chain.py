@@ -63,6 +63,9 @@ Work: TypeAlias = Generator[None, None, None]
 
 _END: Final = object()
 
+#: Method of the first operator for a batch of each input.
+_PROCESS: Final = "process", "process_element2"
+
 
 class _Running(NamedTuple):
     """A running call of an operator, and the watermark or status that it processes, if any."""
@@ -106,6 +109,8 @@ class OperatorChain:
         self.is_busy = False
         #: Records that have reached each operator and, at the end, the records that have left the last one.
         self._records = [0] * (len(operators) + 1)
+        #: Those of the first operator that came on its second input.
+        self._of_second_input = 0
         self._lists: Sequence[ListStates] = ()
         self._metrics: Mapping[str, Metrics] = {}
         self._flushing = [
@@ -123,10 +128,13 @@ class OperatorChain:
             self._to_close.append(index)
             self.call(index, self.operators[index].open, contexts[self.ids[index]])
 
-    def process(self, batch: Batch) -> Work:
+    def process(self, batch: Batch, input_index: int = 0) -> Work:
         """Put a batch through the chain; yield after every batch that left it.
 
         No operator receives an empty batch, and none leaves the chain.
+
+        Args:
+            input_index: Number of the first operator's input; 1 for the second one of a `TwoInputOperator`.
 
         Raises:
             OperatorError: An operator failed; the message names it, the user's line and the record.
@@ -136,7 +144,9 @@ class OperatorChain:
             yield
         elif rows := len(batch):
             self._records[0] += rows
-            yield from self._drive(0, lambda operator: operator.process(batch))
+            if input_index:
+                self._of_second_input += rows
+            yield from self._drive(0, methodcaller(_PROCESS[input_index], batch))
 
     def process_time(self, passing: TimeElement) -> Work:
         """Pass a watermark or status to the operators in order, after the outputs that it causes.

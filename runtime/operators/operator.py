@@ -293,4 +293,37 @@ class Operator:
         """Release everything; called once, also after a failure."""
 
 
+class TwoInputOperator(Operator):
+    """An operator with two inputs, for `a.connect(b).transform(id, operator)`.
+
+    Its event time is the lower one of both inputs. Batches of one input keep their order; the order between
+    the inputs is not defined. Everything else is as in an `Operator`, `batch_format` included.
+
+    Example:
+        >>> from penstock.operators import RowBatch, TwoInputOperator
+        >>> from penstock.testing import OperatorHarness
+        >>> class Marked(TwoInputOperator):
+        ...     def process_element1(self, batch):
+        ...         yield RowBatch([("left", row) for row in batch.rows])
+        ...
+        ...     def process_element2(self, batch):
+        ...         yield RowBatch([("right", row) for row in batch.rows])
+        >>> with OperatorHarness.of(lambda a, b: a.connect(b).transform("marked", Marked())) as harness:
+        ...     harness.push([1]), harness.push([2], input_index=1)
+        ([('left', 1)], [('right', 2)])
+    """
+
+    def process_element1(self, batch: Any) -> Iterator[Output]:
+        """Process one batch of the first input and yield its results in order."""
+        raise NotImplementedError
+
+    def process_element2(self, batch: Any) -> Iterator[Output]:
+        """Process one batch of the second input and yield its results in order."""
+        raise NotImplementedError
+
+    def process(self, batch: Any) -> Iterator[Output]:
+        """Process a batch of the first input; the runtime calls it, so define `process_element1`."""
+        return self.process_element1(batch)
+
+
 OperatorFactory: TypeAlias = Callable[[], Operator]

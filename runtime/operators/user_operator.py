@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators import HasCoordinator
@@ -20,6 +20,7 @@ from penstock.runtime.operators.functions.function_operator import (
     rows_of,
     selector_location,
 )
+from penstock.runtime.operators.functions.input_keys import InputKeys
 from penstock.runtime.operators.functions.record_functions import arrow_parts
 from penstock.runtime.operators.keyed_state_requests import StateSweep
 from penstock.runtime.operators.operator import (
@@ -29,6 +30,7 @@ from penstock.runtime.operators.operator import (
     Output,
     SavedList,
     Tagged,
+    TwoInputOperator,
 )
 from penstock.runtime.operators.operator_state import RawState
 from penstock.runtime.operators.user_code.failure import CurrentRecord, RecordCursor, short_repr
@@ -43,6 +45,10 @@ from penstock.runtime.user_location import function_location
 
 #: Maximum number of keys that are remembered as checked.
 _MOST_CHECKED: Final = 1 << 16
+
+
+#: The key function of an input; `None` for an input without keys.
+KeySelector: TypeAlias = Callable[[Any], Any] | None
 
 
 class RowTime:
@@ -61,7 +67,7 @@ class UserOperator(Operator):
 
     _context: OperatorContext
 
-    def __init__(self, operator: Operator, key_selector: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, operator: Operator, key_selector: KeySelector = None) -> None:
         # The copy keeps subtasks of a simulation from sharing the user's object, as pickling does in a job.
         self._user = copy.deepcopy(operator)
         self._select = key_selector
@@ -90,10 +96,13 @@ class UserOperator(Operator):
         self._call("open", context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._at = "process"
+        return self._process_with("process", batch)
+
+    def _process_with(self, method: str, batch: Batch) -> Iterator[Output]:
+        self._at = method
         for fitting in self._fitting(batch):
             self._given = fitting
-            yield from self._checked_outputs("process", self._user.process, fitting)
+            yield from self._checked_outputs(method, getattr(self._user, method), fitting)
             self._given = None
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
@@ -213,7 +222,9 @@ class UserOperator(Operator):
 
     def _by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
         backend, select, at = keyed_state_of(self._context), self._look, self._at
-        assert select is not None, "a keyed operator has a key selector"
+        if select is None:
+            msg = f"by_key in {at}: only the methods that process a keyed input have its key function"
+            raise PenstockError(msg)
         given = rows_of(batch)
         rows, stamps = given.rows, given.timestamps or repeat(None)
         self._at = "key_by"
@@ -259,6 +270,40 @@ class UserOperator(Operator):
             self._at = at
             msg += "give by_key the rows that process received"
         raise PenstockError(msg)
+
+
+class TwoInputUserOperator(TwoInputOperator, UserOperator):
+    """Runs a copy of a user's operator with two inputs; `by_key` takes the keys of the running input."""
+
+    def __init__(
+        self, operator: TwoInputOperator, first: KeySelector = None, second: KeySelector = None
+    ) -> None:
+        super().__init__(operator, first)
+        self._selectors = first, second
+        self._input_keys = InputKeys()
+        self._input_index = 0
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        if self._selectors[1] is not None:
+            check_function("key_by", self._selectors[1])
+
+    def process_element1(self, batch: Batch) -> Iterator[Output]:
+        return self._process_input(0, batch)
+
+    def process_element2(self, batch: Batch) -> Iterator[Output]:
+        return self._process_input(1, batch)
+
+    def _process_input(self, input_index: int, batch: Batch) -> Iterator[Output]:
+        self._input_index = input_index
+        self._select = select = self._selectors[input_index]
+        self._look = None if select is None else reading(select)
+        yield from self._process_with(f"process_element{input_index + 1}", batch)
+        self._select = self._look = None
+
+    def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any], batch: Batch, at: str) -> None:
+        super()._check_keys(keys, rows, batch, at)
+        self._input_keys.check(self._input_index, keys)
 
 
 def _iterable(name: str, result: Any) -> Iterable[Any]:

@@ -366,7 +366,7 @@ class _Builder:
         capture = None if writer is None else InFlightCapture(writer, timers, channels_to_align(inputs))
         gate = InputGate.of_specs(inputs, self._clock, as_seconds(config.advanced.gap_timeout))
         checkpointed = create_input_gate(settings, gate, self._clock, capture, self._alignment_storage())
-        return NetworkInput(checkpointed, len(inputs), self._batches)
+        return NetworkInput(checkpointed, [spec.edge.input_index for spec in inputs], self._batches)
 
     def _alignment_storage(self) -> Callable[[], BufferStorage] | None:
         config, open_file = self._descriptor.config, self._open_spill_file

@@ -396,7 +396,7 @@ class Subtask:
                 pass  # operators emit nothing for it, and it must precede the records
         if progress.batch is not None:
             self._records_in += len(progress.batch)
-            self._work.begin_batch(progress.batch)
+            self._work.begin_batch(progress.batch, progress.input_index)
         then = progress.then
         if isinstance(then, DataEnded):
             self._work.then(self._end.finish(then.drain))

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -39,13 +40,14 @@ class BatchArrived:
     """Records to process; `batch` is `None` when there are none.
 
     `dead_letters` are records that a source could not read. `is_active_again` marks the end of an idle time.
-    `then` follows the records.
+    `then` follows the records. `input_index` is the number of the operator's input.
     """
 
     batch: Batch | None
     dead_letters: RowBatch | None = None
     is_active_again: bool = False
     then: TimeChange | DataEnded | None = None
+    input_index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +80,20 @@ class TaskInput(Protocol):
 class NetworkInput(TaskInput):
     """Takes elements from the input gate, which has removed barriers.
 
+    Args:
+        inputs: For each channel the number of the operator's input.
+
     Attributes:
         savepoint_id: Id of the savepoint that stops the job, from an EndOfData; `None` without one.
     """
 
-    def __init__(self, gate: CheckpointedInputGate, channels: int, codec: BatchCodec) -> None:
+    def __init__(self, gate: CheckpointedInputGate, inputs: Sequence[int], codec: BatchCodec) -> None:
+        channels = len(inputs)
         self.gate = gate
         self.last_channel = -1
         self.savepoint_id: int | None = None
         self._codec = codec
+        self._inputs = inputs
         self._valve = WatermarkValve(channels)
         self._open_data = set(range(channels))
         self._open_channels = set(range(channels))
@@ -99,7 +106,7 @@ class NetworkInput(TaskInput):
         channel, element = polled
         if isinstance(element, Buffer):
             self.last_channel = channel
-            return BatchArrived(self._codec.decode(element))
+            return BatchArrived(self._codec.decode(element), input_index=self._inputs[channel])
         return self._event(channel, element)
 
     @property

@@ -188,6 +188,7 @@ class WorkInProgress:
         self._settled = 0
         self._is_awaited = False
         self._is_columnar = False
+        self._input_index = 0
 
     @property
     def is_idle(self) -> bool:
@@ -203,9 +204,10 @@ class WorkInProgress:
         """Rows to request from a source: one slice of its lists or Arrow batches."""
         return self._sizer.rows if self._is_columnar else min(self._sizer.rows, MOST_ROWS)
 
-    def begin_batch(self, batch: Batch) -> None:
-        """Begin a batch; nothing else may be in progress."""
+    def begin_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Begin a batch of one of the inputs; nothing else may be in progress."""
         self._settled = 0
+        self._input_index = input_index
         self._is_columnar = isinstance(batch, ArrowBatch)
         if len(batch):
             self._remainder = BatchRemainder(batch)
@@ -279,7 +281,7 @@ class WorkInProgress:
                 if self._remainder.is_empty:
                     self._remainder = None
                 self._slice_rows = len(batch)
-                self._work = self._chain.process(batch)
+                self._work = self._chain.process(batch, self._input_index)
             else:
                 self._work, self._following = self._following, None
         return self._work

@@ -8,9 +8,10 @@ restored state, or of a commit that waits for its checkpoint, also holds on a cl
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 from penstock.runtime.config.job_config import ON_HEAP, HeapState, StateBackend
 from penstock.runtime.errors import GraphError, OperatorLocation
@@ -21,7 +22,7 @@ from penstock.runtime.names import NearestMembers, NearestNames, checked_keyword
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.metrics import OperatorStatistics
-from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.operator import Operator, OperatorContext, TwoInputOperator
 from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState
 from penstock.runtime.operators.user_operator import UserOperator
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
@@ -41,10 +42,16 @@ from penstock.runtime.testing.harness_state import (
 )
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, seconds_in
+from penstock.runtime.time.watermarks import WatermarkValve
+
+#: Adds one operator to a stream, or to two streams.
+BuildsOperator: TypeAlias = (
+    Callable[[DataStream[Any]], object] | Callable[[DataStream[Any], DataStream[Any]], object]
+)
 
 
-def single_operator(build: Callable[[DataStream[Any]], object]) -> StreamNode:
-    """The operator that `build` adds to a stream.
+def single_operator(build: BuildsOperator) -> StreamNode:
+    """The operator that `build` adds to a stream, or to two streams if it takes two.
 
     Example:
         >>> single_operator(lambda numbers: numbers.map(abs).map(str))
@@ -52,13 +59,25 @@ def single_operator(build: Callable[[DataStream[Any]], object]) -> StreamNode:
         penstock.runtime.errors.GraphError: a harness drives one operator, but `build` adds map(abs), map(str)
     """
     environment = StreamEnvironment("harness")
-    build(environment.from_collection("input", ()))
-    _, *added = environment._builder.graph.nodes
+    inputs: list[DataStream[Any]] = [environment.from_collection("input", ())]
+    if _takes_two(build):
+        inputs.append(environment.from_collection("second-input", ()))
+    add: Callable[..., object] = build
+    add(*inputs)
+    added = environment._builder.graph.nodes[len(inputs) :]
     if len(added) != 1:
         names = ", ".join(node.operator.name for node in added) or "none"
         msg = f"a harness drives one operator, but `build` adds {names}"
         raise GraphError(msg)
     return added[0]
+
+
+def _takes_two(build: Callable[..., object]) -> bool:
+    try:
+        needed = [p for p in inspect.signature(build).parameters.values() if p.default is p.empty]
+    except (TypeError, ValueError):  # a callable that is written in C has no signature
+        return False
+    return len(needed) == 2
 
 
 class HarnessSettings(TypedDict, total=False):
@@ -126,6 +145,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._main: list[Batch] = []
         self._side: dict[str, list[Any]] = {}
         self._watermarks: list[Watermark] = []
+        self._valve = WatermarkValve(2) if isinstance(operator, TwoInputOperator) else None
         self._is_idle = False
         self._has_ended = self._is_closed = False
         self._events: list[Any] = []
@@ -141,11 +161,12 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             raise
 
     @classmethod
-    def of(cls, build: Callable[[DataStream[Any]], object], **settings: Unpack[HarnessSettings]) -> Self:
+    def of(cls, build: BuildsOperator, **settings: Unpack[HarnessSettings]) -> Self:
         """Make a harness for an operator that is written as in a job.
 
         Args:
-            build: Takes a stream and adds one operator to it, or a sink.
+            build: Takes a stream and adds one operator to it, or a sink. Or takes two streams and adds one
+                operator to the connected streams.
             **settings: Arguments of the class, except `operator`.
 
         Raises:
@@ -165,45 +186,74 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def push(
-        self, rows: Sequence[Any], timestamps: Sequence[int] | None = None, *, stop_after: int | None = None
+        self,
+        rows: Sequence[Any],
+        timestamps: Sequence[int] | None = None,
+        *,
+        input_index: int = 0,
+        stop_after: int | None = None,
     ) -> list[Any]:
         """Process rows as one batch.
 
         Args:
             rows: The records.
             timestamps: Event time of each row in microseconds.
+            input_index: Number of the operator's input; 1 is the second one.
             stop_after: Number of output rows after which the rest of the batch is dropped, for functions that
                 never end.
 
         Returns:
             The emitted rows of the main output.
         """
-        return self.push_batch(RowBatch(rows, timestamps), stop_after=stop_after)
+        return self.push_batch(RowBatch(rows, timestamps), input_index=input_index, stop_after=stop_after)
 
     @checked_keywords
-    def push_batch(self, batch: Batch, *, stop_after: int | None = None) -> list[Any]:
+    def push_batch(self, batch: Batch, *, input_index: int = 0, stop_after: int | None = None) -> list[Any]:
         """Process a batch of any kind; see `push`."""
+        self._inputs(input_index)
         if isinstance(batch, RowBatch) and not self._operator.only_reads:
             batch = RowBatch(own_copies(batch.rows), batch.timestamps)
-        return self._drain(self._chain.process(batch), stop_after)
+        return self._drain(self._chain.process(batch, input_index), stop_after)
 
     @checked_keywords
-    def push_watermark(self, timestamp: int, *, stop_after: int | None = None) -> list[Any]:
+    def push_watermark(
+        self, timestamp: int, *, input_index: int | None = None, stop_after: int | None = None
+    ) -> list[Any]:
         """Advance event time, and return the emitted rows.
 
         At most 1,024 timers or windows fire at once. Call `flush` for the others, as a job does.
 
         Args:
             timestamp: Event time in microseconds.
+            input_index: Number of the input whose event time advances. The operator's event time is the
+                lower one of both inputs. By default all inputs advance.
             stop_after: Number of output rows after which the rest is dropped, as for `push`.
         """
-        return self._drain(self._chain.process_time(Watermark(timestamp)), stop_after)
+        watermark = Watermark(timestamp)
+        if self._valve is None:
+            self._inputs(input_index)
+            return self._drain(self._chain.process_time(watermark), stop_after)
+        rows = []
+        for index in self._inputs(input_index):
+            advanced = self._valve.watermark(index, watermark)
+            if advanced is not None:
+                rows += self._drain(self._chain.process_time(advanced), stop_after)
+        return rows
 
     @checked_keywords
-    def push_status(self, *, idle: bool) -> list[Any]:
-        """Make the input idle or active, and return the emitted rows."""
+    def push_status(self, *, idle: bool, input_index: int | None = None) -> list[Any]:
+        """Make an input, or by default all inputs, idle or active, and return the emitted rows."""
         status = StreamStatus.IDLE if idle else StreamStatus.ACTIVE
-        return self._drain(self._chain.process_time(status))
+        if self._valve is None:
+            self._inputs(input_index)
+            return self._drain(self._chain.process_time(status))
+        rows = []
+        for index in self._inputs(input_index):
+            changed, advanced = self._valve.status(index, status)
+            changes = (changed, advanced) if changed is StreamStatus.ACTIVE else (advanced, changed)
+            for change in changes:
+                rows += [] if change is None else self._drain(self._chain.process_time(change))
+        return rows
 
     @checked_keywords
     def advance(self, duration: Duration) -> list[Any]:
@@ -329,6 +379,17 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _inputs(self, input_index: int | None) -> Sequence[int]:
+        """The given input, or all of them; refuses one that the operator does not have."""
+        every = (0,) if self._valve is None else (0, 1)
+        if input_index is None:
+            return every
+        if input_index not in every:
+            has = "one input, 0" if self._valve is None else "two inputs, 0 and 1"
+            msg = f"input_index is {input_index!r}, but the operator has {has}"
+            raise ValueError(msg)
+        return (input_index,)
 
     def _take(self, index: int, tag: str | None, batch: Batch) -> None:
         if tag is None:

@@ -5,6 +5,7 @@ Programs begin with `from penstock import StreamEnvironment`. Modules by subject
 - `penstock.windows`: window assigners, triggers, evictors;
 - `penstock.aggregates`: aggregates of columns;
 - `penstock.state`: operator state, and the state of a savepoint as tables;
+- `penstock.connected`: functions of two connected streams;
 - `penstock.operators`: for authors of operators;
 - `penstock.connectors`: for authors of sources and sinks;
 - `penstock.testing`: harnesses, and the simulation of a whole job;

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.metrics import OperatorStatistics as OperatorStatistics
     from penstock.runtime.operators.operator import Operator as Operator
     from penstock.runtime.operators.operator import OperatorContext as OperatorContext
+    from penstock.runtime.operators.operator import TwoInputOperator as TwoInputOperator
     from penstock.runtime.record.elements import ArrowBatch as ArrowBatch
     from penstock.runtime.record.elements import Batch as Batch
     from penstock.runtime.record.elements import RowBatch as RowBatch

@@ -41,6 +41,7 @@ from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.connected_streams import ConnectedStreams
     from penstock.runtime.graph.streams.keyed_stream import KeyedStream
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
     from penstock.runtime.graph.streams.windowed_stream import AllWindowedStream
@@ -219,6 +220,18 @@ class DataStream(RecordOperations[T_co]):
         return DataStream(self._builder, tuple(inputs))
 
     @checked
+    def connect(self, other: DataStream[U]) -> ConnectedStreams[T_co, U]:
+        """Connect this stream to another one, of records of any type, for an operator that reads both.
+
+        Event time of the result is the lower one of both streams. For functions with state by key, call
+        `key_by` on both streams first.
+        """
+        from penstock.runtime.graph.streams.connected_streams import ConnectedStreams
+
+        self._check_connects(other)
+        return ConnectedStreams(self._builder, self._inputs, other._inputs)
+
+    @checked
     def rebalance(self) -> DataStream[T_co]:
         """Spread the records evenly over the subtasks of the next operator."""
         return self._partitioned(Partitioner(Partitioning.REBALANCE))
@@ -321,7 +334,25 @@ class DataStream(RecordOperations[T_co]):
         inputs = self._partitioned(Partitioner(Partitioning.KEY_GROUP, key))._inputs
         return AllWindowedStream(self._builder, inputs, key, settings)
 
+    def _check_connects(self, other: object) -> None:
+        if not isinstance(other, DataStream):
+            is_keyed = type(other).__name__ == "KeyedStream"
+            hint = "; call key_by on both streams, or on neither" if is_keyed else ""
+            refuse(f"connect: the argument is not a DataStream but {other!r:.80}{hint}")
+        if other._builder is not self._builder:
+            refuse("connect: the argument is a stream of another StreamEnvironment")
+
     def _partitioned(self, partitioner: Partitioner) -> DataStream[T_co]:
+        is_broadcast = any(
+            upstream.partitioner is not None
+            and upstream.partitioner.partitioning is Partitioning.BROADCAST is not partitioner.partitioning
+            for upstream in self._inputs
+        )
+        if is_broadcast:
+            refuse(
+                "broadcast() came before, and its copies for all subtasks would be lost: leave it out, or "
+                "have the broadcast stream beside the other one with data.connect(rules.broadcast())"
+            )
         inputs = tuple(replace(upstream, partitioner=partitioner) for upstream in self._inputs)
         return DataStream(self._builder, inputs)
 

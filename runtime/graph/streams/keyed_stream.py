@@ -16,6 +16,7 @@ from penstock.runtime.graph.streams.checked_call import (
     need_function,
     need_object,
     need_tag,
+    refuse,
 )
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import GroupedStream, WindowedStream
@@ -36,9 +37,11 @@ from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.connected_streams import KeyedConnectedStreams
     from penstock.runtime.graph.streams.data_stream import DataStream
 
 T = TypeVar("T")
+U = TypeVar("U")
 K = TypeVar("K")
 R = TypeVar("R")
 A = TypeVar("A")
@@ -194,6 +197,30 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             **options: See `OperatorOptions`.
         """
         return self._transformed(id, operator, options, self._key_selector)
+
+    @checked
+    def connect(self, other: KeyedStream[U, K]) -> KeyedConnectedStreams[K, T, U]:
+        """Connect this stream to another one with the same kind of key, for a function that reads both.
+
+        Records of equal key meet, whichever stream they come from. Event time of the result is the lower one
+        of both streams.
+
+        Args:
+            other: A keyed stream of records of any type. A job whose streams have keys that can never be
+                equal, such as numbers and text, fails at the first of them.
+        """
+        from penstock.runtime.graph.streams.connected_streams import KeyedConnectedStreams, check_columns
+
+        if not isinstance(other, KeyedStream):
+            refuse(
+                f"connect: the first stream is keyed, so the second must be, too, and is {other!r:.80}; call "
+                "key_by on both streams, or on neither"
+            )
+        if other._builder is not self._builder:
+            refuse("connect: the argument is a stream of another StreamEnvironment")
+        selectors = self._key_selector, other._key_selector
+        check_columns(*selectors)
+        return KeyedConnectedStreams(self._builder, self._inputs, other._inputs, *selectors)
 
     @checked
     def window(self, assigner: WindowAssigner | RecordWindowAssigner[T]) -> WindowedStream[T, K]:

@@ -31,9 +31,9 @@ from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
 from penstock.runtime.graph.streams.checked_call import OperatorOptions, checked, need_object, refuse
 from penstock.runtime.operators.coordinators import HasCoordinator
-from penstock.runtime.operators.operator import BatchFormats, Operator
+from penstock.runtime.operators.operator import BatchFormats, Operator, TwoInputOperator
 from penstock.runtime.operators.sinks import Sink, SinkOperator
-from penstock.runtime.operators.user_operator import UserOperator
+from penstock.runtime.operators.user_operator import KeySelector, TwoInputUserOperator, UserOperator
 from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.user_location import user_location
 
@@ -137,30 +137,38 @@ class Stream:
         operator_id: str,
         operator: Operator,
         options: OperatorOptions,
-        key_selector: Callable[[Any], Any] | None = None,
+        *key_selectors: KeySelector,
+        inputs: int = 1,
     ) -> DataStream[Any]:
         """Add a user-defined operator, which can be keyed only with a key selector."""
         hint = "; for a plain function use map, flat_map or map_batches" if callable(operator) else ""
-        need_object("transform", operator, Operator, hint)
+        kind = Operator if inputs == 1 else TwoInputOperator
+        need_object("transform", operator, kind, hint)
         name, known = type(operator).__name__, get_args(BatchFormats)
-        if type(operator).process is Operator.process and "process" not in vars(operator):
-            refuse(f"transform: {name} has no method process(batch): write one that yields batches")
+        has_two = isinstance(operator, TwoInputOperator)
+        if has_two and inputs == 1:
+            refuse(f"transform: {name} has two inputs: call connect(other) before transform")
+        for method in ("process_element1", "process_element2") if has_two else ("process",):
+            if getattr(type(operator), method) is getattr(kind, method) and method not in vars(operator):
+                refuse(f"transform: {name} has no method {method}(batch): write one that yields batches")
         if operator.batch_format not in known:
             allowed = ", ".join(map(repr, known))
             refuse(f"transform: {name}.batch_format is {operator.batch_format!r}; it is one of {allowed}")
-        if operator.keyed and key_selector is None:
+        is_keyed = any(key_selector is not None for key_selector in key_selectors)
+        if operator.keyed and not is_keyed:
             refuse(
                 f"transform: {name}.keyed is True, so it needs a keyed stream: call key_by(function) first"
             )
+        wrapper: Callable[..., Operator] = UserOperator if inputs == 1 else TwoInputUserOperator
         return self._builder.add(
             "transform",
             name,
-            partial(UserOperator, operator, key_selector),
+            partial(wrapper, operator, *key_selectors),
             self._inputs,
             operator_id,
             options,
             stateful=True,
-            keyed=key_selector is not None,
+            keyed=is_keyed,
             makes_watermarks=operator.makes_watermarks,
             coordinator=operator if isinstance(operator, HasCoordinator) else None,
             function=operator,

@@ -17,10 +17,10 @@ from penstock.runtime.operators.functions.function_operator import (
 )
 from penstock.runtime.operators.functions.process_function import (
     FunctionContext,
-    KeyedProcessFunction,
-    ProcessFunction,
     RuntimeContext,
     SideOutputs,
+    TimerFunction,
+    UserFunction,
 )
 from penstock.runtime.operators.keyed_state_requests import StateSweep
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
@@ -41,6 +41,9 @@ class _FunctionObjectOperator(FunctionOperator):
     kind: ClassVar[str] = "process"
     takes_generators = True
 
+    #: Methods that process records, for each input.
+    methods: ClassVar[tuple[str, ...]] = ("process",)
+
     #: A copy of the given object: subtasks of a simulation share one process, but must not share it.
     _user: Any
     _collector: ResultCollector
@@ -55,9 +58,9 @@ class _FunctionObjectOperator(FunctionOperator):
     @property
     def _functions(self) -> Iterator[Callable[..., Any]]:
         """The methods that process records, and the functions of the declared states."""
-        base = KeyedProcessFunction if isinstance(self._user, KeyedProcessFunction) else ProcessFunction
-        for name in ("process", "on_timer", "snapshot"):
-            if getattr(type(self._user), name, None) is not getattr(base, name, None):
+        for name in (*self.methods, "on_timer", "snapshot"):
+            method = getattr(type(self._user), name, None)
+            if method is not None and method is not getattr(TimerFunction, name, None):
                 yield getattr(self._user, name)
         for state in attributes_of(type(self._user)).values():
             if isinstance(state, ReducingState):
@@ -81,6 +84,14 @@ class _FunctionObjectOperator(FunctionOperator):
         yield from self._with_side(collected)
         self._cursor.done()
 
+    def _results_without_keys(self, batch: RowBatch, context: FunctionContext) -> Iterator[Iterable[Any]]:
+        process = self._function
+        stamps = repeat(None, len(batch)) if batch.timestamps is None else batch.timestamps
+        for stamp, row in zip(stamps, self._cursor.over(batch.rows), strict=True):
+            context.timestamp = stamp
+            result = process(row, context)
+            yield result if type(result) is GeneratorType else iterable_of(result)
+
     def _with_side(self, outputs: Iterator[Output]) -> Iterator[Output]:
         """Emit side outputs before a watermark and after all other outputs."""
         for output in outputs:
@@ -95,9 +106,9 @@ class _FunctionObjectOperator(FunctionOperator):
 class ProcessOperator(_FunctionObjectOperator):
     _context: FunctionContext
 
-    def __init__(self, function: ProcessFunction[Any, Any]) -> None:
+    def __init__(self, function: UserFunction) -> None:
         self._user = copy.deepcopy(function)
-        super().__init__(self._user.process)
+        super().__init__(getattr(self._user, self.methods[0]))
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -109,12 +120,7 @@ class ProcessOperator(_FunctionObjectOperator):
         return iter(())
 
     def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
-        context, process = self._context, self._function
-        stamps = repeat(None, len(batch)) if batch.timestamps is None else batch.timestamps
-        for stamp, row in zip(stamps, self._cursor.over(batch.rows), strict=True):
-            context.timestamp = stamp
-            result = process(row, context)
-            yield result if type(result) is GeneratorType else iterable_of(result)
+        return self._results_without_keys(batch, self._context)
 
 
 #: Name of the number of set timers in the statistics.
@@ -131,16 +137,16 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
     state of its own key from its first line to its last.
     """
 
+    _context_type: ClassVar[type[RuntimeContext]] = RuntimeContext
+
     _backend: KeyedStateBackend
     _context: RuntimeContext
     _sweep: StateSweep
     _timers: FunctionTimers
 
-    def __init__(
-        self, key_selector: Callable[[Any], Any], function: KeyedProcessFunction[Any, Any, Any]
-    ) -> None:
+    def __init__(self, key_selector: Callable[[Any], Any], function: TimerFunction[Any]) -> None:
         self._user = copy.deepcopy(function)
-        super().__init__(key_selector, self._user.process)
+        super().__init__(key_selector, getattr(self._user, self.methods[0]))
         self._checked: set[Any] = set()
         self._has_timers = False
         self._firing: tuple[Any, int] | None = None  # key and moment
@@ -148,11 +154,11 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._backend = backend = keyed_state_of(context)
-        has_timers = type(self._user).on_timer is not KeyedProcessFunction.on_timer
+        has_timers = type(self._user).on_timer is not TimerFunction.on_timer
         self._timers = FunctionTimers(
             context, backend, self._on_timer if has_timers else None, self._collector
         )
-        self._context = RuntimeContext(context, backend, self._timers.service, self._side)
+        self._context = self._context_type(context, backend, self._timers.service, self._side)
         self._sweep = StateSweep(backend, context.connector.clock)
         backend.time.record = self._context
         self._has_timers = has_timers

@@ -169,7 +169,7 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
         self.time_domain = None
 
 
-class _FunctionObject:
+class UserFunction:
     def snapshot(self, checkpoint_id: int) -> None:
         """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot; emits nothing."""
 
@@ -177,7 +177,44 @@ class _FunctionObject:
         """Release resources; called once, also after a failure."""
 
 
-class ProcessFunction(_FunctionObject, ABC, Generic[T, R]):
+class TimerFunction(UserFunction, Generic[R]):
+    """The base of functions with keyed state, which can set timers."""
+
+    def open(self, ctx: RuntimeContext) -> None:
+        """Prepare the function; called once per attempt, before any record."""
+
+    def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[R] | None:
+        """Handle a timer that the function has set; the timer's key is the current key.
+
+        Return records as `process` does. Their timestamp is the moment of an event-time timer; records of a
+        processing-time timer have none.
+
+        Args:
+            at: The timer's moment in microseconds since the epoch.
+
+        Example:
+            >>> from penstock import ValueState
+            >>> from penstock.testing import OperatorHarness
+            >>> class Silence(KeyedProcessFunction[str, str, str]):
+            ...     newest = ValueState(int)
+            ...
+            ...     def process(self, value, ctx):
+            ...         if (before := self.newest.value()) is not None:
+            ...             ctx.timer_service.delete_event_time_timer(before + 60_000_000)
+            ...         self.newest.update(ctx.timestamp)
+            ...         ctx.timer_service.register_event_time_timer(ctx.timestamp + 60_000_000)
+            ...
+            ...     def on_timer(self, at, ctx):
+            ...         yield f"{ctx.current_key} is silent"
+            >>> with OperatorHarness.of(lambda w: w.key_by(str).process("silence", Silence())) as harness:
+            ...     pushed = harness.push(["ann", "bob", "ann"], [0, 1_000_000, 2_000_000])
+            ...     harness.push_watermark(61_500_000)
+            ['bob is silent']
+        """
+        return None
+
+
+class ProcessFunction(UserFunction, ABC, Generic[T, R]):
     """A function with a context, for a stream without keys (Flink's `ProcessFunction`).
 
     The context has side outputs, metrics, and the watermark. The class may declare lists of the subtask
@@ -210,7 +247,7 @@ class ProcessFunction(_FunctionObject, ABC, Generic[T, R]):
         """Process one record; return or yield the records to emit, or return `None`."""
 
 
-class KeyedProcessFunction(_FunctionObject, ABC, Generic[K, T, R]):
+class KeyedProcessFunction(TimerFunction[R], ABC, Generic[K, T, R]):
     """A function with state for each key (Flink's `KeyedProcessFunction`).
 
     The class declares its states: `ValueState`, `ListState`, `MapState`, `ReducingState`, `AggregatingState`.
@@ -232,39 +269,6 @@ class KeyedProcessFunction(_FunctionObject, ABC, Generic[K, T, R]):
         [('a', 1), ('b', 1), ('a', 2)]
     """
 
-    def open(self, ctx: RuntimeContext) -> None:
-        """Prepare the function; called once per attempt, before any record."""
-
     @abstractmethod
     def process(self, value: T, ctx: RuntimeContext) -> Iterable[R] | None:
         """Process one record; return or yield the records to emit, or return `None`."""
-
-    def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[R] | None:
-        """Handle a timer that the function has set; the timer's key is the current key.
-
-        Return records as `process` does. Their timestamp is the moment of an event-time timer; records of a
-        processing-time timer have none.
-
-        Args:
-            at: The timer's moment in microseconds since the epoch.
-
-        Example:
-            >>> from penstock import ValueState
-            >>> from penstock.testing import OperatorHarness
-            >>> class Silence(KeyedProcessFunction[str, str, str]):
-            ...     newest = ValueState(int)
-            ...
-            ...     def process(self, value, ctx):
-            ...         if (before := self.newest.value()) is not None:
-            ...             ctx.timer_service.delete_event_time_timer(before + 60_000_000)
-            ...         self.newest.update(ctx.timestamp)
-            ...         ctx.timer_service.register_event_time_timer(ctx.timestamp + 60_000_000)
-            ...
-            ...     def on_timer(self, at, ctx):
-            ...         yield f"{ctx.current_key} is silent"
-            >>> with OperatorHarness.of(lambda w: w.key_by(str).process("silence", Silence())) as harness:
-            ...     pushed = harness.push(["ann", "bob", "ann"], [0, 1_000_000, 2_000_000])
-            ...     harness.push_watermark(61_500_000)
-            ['bob is silent']
-        """
-        return None

@@ -121,7 +121,7 @@ class Restored:
         network = None
         if self.gate is not None:
             checkpointed = create_input_gate(BarrierSettings(), self.gate, clock)
-            network = NetworkInput(checkpointed, len(spec.inputs), CODEC)
+            network = NetworkInput(checkpointed, [0] * len(spec.inputs), CODEC)
         self.sent: list[tuple[int, bytes]] = []
         outputs = SubtaskOutputs(
             spec.outputs,

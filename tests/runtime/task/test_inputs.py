@@ -49,7 +49,7 @@ class Channels:
         clock = ManualClock()
         gate = InputGate(InputChannel(i, clock) for i in range(count))
         handler = create_barrier_handler(CheckpointingMode.EXACTLY_ONCE, count, gate, clock)
-        self.input = NetworkInput(CheckpointedInputGate(gate, handler), count, CODEC)
+        self.input = NetworkInput(CheckpointedInputGate(gate, handler), [0] * count, CODEC)
         self._next = [0] * count
 
     def deliver(self, channel: int, *elements: Event | Buffer) -> None:

@@ -84,6 +84,42 @@ def test_rest_belongs_to_the_channel_that_it_came_from(make_subtask: MakeSubtask
     assert captured[channel][0][-1] == 299
 
 
+def connected(clock: ManualClock) -> StreamEnvironment:
+    """A job whose vertex `work` has one channel on each of two inputs."""
+
+    def named(name: str) -> Callable[[Any], list[Any]]:
+        return lambda row: [(name, value) for value in slow(clock, 0.005)(row)]
+
+    env = StreamEnvironment("job", chaining=False, parallelism=1)
+    left, right = (env.from_source(name, ENDLESS).rebalance() for name in ("left", "right"))
+    worked = left.connect(right).co_flat_map(named("left"), named("right"), id="work")
+    worked.rebalance().sink("sink", DiscardSink())
+    return env
+
+
+@pytest.mark.parametrize(("channel", "name"), [(0, "left"), (1, "right")])
+def test_rest_of_a_batch_goes_to_the_input_of_its_channel_also_after_a_restore(
+    make_subtask: MakeSubtask, channel: int, name: str
+) -> None:
+    clock = ManualClock()
+    task = make_subtask(connected(clock), "work", config(credits=500), clock=clock)
+    task.deliver(rows(*range(300)), channel=channel)
+    task.subtask.step()
+    task.deliver(rows("next"), unaligned(1), channel=1 - channel)
+    task.deliver(unaligned(1), channel=channel)
+    task.upload()
+    done = task.sent[0].index(unaligned(1))
+    assert 0 < done < 300
+    restored = again(make_subtask, connected(clock), task, 1, config=config(credits=500), clock=clock)
+    restored.run_freely()
+    of = {each: [value for input_name, value in restored.rows() if input_name == each] for each in NAMES}
+    other = NAMES[1 - channel]
+    assert of == {name: list(range(done, 300)), other: ["next"]}
+
+
+NAMES = "left", "right"
+
+
 def test_subtask_whose_outputs_are_blocked_takes_its_checkpoint_and_loses_nothing(
     make_subtask: MakeSubtask,
 ) -> None:
