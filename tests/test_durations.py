@@ -112,6 +112,15 @@ def aggregated(emit_every: Any) -> Any:
     return made.args[2:]
 
 
+def chosen(call: str, *arguments: Any) -> Callable[..., Any]:
+    def operator(ttl: Any) -> Any:
+        added = getattr(stream(), call)("chosen", *arguments, ttl=ttl)
+        (made,) = (n.operator.factory for n in added._builder.graph.nodes if n.operator.id == "chosen")
+        return made.args, made.keywords
+
+    return operator
+
+
 def monotonous() -> Any:
     return penstock.WatermarkStrategy.for_monotonous_timestamps()
 
@@ -206,6 +215,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "Checkpointing": checkpointing,
     "ContinuousEventTimeTrigger": of_class(windows.ContinuousEventTimeTrigger),
     "ContinuousProcessingTimeTrigger": of_class(windows.ContinuousProcessingTimeTrigger),
+    "DataStream.dedup": chosen("dedup", "k"),
+    "DataStream.latest_by": chosen("latest_by", "v", "k"),
+    "DataStream.top_n": chosen("top_n", "v", 3, "k"),
     "DataStream.collect": lambda timeout: stream().collect(timeout=timeout),
     "DataStream.show": lambda timeout: stream().show(timeout=timeout),
     "DataStream.take": lambda timeout: stream().take(timeout=timeout),

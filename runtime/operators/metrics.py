@@ -35,9 +35,12 @@ _SHIFT: Final = _LAST + 1
 #: Maximum number of metrics of one operator: more are a mistake, such as one per key.
 MOST_METRICS: Final = 1_000
 
+#: Counter of records that no rank could be given.
+UNRANKED_RECORDS: Final = "unranked_records"
+
 #: Counters of Penstock's own operators.
 BUILT_IN: Final = frozenset(
-    {"committed", "late_records", "timers", "uncommitted", "waiting_records", "windows"}
+    {"committed", "late_records", "timers", "uncommitted", UNRANKED_RECORDS, "waiting_records", "windows"}
 )
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")

@@ -25,10 +25,12 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from numpy.typing import NDArray
 
+from penstock.runtime.state.column_lifetime import ColumnLifetime
 from penstock.runtime.state.key_table import KeyTable
 from penstock.runtime.state.keyed_chunk import ColumnBlock
 from penstock.runtime.state.stable_hash import HashArray, mix64_array
 from penstock.runtime.state.stable_hash_arrays import key_hashes
+from penstock.runtime.state.time_to_live import StateTime, StateTtl
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, TypedColumns, alike, plain_name
 
 #: Scatters a hash before an extra part is mixed in; any large odd number will do.
@@ -51,7 +53,12 @@ class ColumnTable:
         self.name = name
         self._max_parallelism = max_parallelism
         self._tracks = tracks_changes
+        self.lifetime: ColumnLifetime | None = None
         self.clear()
+
+    def set_ttl(self, ttl: StateTtl, time: StateTime) -> ColumnLifetime:
+        self.lifetime = ColumnLifetime(ttl, time, self)
+        return self.lifetime
 
     def clear(self) -> None:
         self._slots = KeyTable()
@@ -98,6 +105,15 @@ class ColumnTable:
     ) -> Slots:
         """Return the slot of each row's key; keys may repeat, and the values of a new key are null."""
         return self._look_up(keys, extra, key_groups)[0]
+
+    def slots_and_new(self, keys: Mapping[str, pa.Array]) -> tuple[Slots, Slots]:
+        """Return the slot of each row's key, and the rows whose keys are new, in their order."""
+        slots, inserted = self._look_up(keys, None, None)
+        if not len(inserted):
+            return slots, inserted
+        is_new = np.zeros(len(self._changed), np.bool_)
+        is_new[slots[inserted]] = True
+        return slots, np.flatnonzero(is_new.take(slots))
 
     def insert(self, keys: Mapping[str, pa.Array], extra: Mapping[str, pa.Array]) -> Slots:
         """Insert distinct keys and report the new ones as changed; return the rows of these new keys."""
@@ -150,6 +166,9 @@ class ColumnTable:
         self._rows[slots[::-1]] = rows[::-1]  # the last row of a slot stays
         are_first: NDArray[np.bool_] = self._rows.take(slots) == rows
         return are_first
+
+    def are_last(self, slots: Slots) -> NDArray[np.bool_]:
+        return self.are_first(slots[::-1])[::-1]
 
     def note_changed(self, slots: Slots) -> None:
         """Report written slots; unreported changes are in no snapshot."""

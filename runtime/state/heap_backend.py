@@ -7,7 +7,7 @@ shared with the checkpoint before. `keyed_snapshot.py` describes the chain and w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, repeat
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from penstock.runtime.state.keyed_snapshot import (
     KeyedSnapshot,
     StateFileReader,
 )
-from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, Sweepable
 from penstock.runtime.state.state_table import StateTable
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
@@ -53,6 +53,12 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             self._column_tables[name] = table
         return table
 
+    def _lifetimes(self) -> Iterator[tuple[Sweepable, object]]:
+        yield from super()._lifetimes()
+        for table in self._column_tables.values():
+            if table.lifetime is not None:
+                yield table.lifetime, table
+
     @property
     def table_names(self) -> tuple[str, ...]:
         rows = (name for name, table in self._tables.items() if table.entries)
@@ -76,9 +82,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             msg = "this backend was made without snapshots, so it does not know what changed"
             raise RuntimeError(msg)
         self._check_follows(checkpoint_id)
-        for table in self._tables.values():
-            if table.lifetime is not None:
-                table.lifetime.sweep_all(table)
+        lifetimes = list(self._lifetimes())
+        for lifetime, table in lifetimes:
+            lifetime.sweep_all(table)
         increments = self._increments
         if not increments.confirm(confirmed_id):
             self._mark_all_changed()
@@ -86,9 +92,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._last_id = checkpoint_id
         if not self_contained:
             increments.begun(checkpoint_id)
-        has_ttl = any(table.lifetime is not None for table in self._tables.values())
         return KeyedSnapshot(
-            self._described(self.time.saved() if has_ttl else None),
+            self._described(self.time.saved() if lifetimes else None),
             self.max_parallelism,
             increments.base,
             tuple(increments.deltas),

@@ -18,7 +18,7 @@ Guarantees for operators:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -51,6 +51,17 @@ class UnfinishedSnapshot(Protocol):
             CodecError: A value can't be encoded; the message names table and key.
         """
         ...
+
+
+class Sweepable(Protocol):
+    """The TTL of a table, in rows or in columns."""
+
+    @property
+    def due_in(self) -> float | None: ...
+
+    def sweep(self, table: Any, most: int) -> int: ...
+
+    def sweep_all(self, table: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +183,18 @@ class KeyedStateBackend(ABC):
     @property
     def sweep_in(self) -> float | None:
         """Seconds until `sweep` has work; at most 0 when it has work now, `None` for never."""
-        due = (table.lifetime.due_in for table in self._tables.values() if table.lifetime is not None)
+        due = (lifetime.due_in for lifetime, _ in self._lifetimes())
         return min((seconds for seconds in due if seconds is not None), default=None)
 
     def sweep(self, most: int) -> None:
         """Check at most `most` entries, and delete expired ones."""
-        for table in self._tables.values():
-            if table.lifetime is not None and most > 0:
-                most -= table.lifetime.sweep(table, most)
+        for lifetime, table in self._lifetimes():
+            if most > 0:
+                most -= lifetime.sweep(table, most)
+
+    def _lifetimes(self) -> Iterator[tuple[Sweepable, object]]:
+        """The TTLs of tables, in rows or in columns, each with its table."""
+        return ((table.lifetime, table) for table in self._tables.values() if table.lifetime is not None)
 
     @property
     def is_examination_due(self) -> bool:

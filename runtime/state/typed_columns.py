@@ -109,8 +109,8 @@ class GrowingColumn:
         if self.is_object:
             values = np.empty(len(column), np.object_)
             values[:] = column.to_pylist()
-            return values, _valid_of(column)
-        valid = _valid_of(column)
+            return values, valid_of(column)
+        valid = valid_of(column)
         storage = column if kinds.is_boolean(self.kind) else column.view(_storage_of(self.kind))
         if column.null_count:
             storage = storage.fill_null(False if kinds.is_boolean(self.kind) else 0)
@@ -129,7 +129,7 @@ def _storage_of(kind: pa.DataType) -> pa.DataType:
     return pa.from_numpy_dtype(_BY_BYTES[kind.bit_width // 8])
 
 
-def _valid_of(column: pa.Array) -> NDArray[np.bool_]:
+def valid_of(column: pa.Array) -> NDArray[np.bool_]:
     if column.null_count == 0:
         return np.ones(len(column), np.bool_)
     valid: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
@@ -240,7 +240,7 @@ class TypedColumns:
         same = own.equals(slots, column)
         if len(self.all) == 1:
             return same
-        valid = _valid_of(column)
+        valid = valid_of(column)
         for other in self.all:
             if other is own:
                 continue

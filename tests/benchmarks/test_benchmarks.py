@@ -222,6 +222,11 @@ def test_a_fast_branch_is_measured_beside_alignments_that_store_and_that_hold(
     assert sum(stored["hold"]) == 0
 
 
+def test_choices_by_key_are_measured_by_the_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = run_tiny("keyed_choices", tmp_path, capsys)
+    assert {"dedup, 100 keys", "top_n, 10 places, 100 keys, last tenth"} <= figures["seconds"].keys()
+
+
 def test_a_checkpoint_of_many_subtasks_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

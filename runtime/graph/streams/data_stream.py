@@ -22,7 +22,7 @@ from penstock.runtime.graph.streams.checked_call import (
     refusals,
     refuse,
 )
-from penstock.runtime.graph.streams.record_operations import RecordOperations
+from penstock.runtime.graph.streams.keyed_choices import KeyedChoices
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import normal_name, problem_with_name, unknown_attribute
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
@@ -81,7 +81,7 @@ def _split(predicates: Any) -> tuple[str, dict[str, Any], OperatorFactory]:
     return names, by_tag, partial(SplitOperator, by_tag)
 
 
-class DataStream(RecordOperations[T_co]):
+class DataStream(KeyedChoices[T_co]):
     """A stream of records of type `T_co`.
 
     Each method returns a new stream and does not change this one. So a stream may be used several times, and

@@ -63,20 +63,34 @@ class BatchColumns:
     The rows of a column may have values of different types. They are divided into groups that have one type
     in each column (`row_columns.py`).
 
+    Args:
+        inputs: Names of the columns that the operator reads.
+        counted: Columns of which only the presence of a value matters.
+        in_order: Whether all rows keep their order, and not only those of equal types.
+        call: The stream's method, for messages.
+
     Example:
-        >>> from penstock.runtime.operators.aggregation.sums import Sum
-        >>> columns = BatchColumns(ColumnKey(["k"]), Aggregation(["k"], {"total": Sum("v")}))
+        >>> columns = BatchColumns(ColumnKey(["k"]), ["v"])
         >>> for rows, keys, inputs in columns.of(RowBatch([{"k": "a", "v": 1}, {"k": "b"}, {"v": 2.5}])):
         ...     print(rows.tolist(), keys["k"].to_pylist(), inputs["v"].to_pylist())
         [0, 1] ['a', 'b'] [1, None]
         [2] [None] [2.5]
     """
 
-    def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:
+    def __init__(
+        self,
+        key: ColumnKey,
+        inputs: Sequence[str],
+        *,
+        counted: frozenset[str] = frozenset(),
+        in_order: bool = False,
+        call: str = "aggregate",
+    ) -> None:
         self._key = key
-        self._inputs = aggregation.inputs
-        self._counted = aggregation.counted - set(key.names)
-        self._in_order = aggregation.is_ordered
+        self._inputs = tuple(inputs)
+        self._counted = counted - set(key.names)
+        self._in_order = in_order
+        self._call = call
         self._names = tuple(dict.fromkeys((*key.state_names, *self._inputs)))
 
     def of(self, batch: Batch) -> Iterator[ColumnsOfRows]:
@@ -96,14 +110,14 @@ class BatchColumns:
                     yield part if part.rows is not None else part._replace(rows=np.arange(error.place))
             row = batch.rows[error.place]
             msg = (
-                f"aggregate can't take the record {short_repr(row)}: {error}; put a map before key_by that "
-                "converts the value"
+                f"{self._call} can't take the record {short_repr(row)}: {error}; put a map before key_by "
+                "that converts the value"
             )
             raise PenstockError(msg) from error
 
     def _found(self, places: Places | None, columns: pa.RecordBatch) -> ColumnsOfRows:
         keys = dict(zip(self._key.state_names, self._key.columns(columns), strict=True))
-        inputs = {name: _plain(only_column(columns, name)) for name in self._inputs}
+        inputs = {name: plain_column(only_column(columns, name)) for name in self._inputs}
         return ColumnsOfRows(places, keys, inputs)
 
     def _column(self, rows: Sequence[Any], name: str) -> RowColumn:
@@ -112,7 +126,7 @@ class BatchColumns:
         except AttributeError:
             wrong = next(row for row in rows if not isinstance(row, dict))
             advice = "put a map before key_by that makes dicts"
-            raise PenstockError(no_dict("aggregate", wrong, advice)) from None
+            raise PenstockError(no_dict(self._call, wrong, advice)) from None
         if name in self._counted:
             values = [None if value is None else True for value in values]
         return RowColumn.of(values, _type_in_state)
@@ -133,7 +147,9 @@ class ColumnOperator(Operator):
     def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:
         self._key = key
         self._aggregation = aggregation
-        self._columns = BatchColumns(key, aggregation)
+        self._columns = BatchColumns(
+            key, aggregation.inputs, counted=aggregation.counted, in_order=aggregation.is_ordered
+        )
         self._flush_at: float | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -178,7 +194,7 @@ class KeyedColumnOperator(ColumnOperator):
         self._pairs = {name: tables[table] for name, table in names.items()}
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def plain_column(column: pa.Array) -> pa.Array:
     """Decode the values, so that batches of different encodings share a state."""
     while (decode := _DECODERS.get(type(column))) is not None:
         column = decode(column)

@@ -1,0 +1,256 @@
+"""`KeyedChoices`: the methods of a `DataStream` that choose records by key: `dedup`, `latest_by`, `top_n`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Unpack, cast
+
+from penstock.runtime.graph.streams.checked_call import (
+    OperatorOptions,
+    check_flag,
+    checked_with_options,
+    need_function,
+    refusals,
+    refuse,
+)
+from penstock.runtime.graph.streams.record_operations import RecordOperations
+from penstock.runtime.names import problem_with_name
+from penstock.runtime.operators.functions.process import KeyedProcessOperator
+from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
+from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.ranking.deduplicate import FirstOperator, LatestOperator
+from penstock.runtime.operators.ranking.ranking_functions import FirstOfKey, LatestOfKey, TopOfKey
+from penstock.runtime.operators.ranking.top_n import MOST_PLACES, ChangesOfTopNOperator, TopNOperator
+from penstock.runtime.record.column_key import ColumnKey, as_column_key
+from penstock.runtime.state.time_to_live import StateTtl, Ttl
+from penstock.runtime.user_location import function_name
+
+if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.data_stream import DataStream
+
+T_co = TypeVar("T_co", covariant=True)
+
+#: A key or a rank: the names of columns, or a function of a record.
+Keys: TypeAlias = Callable[[Any], Any] | str | list[str] | tuple[str, ...]
+
+
+class KeyedChoices(RecordOperations[T_co]):
+    """Methods of a `DataStream` that let some records of each key pass.
+
+    Records keep their format and their timestamps. With keys that columns name, state is in columns, which
+    are always on the heap. With a function, state is in rows on the operator's backend.
+    """
+
+    @checked_with_options
+    def dedup(
+        self,
+        id: str,
+        keys: Keys,
+        *,
+        keep: Literal["first", "last"] = "first",
+        ttl: Ttl | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T_co]:
+        """Drop records whose key has come before.
+
+        Args:
+            id: The operator's id; a restore finds the operator's state by this id.
+            keys: The key, as in `key_by`.
+            keep: `"first"` emits the first record of a key, in the order of arrival. `"last"` emits the
+                records that have the greatest timestamp of their key so far, once a batch; see `latest_by`.
+                Without timestamps the order of arrival counts.
+            ttl: Time after which a key is forgotten: a `timedelta`, seconds, or a `StateTtl`. With
+                `keep="first"` it begins with the emitted record, and again with each duplicate if reads
+                refresh it. By default keys are never forgotten.
+            **options: See `OperatorOptions`.
+
+        Example:
+            >>> from penstock.testing import OperatorHarness
+            >>> with OperatorHarness.of(lambda orders: orders.dedup("new", "order")) as harness:
+            ...     harness.push([{"order": 1, "n": 1}, {"order": 2, "n": 2}, {"order": 1, "n": 3}])
+            [{'order': 1, 'n': 1}, {'order': 2, 'n': 2}]
+        """
+        if keep not in ("first", "last"):
+            refuse(f"dedup: keep is 'first' or 'last', not {keep!r:.80}")
+        what = f"{_shown(keys)}, keep={keep!r}"
+        if keep == "last":
+            return _latest(self, "dedup", what, id, keys, None, ttl, options)
+        with refusals("dedup"):
+            life = StateTtl.of(ttl)
+        return _add(
+            self,
+            "dedup",
+            what,
+            id,
+            keys,
+            lambda key: partial(FirstOperator, key, life),
+            FirstOfKey(life),
+            options,
+        )
+
+    @checked_with_options
+    def latest_by(
+        self,
+        id: str,
+        by: Callable[[T_co], Any] | str,
+        keys: Keys,
+        *,
+        ttl: Ttl | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T_co]:
+        """Emit a record if no record of its key so far is newer; of equal ones the later arrival is newer.
+
+        With keys that columns name, the newest record of each key is emitted once a batch. A receiver that
+        keeps the last record of each key always has the newest one. Records whose `by` is null or NaN are
+        dropped, and counted in the metric `unranked_records`.
+
+        Args:
+            id: The operator's id; a restore finds the operator's state by this id.
+            by: The column that says how new a record is: whole numbers, floats, dates or times. Or a function
+                of a record, if the key is a function, too.
+            keys: The key, as in `key_by`.
+            ttl: Time after the last record of a key, after which the key is forgotten; by default never.
+            **options: See `OperatorOptions`.
+
+        Example:
+            >>> from penstock.testing import OperatorHarness
+            >>> with OperatorHarness.of(lambda rows: rows.latest_by("newest", "version", "id")) as harness:
+            ...     first = harness.push([{"id": 7, "version": 2}])
+            ...     harness.push([{"id": 7, "version": 1}, {"id": 7, "version": 3}])
+            [{'id': 7, 'version': 3}]
+        """
+        what = f"{_shown(by)}, {_shown(keys)}"
+        return _latest(self, "latest_by", what, id, keys, by, ttl, options)
+
+    @checked_with_options
+    def top_n(
+        self,
+        id: str,
+        by: Callable[[T_co], Any] | str,
+        n: int,
+        keys: Keys,
+        *,
+        descending: bool = True,
+        change_kind: str | None = None,
+        ttl: Ttl | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Emit the records that enter the best `n` of their key; of equal ones the earlier arrival is better.
+
+        With keys that columns name, a batch is one step: a record that enters and leaves within it is not
+        emitted. Records whose `by` is null or NaN are dropped, and counted in the metric `unranked_records`.
+
+        Args:
+            id: The operator's id; a restore finds the operator's state by this id.
+            by: The column that ranks records: whole numbers, floats, dates or times. Or a function of a
+                record, if the key is a function, too.
+            n: Number of places of each key, at most 1,000.
+            keys: The key, as in `key_by`.
+            descending: Whether the greatest values are the best.
+            change_kind: Name of a further column or field of the results. It is `"insert"` for a record that
+                enters, and `"delete"` for a record that leaves, which is then emitted again. The state holds
+                whole records. With keys that columns name, results are Arrow batches, a missing value is
+                null, and each column keeps its type. By default records that leave are not emitted.
+            ttl: Time after the last record of a key, after which its places are empty again, without any
+                further result; by default never.
+            **options: See `OperatorOptions`.
+
+        Example:
+            >>> from penstock.testing import OperatorHarness
+            >>> def best(sales):
+            ...     return sales.top_n("best", "price", 1, "shop", change_kind="change")
+            >>> with OperatorHarness.of(best) as harness:
+            ...     first = harness.push([{"shop": "a", "price": 5}])
+            ...     for row in harness.push([{"shop": "a", "price": 5}, {"shop": "a", "price": 6}]):
+            ...         print(row)
+            {'shop': 'a', 'price': 5, 'change': 'delete'}
+            {'shop': 'a', 'price': 6, 'change': 'insert'}
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_PLACES:
+            refuse(f"top_n: n is a whole number from 1 to {MOST_PLACES}, not {n!r:.80}")
+        check_flag("top_n", "descending", descending)
+        if change_kind is not None and (problem := problem_with_name(change_kind)) is not None:
+            refuse(f"top_n: change_kind: {problem} ({change_kind!r:.80})")
+        with refusals("top_n"):
+            life = StateTtl.of(ttl)
+        rank = _rank_of("top_n", by, keys)
+
+        def in_columns(key: ColumnKey) -> OperatorFactory:
+            column: Any = by
+            if change_kind is None:
+                return partial(TopNOperator, key, column, n, descending=descending, ttl=life)
+            return partial(
+                ChangesOfTopNOperator, key, column, n, change_kind, descending=descending, ttl=life
+            )
+
+        what = f"{n} by {_shown(by)}, {_shown(keys)}"
+        in_rows = TopOfKey(rank, n, change_kind, life, descending=descending)
+        return _add(self, "top_n", what, id, keys, in_columns, in_rows, options)
+
+
+def _latest(
+    stream: KeyedChoices[Any],
+    call: str,
+    what: str,
+    operator_id: str,
+    keys: Keys,
+    by: Callable[[Any], Any] | str | None,
+    ttl: Ttl | None,
+    options: OperatorOptions,
+) -> DataStream[Any]:
+    with refusals(call):
+        life = StateTtl.of(ttl)
+    rank = None if by is None else _rank_of(call, by, keys)
+    column: Any = by
+    in_rows = LatestOfKey(rank, life)
+    return _add(
+        stream,
+        call,
+        what,
+        operator_id,
+        keys,
+        lambda key: partial(LatestOperator, key, column, life),
+        in_rows,
+        options,
+    )
+
+
+def _rank_of(call: str, by: Any, keys: Keys) -> Callable[[Any], Any]:
+    """The rank of a record, for keys of a function."""
+    if isinstance(by, str):
+        return methodcaller("get", by)
+    need_function(f"{call}: by", by)
+    if as_column_key(keys) is not None:
+        refuse(f"{call}: name the column of by, as the key is named by columns; or give both as functions")
+    function: Callable[[Any], Any] = by
+    return function
+
+
+def _add(
+    stream: KeyedChoices[Any],
+    call: str,
+    what: str,
+    operator_id: str,
+    keys: Keys,
+    in_columns: Callable[[ColumnKey], OperatorFactory],
+    in_rows: KeyedProcessFunction[Any, Any, Any],
+    options: OperatorOptions,
+) -> DataStream[Any]:
+    """Add the operator for keys that columns name, or run a function for keys of a function."""
+    keyed = cast("DataStream[Any]", stream).key_by(keys)
+    selector = keyed._key_selector
+    is_named = isinstance(selector, ColumnKey)
+    factory = (
+        in_columns(selector)
+        if isinstance(selector, ColumnKey)
+        else partial(KeyedProcessOperator, selector, in_rows)
+    )
+    return stream._builder.add(
+        call, what, factory, keyed._inputs, operator_id, options, keyed=True, in_columns=is_named
+    )
+
+
+def _shown(value: Any) -> str:
+    return function_name(value) if callable(value) else repr(value)

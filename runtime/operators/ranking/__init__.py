@@ -1,0 +1,6 @@
+"""Records chosen by key: the first, the latest, the best.
+
+- `ranked_columns`: base of the operators whose keys are named by columns; their state is in columns.
+- `deduplicate`: the first record of a key, and the latest one. `top_n`: the best records of a key.
+- `ranking_functions`: the same for keys of a function, with keyed state in rows.
+"""

@@ -1,0 +1,223 @@
+"""`RankedColumnsOperator`: chooses records of a batch by their keys, with keyed state in columns.
+
+Rows and Arrow batches share one state: the keys, and for each key the ranks that the operator needs. Chosen
+records leave as they came, rows as rows and Arrow batches as Arrow batches.
+
+`ranks_of` turns the column that ranks records into numbers. A record without a rank, which is null or NaN, is
+never chosen; it is counted.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+from numpy.typing import NDArray
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.aggregation.batch_columns import BatchColumns
+from penstock.runtime.operators.aggregation.column_aggregate import filtered
+from penstock.runtime.operators.expressions import rows_where
+from penstock.runtime.operators.functions.function_operator import keyed_state_of, only_column_tables
+from penstock.runtime.operators.keyed_state_requests import StateSweep
+from penstock.runtime.operators.metrics import UNRANKED_RECORDS
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
+from penstock.runtime.record.column_key import ColumnKey, canonical_column
+from penstock.runtime.record.elements import Batch, Watermark
+from penstock.runtime.state.column_lifetime import ColumnLifetime, Moments
+from penstock.runtime.state.column_table import ColumnTable
+from penstock.runtime.state.time_to_live import StateTtl
+from penstock.runtime.state.typed_columns import GrowingColumn, Slots, valid_of
+
+#: Row numbers in a batch.
+Places = NDArray[np.int64]
+
+#: Ranks of rows: int64 or float64.
+Ranks = NDArray[Any]
+
+_TYPES: Final = "numbers, dates or times"
+
+
+@dataclass(frozen=True, slots=True)
+class RankedRows:
+    """Rows of a batch with their keys; all have one type in each column.
+
+    Attributes:
+        places: Their numbers in the batch.
+        ranks: `None` if nothing ranks them.
+        moments: The time of each row for the TTL; `None` without a TTL.
+    """
+
+    places: Places
+    keys: Mapping[str, pa.Array]
+    ranks: Ranks | None
+    moments: Moments | None
+
+    def those(self, chosen: NDArray[np.bool_]) -> RankedRows:
+        return RankedRows(
+            self.places[chosen],
+            filtered(self.keys, pa.array(chosen)),
+            None if self.ranks is None else self.ranks[chosen],
+            None if self.moments is None else self.moments[chosen],
+        )
+
+
+class RankedColumnsOperator(Operator):
+    """Keeps keys and ranks in a column table.
+
+    Args:
+        by: The column that ranks records; `None` if none does.
+
+    Attributes:
+        state_name: Name of the state table.
+        call: The stream's method, for messages.
+    """
+
+    batch_format: ClassVar[BatchFormats] = "both"
+    keyed = True
+    state_name: ClassVar[str]
+    call: ClassVar[str]
+
+    _table: ColumnTable
+    _lifetime: ColumnLifetime | None = None
+    _sweep: StateSweep
+
+    def __init__(self, key: ColumnKey, by: str | None, ttl: StateTtl | None) -> None:
+        self._key = key
+        self._by = by
+        self._ttl = ttl
+        self._columns = BatchColumns(key, [] if by is None else [by], in_order=True, call=self.call)
+        self._unranked = 0
+
+    def open(self, context: OperatorContext) -> None:
+        state = keyed_state_of(context)
+        tables = only_column_tables(context, [self.state_name], f"a {self.call} by columns")
+        self._table, self._time = tables[self.state_name], state.time
+        if self._ttl is not None:
+            self._lifetime = self._table.set_ttl(self._ttl, state.time)
+        self._sweep = StateSweep(state, context.connector.clock)
+
+    @property
+    def doing(self) -> str:
+        return f"{self.call} by {self._key.__name__}"
+
+    @property
+    def only_reads(self) -> bool:
+        return True
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        chosen = np.zeros(len(batch), np.bool_)
+        for rows in self._rows_of(batch):
+            chosen[self._chosen(rows)] = True
+        if chosen.any():
+            yield batch if chosen.all() else rows_where(batch, pa.array(chosen))
+
+    @abstractmethod
+    def _chosen(self, rows: RankedRows) -> Places:
+        """Bring the state up to date, and return the places of the chosen rows."""
+
+    def _rows_of(self, batch: Batch) -> Iterator[RankedRows]:
+        stamps = batch.timestamps
+        moments = None if self._lifetime is None else self._lifetime.moments(len(batch), stamps)
+        for rows, keys, inputs in self._columns.of(batch):
+            places = np.arange(len(batch)) if rows is None else rows
+            own = None if moments is None else moments[places]
+            if self._by is None:
+                ranks = None if stamps is None else np.asarray(stamps, np.int64)[places]
+                yield RankedRows(places, keys, ranks, own)
+                continue
+            ranks, has_rank = self._ranks(inputs[self._by])
+            found = RankedRows(places, keys, ranks, own)
+            if not has_rank.all():
+                self._unranked += int(len(places) - has_rank.sum())
+                found = found.those(has_rank)
+            if len(found.places):
+                yield found
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        self._time.advance(watermark.timestamp)
+        return iter(())
+
+    @property
+    def flush_at(self) -> float | None:
+        return self._sweep.due_at
+
+    def flush(self) -> Iterator[Output]:
+        self._sweep.run_if_due()
+        return iter(())
+
+    def built_in_counts(self) -> Mapping[str, int]:
+        return {} if self._by is None else {UNRANKED_RECORDS: self._unranked}
+
+    def _ranks(self, column: pa.Array) -> tuple[Ranks, NDArray[np.bool_]]:
+        assert self._by is not None, "a column ranks the records"
+        try:
+            return ranks_of(column, self._by)
+        except PenstockError as error:
+            msg = f"{self.call}: {error}"
+            raise type(error)(msg) from error
+
+    def _column_of(self, name: str, ranks: Ranks) -> GrowingColumn:
+        """The column of the state with ranks of this type."""
+        kind, known = pa.from_numpy_dtype(ranks.dtype), self._table.columns.get(name)
+        if known is not None and not known.all[-1].kind.equals(kind):
+            before = known.all[-1].kind
+            msg = (
+                f"{self.call}: column {self._by!r} has ranks of type {kind} here and of type {before} in the "
+                "state; convert the column to one type with a map or with_columns before"
+            )
+            raise PenstockError(msg)
+        return self._table.column(name, kind)
+
+    def _lives(self, slots: Slots, rows: RankedRows) -> Iterator[tuple[bool, Slots]]:
+        """Indexes of the rows of each life of their keys, the first life first; every row is a use.
+
+        The first item of a pair says whether the state of the keys belongs to an earlier life.
+        """
+        lives = None if self._lifetime is None else self._lifetime.lives(slots, self._moments(rows))
+        if lives is None:
+            yield False, np.arange(len(slots))
+        else:
+            for number in range(int(lives.max()) + 1):
+                yield number > 0, np.flatnonzero(lives == number)
+        if self._lifetime is not None:
+            self._lifetime.use(slots, self._moments(rows))
+
+    def _moments(self, rows: RankedRows) -> Moments:
+        assert rows.moments is not None, "rows have their times if there is a TTL"
+        return rows.moments
+
+
+def ranks_of(column: pa.Array, name: str) -> tuple[Ranks, NDArray[np.bool_]]:
+    """Ranks as int64 or float64, and whether each row has one; times are in microseconds.
+
+    Example:
+        >>> ranks, have = ranks_of(pa.array([2.5, None, float("nan")]), "price")
+        >>> float(ranks[0]), have.tolist()
+        (2.5, [True, False, False])
+    """
+    kind = column.type
+    has_rank = valid_of(column)
+    if kinds.is_null(kind):
+        return np.zeros(len(column), np.int64), has_rank
+    if kinds.is_floating(kind):
+        floats = column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # a null becomes NaN
+        return floats, ~np.isnan(floats)
+    if not kinds.is_integer(kind) and not kinds.is_temporal(kind):
+        msg = f"column {name!r} is of type {kind}, which does not rank records: give a column of {_TYPES}"
+        raise PenstockError(msg)
+    if kinds.is_temporal(kind):
+        column = canonical_column(column, name)
+        column = column.view(pa.int32() if kinds.is_date32(column.type) else pa.int64())
+    try:
+        numbers = column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        msg = f"column {name!r} of type {kind} does not fit 64 bits: {error}"
+        raise PenstockError(msg) from error
+    numbers = numbers.fill_null(0) if numbers.null_count else numbers
+    return numbers.to_numpy(zero_copy_only=False), has_rank

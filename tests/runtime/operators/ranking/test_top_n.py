@@ -1,0 +1,189 @@
+"""`top_n` gives what its model gives, for rows and columns, with changes and without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ranking_models import Lives, Row, Step, outputs, records, steps
+
+from penstock import DataStream, StateTtl
+from penstock.runtime.errors import OperatorError
+from penstock.runtime.operators.ranking import top_n
+from penstock.runtime.record.elements import ArrowBatch
+from penstock.testing import OperatorHarness
+
+TTLS = st.sampled_from([None, StateTtl(7, time="event")])
+
+
+def best(rows: Iterable[Row], n: int, *, descending: bool) -> list[Row]:
+    """The first `n` rows; of equal ranks the earlier arrival."""
+    return sorted(rows, key=lambda row: (-row["v"] if descending else row["v"], row["n"]))[:n]
+
+
+def changes(
+    given: Sequence[Step], n: int, ttl: StateTtl | None, *, descending: bool
+) -> list[tuple[list[Row], list[Row]]]:
+    """Rows that left and rows that entered, by step: the difference of each life of a key in a step."""
+    lives, top, found = Lives(ttl), dict[str, list[Row]](), []
+    for step in given:
+        if step.watermark is not None:
+            lives.watermark = max(lives.watermark, step.watermark)
+            continue
+        left, entered, before = list[Row](), list[Row](), dict[str, list[Row]]()
+
+        def settle(
+            key: str,
+            before: dict[str, list[Row]] = before,
+            left: list[Row] = left,
+            entered: list[Row] = entered,
+        ) -> None:
+            known, now = before.pop(key, []), top.get(key, [])
+            left += [row for row in known if row not in now]
+            entered += [row for row in now if row not in known]
+
+        for row, second in records(step):
+            key = row["k"]
+            if lives.begins(key, second):
+                if key in before:
+                    settle(key)
+                top.pop(key, None)
+            lives.use(key, second)
+            before.setdefault(key, top.get(key, []))
+            top[key] = best([*top.get(key, []), row], n, descending=descending)
+        for key in list(before):
+            settle(key)
+        found.append((left, entered))
+    return found
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row["n"])
+
+
+@given(steps(), st.integers(1, 3), st.booleans(), TTLS)
+def test_the_records_that_enter_are_those_of_the_model_from_rows_and_columns(
+    some: list[Step], n: int, descending: bool, ttl: StateTtl | None
+) -> None:
+    expected = [in_order(entered) for _, entered in changes(some, n, ttl, descending=descending)]
+    found = outputs(lambda s: s.top_n("top", "v", n, "k", descending=descending, ttl=ttl), some)
+    assert list(found) == expected
+
+
+@given(steps(), st.integers(1, 3), st.booleans(), TTLS)
+def test_changes_say_what_enters_and_what_leaves_from_rows_and_columns(
+    some: list[Step], n: int, descending: bool, ttl: StateTtl | None
+) -> None:
+    def build(stream: DataStream[Any]) -> DataStream[Any]:
+        return stream.top_n("top", "v", n, "k", descending=descending, change_kind="is", ttl=ttl)
+
+    for found, (left, entered) in zip(
+        outputs(build, some), changes(some, n, ttl, descending=descending), strict=True
+    ):
+        said: dict[str, list[Row]] = {"insert": [], "delete": []}
+        for row in found:
+            said[row.pop("is")].append(row)
+        assert in_order(said["insert"]) == in_order(entered)
+        assert in_order(said["delete"]) == in_order(left)
+
+
+@given(steps(), st.integers(1, 3), st.booleans())
+def test_changes_of_keys_of_a_function_lead_to_the_same_best_records(
+    some: list[Step], n: int, descending: bool
+) -> None:
+    def of(keys: Any) -> list[Row]:
+        found: list[Row] = []
+        for rows in outputs(
+            lambda s: s.top_n("top", "v", n, keys, descending=descending, change_kind="is"), some
+        ):
+            for row in rows:
+                kind = row.pop("is")
+                found.append(row) if kind == "insert" else found.remove(row)
+        return in_order(found)
+
+    assert of(lambda row: row["k"]) == of("k")
+
+
+def test_top_n_the_incumbent_wins() -> None:
+    rows = [{"k": 1, "v": 5, "n": number} for number in range(4)]
+    for keys in ("k", lambda row: row["k"]):
+        with OperatorHarness.of(lambda s, keys=keys: s.top_n("top", "v", 2, keys)) as harness:
+            assert harness.push(rows[:3]) == rows[:2]
+            assert harness.push(rows[3:]) == []
+            better = {"k": 1, "v": 6, "n": 9}
+            assert harness.push([better]) == [better]
+    with OperatorHarness.of(lambda s: s.top_n("top", "v", 2, "k", change_kind="is")) as harness:
+        harness.push(rows)
+        left, _ = harness.push([better])
+        assert left == {**rows[1], "is": "delete"}, "of equal incumbents the later one leaves"
+
+
+def test_incumbents_win_after_a_restore_at_another_parallelism() -> None:
+    def top(stream: DataStream[Any]) -> DataStream[Any]:
+        return stream.top_n("top", "v", 2, "k", change_kind="is")
+
+    with OperatorHarness.of(top) as harness:
+        harness.push([{"k": k, "v": 5, "n": number} for k in range(30) for number in range(2)])
+        snapshot = harness.snapshot()
+    for subtask in range(3):
+        with OperatorHarness.of(top, restored=[snapshot], subtask=subtask, parallelism=3) as harness:
+            own = [k for k in range(30) if harness.owns(k)]
+            assert harness.push([{"k": k, "v": 5, "n": 2} for k in own]) == []
+            found = harness.push([{"k": k, "v": 6, "n": 3} for k in own])
+            left = sorted((row["k"], row["n"]) for row in found if row["is"] == "delete")
+            assert left == [(k, 1) for k in own]
+
+
+@pytest.mark.parametrize("few", [0, 1 << 30])
+def test_inserting_one_by_one_and_sorting_give_the_same(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_n, "_FEW_ROUNDS", few)
+    draws = np.random.default_rng(3)
+    rows = [{"k": int(draws.integers(4)), "v": float(draws.integers(20)), "n": n} for n in range(600)]
+    with OperatorHarness.of(lambda s: s.top_n("top", "v", 5, "k", change_kind="is")) as harness:
+        for start in range(0, 600, 50):
+            harness.push_batch(ArrowBatch(pa.RecordBatch.from_pylist(rows[start : start + 50])))
+        held: list[Row] = []
+        for row in harness.outputs:
+            kind = row.pop("is")
+            held.append(row) if kind == "insert" else held.remove(row)
+    expected = [row for k in range(4) for row in best((r for r in rows if r["k"] == k), 5, descending=True)]
+    assert in_order(held) == in_order(expected)
+
+
+def test_columns_of_records_that_leave_come_back_with_their_types() -> None:
+    first = pa.record_batch(
+        {
+            "k": ["a", "b"],
+            "v": pa.array([1.5, 2.5]),
+            "at": pa.array([1, 2], pa.timestamp("ms", "UTC")),
+            "text": pa.array(["x", None]).dictionary_encode(),
+            "list": pa.array([[1], []], pa.list_(pa.int64())),
+        }
+    )
+    second = pa.record_batch({"k": ["a", "b"], "v": [3.5, 3.5], "more": [7, 8]})
+    with OperatorHarness.of(lambda s: s.top_n("top", "v", 1, "k", change_kind="is")) as harness:
+        harness.push_batch(ArrowBatch(first, pa.array([10, 20])))
+        harness.push_batch(ArrowBatch(second, pa.array([30, 40])))
+        (_, last) = harness.batches
+    assert isinstance(last, ArrowBatch)
+    assert last.batch.schema.field("at").type == pa.timestamp("ms", "UTC")
+    assert last.timestamps is not None
+    assert last.timestamps.to_pylist() == [30, 40, 30, 40], (
+        "a deletion has the time of what replaced the record"
+    )
+    rows = last.batch.to_pylist()
+    assert [row.pop("is") for row in rows] == ["delete", "delete", "insert", "insert"]
+    assert rows[:2] == [{**row, "more": None} for row in first.to_pylist()]
+    assert [row["more"] for row in rows[2:]] == [7, 8]
+
+
+def test_rows_without_the_ranking_column_are_counted_and_a_taken_name_is_refused() -> None:
+    with OperatorHarness.of(lambda s: s.top_n("top", "v", 1, "k", change_kind="is")) as harness:
+        assert harness.push([{"k": 1}, {"k": 1, "v": 1}]) == [{"k": 1, "v": 1, "is": "insert"}]
+        with pytest.raises(OperatorError, match="records have a column 'is' already"):
+            harness.push([{"k": 1, "v": 2, "is": 0}])
