@@ -58,6 +58,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
         keyed_rows: Iterates over a batch with its keys; `None` when not keyed.
         send: Sends an event to the operator's coordinator; `None` without one.
         requested: The keyed states that were declared or requested.
+        watermark_of: Event time of an input by its number; `None` for an operator that reads no channels.
     """
 
     location: OperatorLocation
@@ -73,6 +74,21 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     lists: ListStates = field(default_factory=ListStates)
     requested: RequestedStates = field(default_factory=RequestedStates)
     metrics: Metrics = field(default_factory=Metrics)
+    watermark_of: Callable[[int], int | None] | None = None
+
+    def input_watermark(self, input_index: int) -> int | None:
+        """Event time of one input of a `TwoInputOperator` in microseconds; `None` before the first watermark.
+
+        It is never behind the operator's event time, which is the lower one of both inputs. So an idle input
+        does not hold back what the other one has passed. A restored job begins without watermarks.
+
+        Args:
+            input_index: 0 for the first input, 1 for the second one.
+        """
+        if self.watermark_of is None:
+            msg = "input_watermark is for the first operator of a chain, which is not the reader of a source"
+            raise PenstockError(msg)
+        return self.watermark_of(input_index)
 
     @property
     def raw(self) -> RawState:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.runtime.barrier.factory import (
@@ -218,9 +218,7 @@ class _Builder:
         return made
 
     def _open(self, parts: SubtaskParts) -> None:
-        contexts = {
-            spec.id: self._context(index, parts.backends) for index, spec in enumerate(self._vertex.operators)
-        }
+        contexts = {spec.id: self._context(index, parts) for index, spec in enumerate(self._vertex.operators)}
         try:
             parts.chain.open({id: context for id, context in contexts.items() if id in parts.chain.ids})
             if parts.source is not None:
@@ -236,7 +234,7 @@ class _Builder:
             close_after(error, parts.close)
             raise
 
-    def _context(self, index: int, backends: Mapping[str, KeyedStateBackend]) -> OperatorContext:
+    def _context(self, index: int, parts: SubtaskParts) -> OperatorContext:
         spec = self._vertex.operators[index]
         restore = self._restored(spec.id)
         lists: dict[str, list[Any]] = {}
@@ -253,7 +251,7 @@ class _Builder:
                 self._descriptor.attempt,
                 self._clock,
             ),
-            keyed_state=backends.get(spec.id),
+            keyed_state=parts.backends.get(spec.id),
             restored=lists,
             is_restored=restore is not None,
             transactional=self._descriptor.config.checkpointing is not None,
@@ -266,6 +264,7 @@ class _Builder:
                 lists,
                 "" if spec.stateful else f'state needs an operator with an id: {spec.name}, id="..."',
             ),
+            watermark_of=None if index or parts.network is None else parts.network.watermarks.of_input,
         )
 
     def _restored(self, operator: str) -> OperatorRestore | None:

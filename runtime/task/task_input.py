@@ -25,7 +25,7 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.time.watermarks import WatermarkValve
+from penstock.runtime.time.input_watermarks import InputWatermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ class NetworkInput(TaskInput):
         inputs: For each channel the number of the operator's input.
 
     Attributes:
+        watermarks: Event time of the operator and of its inputs.
         savepoint_id: Id of the savepoint that stops the job, from an EndOfData; `None` without one.
     """
 
@@ -94,7 +95,7 @@ class NetworkInput(TaskInput):
         self.savepoint_id: int | None = None
         self._codec = codec
         self._inputs = inputs
-        self._valve = WatermarkValve(channels)
+        self.watermarks = InputWatermarks(inputs)
         self._open_data = set(range(channels))
         self._open_channels = set(range(channels))
         self._drain = True
@@ -115,9 +116,9 @@ class NetworkInput(TaskInput):
 
     def _event(self, channel: int, element: StreamElement) -> InputProgress:
         if isinstance(element, Watermark):
-            return _advanced(None, self._valve.watermark(channel, element))
+            return _advanced(None, self.watermarks.watermark(channel, element))
         if isinstance(element, StreamStatus):
-            return _advanced(*self._valve.status(channel, element))
+            return _advanced(*self.watermarks.status(channel, element))
         if isinstance(element, EndOfData):
             self._drain = self._drain and element.drain
             if element.savepoint_id is not None:
@@ -136,7 +137,7 @@ class NetworkInput(TaskInput):
             return DataEnded(self._drain)
         if not self._drain:  # the job is stopping, so nothing may fire
             return CONSUMED
-        return _advanced(*self._valve.end(channel))
+        return _advanced(*self.watermarks.end(channel))
 
 
 def _advanced(status: StreamStatus | None, watermark: Watermark | None) -> InputProgress:

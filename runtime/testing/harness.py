@@ -42,7 +42,7 @@ from penstock.runtime.testing.harness_state import (
 )
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, seconds_in
-from penstock.runtime.time.watermarks import WatermarkValve
+from penstock.runtime.time.input_watermarks import InputWatermarks
 
 #: Adds one operator to a stream, or to two streams.
 BuildsOperator: TypeAlias = (
@@ -145,7 +145,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._main: list[Batch] = []
         self._side: dict[str, list[Any]] = {}
         self._watermarks: list[Watermark] = []
-        self._valve = WatermarkValve(2) if isinstance(operator, TwoInputOperator) else None
+        self._has_two_inputs = isinstance(operator, TwoInputOperator)
+        self._valve = InputWatermarks((0, 1) if self._has_two_inputs else (0,))
         self._is_idle = False
         self._has_ended = self._is_closed = False
         self._events: list[Any] = []
@@ -230,8 +231,9 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             stop_after: Number of output rows after which the rest is dropped, as for `push`.
         """
         watermark = Watermark(timestamp)
-        if self._valve is None:
+        if not self._has_two_inputs:
             self._inputs(input_index)
+            self._valve.watermark(0, watermark)
             return self._drain(self._chain.process_time(watermark), stop_after)
         rows = []
         for index in self._inputs(input_index):
@@ -244,7 +246,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     def push_status(self, *, idle: bool, input_index: int | None = None) -> list[Any]:
         """Make an input, or by default all inputs, idle or active, and return the emitted rows."""
         status = StreamStatus.IDLE if idle else StreamStatus.ACTIVE
-        if self._valve is None:
+        if not self._has_two_inputs:
             self._inputs(input_index)
             return self._drain(self._chain.process_time(status))
         rows = []
@@ -382,11 +384,11 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     def _inputs(self, input_index: int | None) -> Sequence[int]:
         """The given input, or all of them; refuses one that the operator does not have."""
-        every = (0,) if self._valve is None else (0, 1)
+        every = (0, 1) if self._has_two_inputs else (0,)
         if input_index is None:
             return every
         if input_index not in every:
-            has = "one input, 0" if self._valve is None else "two inputs, 0 and 1"
+            has = "two inputs, 0 and 1" if self._has_two_inputs else "one input, 0"
             msg = f"input_index is {input_index!r}, but the operator has {has}"
             raise ValueError(msg)
         return (input_index,)
@@ -441,6 +443,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             restored_raw=RestoredRawState(raw),
             send=self._send if _may_send(self._operator) else None,
             lists=ListStates(unasked, loads, decoded),
+            watermark_of=self._valve.of_input,
         )
 
     def _send(self, event: Any) -> None:

@@ -378,6 +378,11 @@ class WatermarkValve:
         self._counts = [True] * channels
         self._emitted = self._highest = _NONE
 
+    @property
+    def reached(self) -> int | None:
+        """Timestamp of the last watermark of the input as a whole; `None` before the first one."""
+        return None if self._emitted == _NONE else self._emitted
+
     def watermark(self, channel: int, watermark: Watermark) -> Watermark | None:
         """Take a channel's watermark; return the watermark of the input as a whole if it advances."""
         if watermark.timestamp <= self._watermarks[channel]:

@@ -114,3 +114,37 @@ def test_number_of_inputs_must_be_that_of_the_streams() -> None:
         left.connect(right).transform("one", OneInput())  # type: ignore[arg-type]
     with pytest.raises(GraphError, match=r"WithoutSecond has no method process_element2\(batch\)"):
         left.connect(right).transform("without", WithoutSecond())
+
+
+class Times(TwoInputOperator):
+    """Emits the event time of both inputs."""
+
+    def open(self, context: Any) -> None:
+        self.time = context.input_watermark
+
+    def process_element1(self, batch: Any) -> Iterator[RowBatch]:
+        yield RowBatch([(self.time(0), self.time(1))])
+
+    def process_element2(self, batch: Any) -> Iterator[RowBatch]:
+        return self.process_element1(batch)
+
+
+def times(left: DataStream[Any], right: DataStream[Any]) -> DataStream[Any]:
+    return left.connect(right).transform("times", Times())
+
+
+def test_operator_sees_the_event_time_of_each_input() -> None:
+    with OperatorHarness.of(times) as harness:
+        assert harness.push([1]) == [(None, None)]
+        harness.push_watermark(9, input_index=0)
+        assert harness.push([1]) == [(9, None)]
+        harness.push_watermark(4, input_index=1)
+        assert harness.push([1], input_index=1) == [(9, 4)]
+
+
+def test_event_time_of_an_idle_input_is_that_of_the_operator() -> None:
+    with OperatorHarness.of(times) as harness:
+        harness.push_watermark(4, input_index=1)
+        harness.push_watermark(9, input_index=0)
+        harness.push_status(idle=True, input_index=1)
+        assert harness.push([1]) == [(9, 9)]
