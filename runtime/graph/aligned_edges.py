@@ -1,9 +1,10 @@
 """Exchanges on which barriers stay in line, so that no unaligned checkpoint waits for itself.
 
-Barriers never overtake on a forward, broadcast or global exchange: in-flight data there can't be
-redistributed. A subtask with such an input begins an unaligned checkpoint when it has consumed those
-channels' barriers. Until then it blocks each channel whose barrier it has consumed. So its checkpoint waits
-for the senders of the exchanges in line, and the senders of blocked channels wait for its checkpoint.
+An exchange is *in line* when barriers never overtake data on it. Forward, broadcast and global exchanges
+always are, because their in-flight data can't be redistributed. A subtask with an input in line begins an
+unaligned checkpoint when it has consumed the barriers of that input's channels. Until then it blocks each
+channel whose barrier it has consumed. So its checkpoint waits for the senders of the exchanges in line, and
+the senders of blocked channels wait for its checkpoint.
 
 A deadlock: `split` sends to `count` by key, and both send to `join`; `split` does so by a forward exchange. A
 barrier of another sender triggers `count`. The barrier of `count` blocks its channel at `join` until the
@@ -16,15 +17,15 @@ line. Then the downstream subtask takes the checkpoint after all subtasks upstre
 
 Search for circles: an edge that can be blocked *waits for* the vertices that the other senders in line
 depend on. Edge i leads to edge j when i waits for a vertex that the sender of j can be ahead of. That vertex
-may need credits from this sender, whose channel may be blocked. Only circles of these steps can close. So
-steps that lead nowhere, and steps to which no other leads, are dropped. Edges in line make new ones wait, so
-this is repeated until nothing changes.
+may need credits from the sender of j, whose channel may be blocked in turn. Only circles of these steps can
+close. So steps that lead nowhere, and steps to which no other leads, are dropped. An edge that is newly in
+line makes further edges wait, so the search is repeated until nothing changes.
 
-A sender in line depends on its subtasks' running calls of user functions, and on the barriers that they miss.
-The senders of i and j have taken the checkpoint. An exchange that is not forward connects all subtasks of
-both sides. So when one subtask of a vertex has taken the checkpoint, the others miss only barriers of forward
-exchanges. A subtask whose forward sender has ended begins at the first barrier of an exchange where barriers
-may overtake. Ended subtasks send no barriers, and no subtask waits for them.
+A sender in line depends on its subtasks' running calls of user functions, and on the barriers that these
+subtasks miss. The senders of i and j have taken the checkpoint. An exchange that is not forward connects all
+subtasks of both sides. So when one subtask of a vertex has taken the checkpoint, the others miss only
+barriers of forward exchanges. A subtask whose forward sender has ended begins at the first barrier of an
+exchange where barriers may overtake. Ended subtasks send no barriers, and no subtask waits for them.
 
 No other wait closes a circle. A subtask that has not taken the checkpoint has sent no barrier, so its
 outgoing channels are open. A subtask that misses no barrier waits only for its running call to end. That call
@@ -92,7 +93,7 @@ class _Circles:
         #: For each vertex: itself, and vertices with a subtask that has taken a checkpoint or ended when a
         #: subtask of this vertex takes it.
         self._begun: dict[str, set[str]] = {}
-        #: For each vertex: the vertices whose subtasks have all taken the checkpoint or ended by then.
+        #: For each vertex: the vertices whose subtasks have all taken the checkpoint or ended at that moment.
         self._over: dict[str, set[str]] = {}
         #: For each vertex: the vertices upstream of it that its subtasks can be ahead of.
         self._ahead: dict[str, set[str]] = {}
@@ -100,7 +101,7 @@ class _Circles:
             self._order(vertex)
 
     def edges(self) -> set[int]:
-        """All edges between vertices that blocked channels wait for and senders that can be ahead of them."""
+        """All edges between a vertex that a channel waits for and a sender that can be ahead of the vertex."""
         edges = self._job.edges
         waiting = [i for i in range(len(edges)) if self._aligned_beside(i)]
         alone = {i: self._waits_for(i) for i in waiting}
@@ -125,7 +126,7 @@ class _Circles:
         """Find when a vertex takes a checkpoint relative to others; upstream vertices must be known."""
         inputs = self._inputs[vertex]
         in_line = [channel for channel in inputs if channel.is_aligned]
-        # All senders in line have taken it; without senders in line, at least one sender has.
+        # All senders in line take the checkpoint before this vertex; without such senders, at least one does.
         combine = set.union if in_line else set.intersection
         before = in_line or inputs
         begun = combine(*(self._begun[channel.sender] for channel in before)) if before else set()
@@ -138,7 +139,7 @@ class _Circles:
     def _over_by(self, channel: _Input) -> set[str]:
         """The vertices whose subtasks have all taken a checkpoint when barriers arrive on this input.
 
-        An input in line waits for all barriers, any other for the first one.
+        An input in line waits for the barriers of all senders, any other input for the first barrier.
         """
         waits_for_all = channel.is_aligned and not channel.is_forward
         is_one = self._job.vertex(channel.sender).parallelism == 1

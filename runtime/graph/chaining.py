@@ -16,16 +16,16 @@ where possible (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is 
 All other connections become edges: forward between equal parallelisms, else rebalance, unless the user asked
 for a partitioning. A chain never forks, and edges lead only to the first operator of a chain.
 
-Push-down: `source.filter(pc.field("v") > 3).select("k", "v")` needs two columns, and only those parts of the
-files that may hold such rows. So the source receives the needed columns and the filter as a hint, which it
-may use in part or not at all. The operators, their ids and their states stay as the user wrote them.
+Push-down: `source.filter(pc.field("v") > 3).select("k", "v")` needs two columns, and only the parts of the
+files that may hold matching rows. So the source receives the needed columns and the filter as a hint, which
+it may use in part or not at all. The operators, their ids and their states stay as the user wrote them.
 
 The pass follows the steps after a source while each output has exactly one reader:
 
 * Filters by expressions are pushed up to the first step that computes columns or assigns timestamps. A filter
   after that step drops only rows that have already moved the watermark.
-* Columns are pushed only if the walk reaches a step that passes on no others: `select`, or an aggregation.
-  All columns that the steps up to it read are needed.
+* Columns are pushed only if the walk reaches a step that passes on no further columns: `select`, or an
+  aggregation. The source then reads all columns that the steps up to this one read.
 
 A column that an operator reads is never left out. So the walk ends at a step of another kind, a key by a
 function, or a second reader. A reader of a side output ends it too: late records have all columns.

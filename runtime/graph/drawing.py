@@ -168,7 +168,7 @@ def place_nodes(
 
 
 def nearest_in_order(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
-    """The places nearest to `wanted` whose distances are at least those of the offsets."""
+    """The places nearest to `wanted` that are at least as far apart as the offsets."""
     pools: list[tuple[float, int]] = []  # sum and number of nodes that move together
     for place, offset in zip(wanted, offsets, strict=True):
         total, count = place - offset, 1
@@ -185,10 +185,10 @@ def _offsets(layer: Sequence[int], widths: Mapping[int, float], gap: float) -> l
     return list(accumulate(steps, initial=0.0))
 
 
-#: Distance of two boxes of a layer, and of two layers.
+#: Distance between neighbouring boxes of a layer, and between neighbouring layers.
 _GAP: Final = 36.0
 _RISE: Final = 64.0
-#: Width of a bend, and the largest distance of two ends of edges at a box.
+#: Width of a bend, and the maximum distance between the ends of two edges at a box.
 _BEND: Final = 8.0
 _SPREAD: Final = 28.0
 

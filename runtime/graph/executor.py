@@ -51,8 +51,8 @@ class JobStatistics(NearestMembers):
         status: The job's state.
         attempt: Number of the attempt that runs, from 1; 0 before the first.
         restarts: Number of restarts after failures, without rescales.
-        completed_checkpoints: Completed checkpoints of all attempts. Those of the last two seconds before a
-            JobMaster's death may be missing.
+        completed_checkpoints: Completed checkpoints of all attempts. Checkpoints of the last two seconds
+            before a JobMaster's death may be missing.
         failed_checkpoints: Failed or aborted checkpoints; some may be missing for the same reason.
         last_checkpoint_id: The newest completed checkpoint; `None` without any.
         operators: Counters of each operator by id, summed over its subtasks in the running attempt.
@@ -92,7 +92,7 @@ class CheckpointResult(NearestMembers):
     Attributes:
         path: URL of its folder, for `restore_from`. It belongs to the job, which deletes it when `retain`
             newer checkpoints are complete. A savepoint stays.
-        size: Bytes of all its state, also in files of earlier checkpoints.
+        size: Bytes of all its state, including state in files of earlier checkpoints.
         written_bytes: New bytes that the subtasks wrote for it.
         duration: Seconds from its trigger until the job could restart from it.
     """
@@ -207,8 +207,8 @@ class JobHandle(Protocol):
 
         Args:
             savepoint: Parent folder, as in `savepoint`.
-            drain: Advance event time to its end first, so that open windows fire unfinished. Without it they
-                stay in the savepoint, for the job that continues from there.
+            drain: Advance event time to its end first, so that open windows fire unfinished. Without `drain`
+                the savepoint keeps them open for the job that continues from it.
 
         Returns:
             URL of the savepoint's folder.

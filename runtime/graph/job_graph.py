@@ -207,7 +207,7 @@ def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[st
         _check(operator, number, vertex)
         if found.setdefault(vertex.id, number) != number:
             msg = (
-                f"operator {operator!r} runs in one chain with others of {vertex.id!r}, so they have one "
+                f"operator {operator!r} is chained to others of vertex {vertex.id!r}, so they have one "
                 f"parallelism, not {found[vertex.id]} and {number}"
             )
             raise ConfigurationError(msg)

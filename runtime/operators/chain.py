@@ -20,8 +20,8 @@ operator holds. So an operator that makes watermarks is never chained after one 
 has an event time already (`graph/chaining.py`).
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
-batches must not be in progress at once. No output may leave after the watermark, or the end of data, that
-it must precede.
+batches must not be in progress at once. No output may leave after a watermark or an end of data that must
+follow it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ T = TypeVar("T")
 #: Called with the operator's index, the tag of a side output or `None`, and the batch.
 Emit: TypeAlias = Callable[[int, str | None, Batch], None]
 
-#: Passes through the operators in order with the batches.
+#: An element that passes through the operators in order with the batches.
 TimeElement: TypeAlias = Watermark | StreamStatus
 
 #: Called with a watermark or a status that has passed all operators.
@@ -159,7 +159,7 @@ class OperatorChain:
         yield from self._drive(0, partial(_process_time, passing), passing)
 
     def end_of_data(self) -> Work:
-        """End the input of the operators in order; the last outputs of each pass those after it first."""
+        """End the input of the operators in order; each passes on its last outputs before the next ends."""
         for index in range(len(self.operators)):
             yield from self._drive(index, lambda operator: operator.end_of_data())
 
@@ -199,7 +199,7 @@ class OperatorChain:
                 yield from self._drive(index, lambda operator: operator.tick(now))
 
     def handle_event(self, operator_id: str, event: Any) -> None:
-        """Hand an event of its coordinator to an operator; nothing may be in progress in the chain.
+        """Hand an event from a coordinator to its operator; nothing may be in progress in the chain.
 
         Raises:
             ValueError: The chain has no operator of this id.
@@ -341,7 +341,7 @@ class OperatorChain:
             self._push(stack, index + 1, partial(_process_time, passing), passing)
 
     def _emit_from(self, index: int, output: Any) -> None:
-        """Emit a batch; the error of one that can't be sent names the operator that emitted it."""
+        """Emit a batch; if it can't be sent, the error names the operator that emitted it."""
         tag, batch = (output.tag, output.batch) if isinstance(output, Tagged) else (None, output)
         try:
             if not isinstance(batch, Batch):

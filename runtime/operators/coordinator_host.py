@@ -10,17 +10,17 @@ Two rules ensure that.
 
 *From the coordinator to a subtask.* The valve holds events between the coordinator's part and the barriers of
 the sources. That is not long enough: a barrier reaches a subtask later. So each event carries the checkpoint
-after which it was sent. The subtask holds it until it has taken its part of that checkpoint, or never will
-(`task/subtask_checkpoints.py`). Events that were sent before the coordinator's part have arrived before any
-source is triggered (`OperatorCoordinatorHolder`).
+after which it was sent. The subtask holds the event until it has taken its part of that checkpoint, or will
+never take it (`task/subtask_checkpoints.py`). Events that were sent before the coordinator's part have
+arrived before any source is triggered (`OperatorCoordinatorHolder`).
 
 *From a subtask to the coordinator.* An event that a subtask sent before its part may arrive after the
-coordinator's. It is in neither state, so the checkpoint records it (Chandy and Lamport's state of a channel).
-Events are numbered, and a subtask acknowledges its part with the number of events that it had sent. After the
-coordinator's part, all arriving events are recorded. The checkpoint completes when all events that precede
-the subtasks' parts have arrived, and holds only these. After a restore they are handled again, right after
-`start`, because the restored coordinator has not seen them. The requests of readers are not acknowledged, so
-no checkpoint holds one: a restored reader requests again.
+coordinator's part was taken. Neither state contains the event, so the checkpoint records it (Chandy and
+Lamport's state of a channel). Events are numbered, and a subtask acknowledges its part with the number of
+events that it had sent. After the coordinator's part, all arriving events are recorded. The checkpoint
+completes when all events that precede the subtasks' parts have arrived, and holds only these. After a restore
+they are handled again, right after `start`, because the restored coordinator has not seen them. The requests
+of readers are not acknowledged, so no checkpoint holds one: a restored reader requests again.
 
 A restart gives both sides the same checkpoint. A region restarts with the coordinators of its operators,
 since all subtasks of an operator are in one region. So neither side knows an event that the other does not.

@@ -7,7 +7,7 @@ Arrow's own engine (Acero) computes them, with an overhead of some tens of micro
 for them and its text is ambiguous. Arrow writes an expression as a schema whose metadata lists calls,
 literals and references in order. A reference by name is an entry `field_ref`. A nested one is
 `nested_field_ref` with the number of names, then these names. The metadata in pyarrow is a dict, which drops
-repeated entries. So they are read from the Flatbuffers message itself (Arrow's `Schema.fbs` and
+repeated entries. So the entries are read from the Flatbuffers message itself (Arrow's `Schema.fbs` and
 `Message.fbs`).
 """
 
@@ -192,7 +192,7 @@ def _explained(expressions: Mapping[str, pc.Expression], schema: pa.Schema, erro
 
 
 def batch_of(columns: Mapping[str, pa.Array], rows: int, schema: pa.Schema | None = None) -> pa.RecordBatch:
-    """A batch of columns; `rows` is its length if there are none."""
+    """A batch of columns; `rows` is its length if there are no columns."""
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     names = list(columns) if schema is None else None

@@ -67,7 +67,8 @@ class HeldWatermark:
     Args:
         reached: The reached event time; advanced here.
         next_at: Returns the moment of the earliest timer; `None` without timers.
-        fire: Fires the timers up to a moment: all if the second argument is true, else those of `some_of`.
+        fire: Fires the timers up to a moment: all if the second argument is true, else the timers that
+            `some_of` returns.
     """
 
     def __init__(

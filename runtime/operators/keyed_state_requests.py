@@ -6,8 +6,8 @@ requested by its name. Conflicting requests for one name are refused.
 `StateSweep` does background work of keyed state between two batches, so a user's function never sees its
 state change under it. It removes expired entries in slices of about a millisecond. Between two slices the
 task does other work for several times as long, so records and barriers still pass. It also examines changes
-for the next snapshot. This has no pauses: changes come as fast as records do, and each pause would make the
-next examination longer.
+for the next snapshot. The examination has no pauses: changes come as fast as records do, and each pause would
+make the next examination longer.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class SavedList:
 class ListStates:
     """The list states of one operator in one subtask, by name.
 
-    A restored list that is not requested stays in every snapshot: the operator may request it later, or its
-    next version may. For a union list, this subtask keeps only its own part (`own_parts`).
+    A restored list that is not requested stays in every snapshot: the operator, or its next version, may
+    request it later. For a union list, this subtask keeps only its own part (`own_parts`).
 
     Args:
         unasked: Mode and encoded values of this subtask's own part of each restored list.

@@ -233,12 +233,12 @@ def _tree_of(paths: Sequence[FieldPath]) -> dict[str, _Parts | None]:
     for path in paths:
         level: dict[str, _Parts | None] | None = tree
         for name in path[:-1]:
-            assert level is not None, "a level that is needed as a whole is left"
+            assert level is not None, "the loop has ended at a level that is needed as a whole"
             level = level.setdefault(name, {})
             if level is None:
                 break
         else:
-            assert level is not None, "a level that is needed as a whole is left"
+            assert level is not None, "the loop has ended at a level that is needed as a whole"
             level[path[-1]] = None
     return tree
 
@@ -316,4 +316,4 @@ def _as_list(name: str, answers: Sequence[_Answer], rows: int) -> list[Any]:
 def _refuse_others(rows: Sequence[Any], kind: str) -> None:
     for row in rows:
         if not isinstance(row, dict):
-            raise ExpressionError(no_dict(kind, row, "use a function, or call map before it"))
+            raise ExpressionError(no_dict(kind, row, "use a function, or convert it with a map first"))

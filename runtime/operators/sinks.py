@@ -1,4 +1,4 @@
-"""`Sink`: the interface of places that records go to; `SinkOperator` is its two-phase commit in one subtask.
+"""`Sink`: the interface of a job's outputs; `SinkOperator` is its two-phase commit in one subtask.
 
 A sink is transactional: `prepare_commit` makes everything written so far durable but invisible, `commit`
 makes it visible.
@@ -97,7 +97,7 @@ class RemovesUncovered(Protocol):
 
 @runtime_checkable
 class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
-    """A place that records go to. The object itself is pickled and sent to the subtasks.
+    """An output of a job. The object itself is pickled and sent to the subtasks.
 
     A sink that changes no record, and passes none to other code of the program, may have an attribute
     `only_reads = True`. No record is then copied if all functions of the subtask only read.

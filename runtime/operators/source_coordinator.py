@@ -74,7 +74,7 @@ class OnRequest(Generic[T], metaclass=NearestNames):
 
     def __init__(self, source: Source[T]) -> None:
         if isinstance(source, type) or not isinstance(source, Source):
-            msg = f"OnRequest wraps a source, which {short_repr(source)} is not"
+            msg = f"OnRequest needs a source, not {short_repr(source)}"
             raise ConfigurationError(msg)
         self._source = source
 

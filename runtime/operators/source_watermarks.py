@@ -28,7 +28,7 @@ timer. Here the JobMaster needs no timer, and the next report replaces a lost an
 
 Alignment never stops a source permanently:
 
-* The slowest of a group is within its own drift, so it reads. A paused subtask continues reporting.
+* The slowest subtask of a group is within its own drift, so it reads. A paused subtask continues reporting.
 * A subtask that is idle or has ended reports that, and does not count any more. The JobMaster forgets the
   reports of failed subtasks. A subtask that has not reported yet does not count either.
 * A subtask without a watermark holds back the others, as it holds back event time. It is never paused itself.

@@ -3,12 +3,12 @@
 *Timers in the past.* A timer must be later than the time at which the function runs, or it would fire
 repeatedly within one moment. In `process` that time is the watermark, or the time of day when the batch
 began. In `on_timer` it is the moment of the firing timer. So a timer that sets the next one continues from
-its own moment. After an hour of standstill it fires for each missed interval. Flink fires a timer of the past
-with the next watermark, and a timer that sets itself again never ends.
+its own moment. After an hour of standstill it fires once for each missed interval. In Flink a timer in the
+past fires with the next watermark, so a timer that sets itself again never ends.
 
 *The end.* At the end of the input the watermark goes to the end of time, and all timers of event time fire.
-New timers that they set are dropped, or a repeating timer would never end. Timers of processing time do not
-fire then, as in Flink.
+New timers that they set are dropped, because a repeating timer would never end. Timers of processing time do
+not fire then, as in Flink.
 
 *Timers are keyed state.* A timer is an entry of a nested table: its key, its moment, and as value the number
 of its registration. So it is in the snapshot as soon as it is set, and moves with its key when the job is
@@ -107,7 +107,7 @@ class TimerQueue:
                 self._build()
 
     def due(self, until: int) -> Iterator[tuple[int, Any]]:
-        """Remove the timers up to a moment one by one, also those set meanwhile; yield moment and key."""
+        """Remove the timers up to a moment one by one, including new timers; yield moment and key."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             item = heappop(heap)
@@ -343,7 +343,7 @@ class FunctionTimers:
     def _fire(self, queue: TimerQueue, until: int, everything: bool) -> Iterator[RowBatch]:
         is_event_time = queue is self._event
         results = self._results(queue, until, is_event_time, everything)
-        # The timestamp of the last fired timer, until none is left.
+        # Yields the timestamp of the last fired timer; ends when no timer is left.
         stamps = iter(lambda: self._stamp, None) if is_event_time else None
         return self._collector.collect(results, stamps)
 

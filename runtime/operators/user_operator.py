@@ -61,7 +61,7 @@ class RowTime:
 
 
 class UserOperator(Operator):
-    """Runs a copy of a user's operator in one subtask; without key selector the stream is not keyed."""
+    """Runs a copy of a user's operator in one subtask; without a key selector the stream is not keyed."""
 
     batch_format: ClassVar[BatchFormats] = "both"
 
@@ -250,7 +250,7 @@ class UserOperator(Operator):
             new = [key for key in keys if key not in checked] if is_known else keys
             groups = key_group_array(new, backend.max_parallelism)
             all_right = bool(((groups >= own.first) & (groups <= own.last)).all())
-        except TypeError:  # one of them can't be a key
+        except TypeError:  # one of the values can't be a key
             all_right = False
         if all_right:
             if len(checked) + len(new) > _MOST_CHECKED:

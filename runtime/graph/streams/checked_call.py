@@ -156,7 +156,7 @@ class OperatorOptions(TypedDict, total=False):
 _OWN_OPTIONS: Final = {"CPU": "num_cpus", "GPU": "num_gpus"}
 OPTION_NAMES: Final = tuple(OperatorOptions.__annotations__)
 
-#: Decorators of methods without options, with operator options, and with keywords that they check.
+#: Decorators of methods without options, with operator options, and with keywords that the methods check.
 checked = checked_call()
 checked_with_options = checked_call(OPTION_NAMES)
 checked_with_keywords = checked_call(takes_others=True)

@@ -148,8 +148,8 @@ class DataStream(KeyedChoices[T_co]):
         need_object("assign_timestamps_and_watermarks", strategy, WatermarkStrategy)
         if strategy.alignment is not None:
             refuse(
-                "assign_timestamps_and_watermarks: only a source can wait for others, so a strategy "
-                "with_alignment belongs there: from_source(id, source, watermarks=strategy)"
+                "assign_timestamps_and_watermarks: only a source can wait for other sources, so give a "
+                "strategy with_alignment to the source: from_source(id, source, watermarks=strategy)"
             )
         assigner = strategy.timestamp_assigner
         what = "timestamps of the source" if assigner is None else function_name(assigner)

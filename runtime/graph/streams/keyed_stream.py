@@ -243,8 +243,8 @@ class KeyedStream(GroupedStream, Generic[T, K]):
 
         Args:
             size: Number of records in a full window.
-            slide: Number of records between the ends of two windows, each of the last `size` records. By
-                default each record is in one window.
+            slide: Number of records from the end of a window to the end of the next one. Each window has the
+                last `size` records. By default each record is in one window.
         """
         settings = WindowSettings.of_counts("count_window", size, slide)
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)

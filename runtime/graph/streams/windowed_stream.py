@@ -251,13 +251,13 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         function: Callable[[Unpack[Keys], TimeWindow, list[T]], Iterable[R] | None],
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]:
-        """Call a function with all records of each window; they are kept until then.
+        """Call a function with all records of each window, which are kept until the window is removed.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
             function: Takes the key if there is one, the window and its records in order of arrival. Returns
-                the records to emit: a list, a generator, or `None`. Overlapping windows share their records,
-                so don't change them.
+                the records to emit: a list, a generator, or `None`. The function may change them: overlapping
+                windows have copies of their own.
             **options: See `OperatorOptions`.
         """
         need_function("apply", function)
@@ -304,10 +304,11 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 class WindowedStream(Windows[T, K]):
     """Records of type `T` grouped by keys of type `K` and by windows; made by `KeyedStream.window`.
 
-    A window emits when its trigger fires: by default once, when event time, or the clock for windows of
-    processing time, has passed its end. Results of event-time windows have the window's last microsecond as
-    timestamp; results of other windows have none. A record that arrives after its windows have ended is
-    counted. It goes to the side output `late_records` of the returned stream, or is dropped if none reads it.
+    A window emits when its trigger fires. The default trigger fires once, when time has passed the end of the
+    window: event time, or the clock for windows of processing time. Results of event-time windows have the
+    window's last microsecond as timestamp; results of other windows have none. A record that arrives after
+    its windows have ended is counted. It goes to the side output `late_records` of the returned stream, or is
+    dropped if no operator reads that output.
     """
 
     def __repr__(self) -> str:
@@ -318,8 +319,8 @@ class AllWindowedStream(Windows[T]):
     """All records of a stream grouped by windows; made by `DataStream.window_all`.
 
     One subtask has all windows, so it must keep up with the whole stream. Aggregates of columns are combined
-    before the exchange. Otherwise reduce the records by key first, and apply `window_all` to the results. The
-    windows behave as in `WindowedStream`.
+    before the exchange. For other operations, reduce the records by key first, and apply `window_all` to the
+    results. The windows behave as in `WindowedStream`.
     """
 
     def __repr__(self) -> str:

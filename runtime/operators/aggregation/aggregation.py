@@ -1,15 +1,15 @@
 """`Aggregation`: several aggregate functions over the same keys, and the accumulators of all keys.
 
 A batch is aggregated in two steps. `partials` groups it into one row of partial results per key, by pyarrow's
-`group_by`. Their columns are called `total:sum`, for example. `merge` finds the slots of these keys and
-merges the rows into the accumulators of the table. A combiner before the exchange sends partial results
+`group_by`. A column of partial results has a name such as `total:sum`. `merge` finds the slots of these keys
+and merges the rows into the accumulators of the table. A combiner before the exchange sends partial results
 in this form, too. Several of its batches may have been concatenated on the way. Then a key occurs several
 times, and its rows are merged one after the other (`rounds_of`).
 
 If keys hardly repeat in a batch, `group_by` takes a third of the time and saves few rows. Then `merge_each`
 finds the slot of each row first, and uses each row as a partial result.
 
-Functions without partial results receive the rows of the batch after that, when all keys have their slots.
+Functions without partial results receive the rows of the batch last, when all keys have their slots.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OF: Final = ":"
 
 
 class Results(NamedTuple):
-    """Results of some of the requested slots; `places` are their indexes among these."""
+    """Results of some of the requested slots; `places` are their indexes in the request."""
 
     places: NDArray[np.int64]
     keys: pa.RecordBatch
@@ -216,7 +216,7 @@ class Aggregation:
         inputs: Mapping[str, pa.Array],
         extra: Mapping[str, pa.Array] | None = None,
     ) -> None:
-        """Add the rows of a batch to the functions without partial results; their keys must have slots.
+        """Add the rows of a batch to the functions without partial results; all keys must have slots.
 
         Args:
             pairs: Tables of the pairs of key and value so far, for the results of `pair_columns`.
@@ -351,7 +351,7 @@ class Aggregation:
         for column, full in names.items():
             if column not in found:
                 known = table.columns.get(full)
-                # The column is missing if the state is of a program without this function.
+                # The column is missing if a program without this function saved the state.
                 missing = self._functions[name].accumulator_types(pa.null())[column]
                 found[column] = known.all[0] if known is not None else table.column(full, missing)
         return found

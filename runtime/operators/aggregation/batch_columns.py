@@ -104,7 +104,7 @@ class BatchColumns:
                 batch_of = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
                 yield self._found(places, batch_of)
         except NoColumnTypeError as error:
-            # An error of a row before this one must come first, so yield these rows.
+            # An error in an earlier row must come first, so yield the earlier rows.
             if error.place:
                 for part in self.of(RowBatch(batch.rows[: error.place])):
                     yield part if part.rows is not None else part._replace(rows=np.arange(error.place))
@@ -138,7 +138,7 @@ class BatchColumns:
 
 
 class ColumnOperator(Operator):
-    """Aggregates columns; sends everything that it has kept before a barrier and at the end of the data."""
+    """Aggregates columns; before a barrier and at the end of the data it sends all that it has kept."""
 
     batch_format: ClassVar[BatchFormats] = "both"
 

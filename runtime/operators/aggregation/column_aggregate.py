@@ -5,7 +5,7 @@ functions.
 
 A `PartialAggregate` works in two steps. First pyarrow's `group_by` groups a batch into one row per key, with
 the *partial result* of the key's rows. Then the partial results are merged into the accumulators of all keys
-of the batch at once. They merge in any order, so a combiner before the exchange can do the first step.
+of the batch at once. Merging needs no records, so a combiner before the exchange can do the first step.
 
 A `RowAggregate` has no partial results. It adds rows to the accumulators, so all records cross the exchange.
 
@@ -283,7 +283,7 @@ def rounds_of(slots: Slots) -> Iterator[Slots | None]:
 
 
 def grown(array: NDArray[Any], places: Slots) -> NDArray[Any]:
-    """The array with room for these indexes, which is filled with zeros."""
+    """The array, extended by zeros if it lacks some of these indexes."""
     needed = int(places.max(initial=-1)) + 1
     if needed <= len(array):
         return array

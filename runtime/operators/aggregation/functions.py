@@ -70,7 +70,7 @@ class Mean(PartialAggregate):
     def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
         for name, column in accumulators.items():
             more, valid = column.arrays_of(partial[name])
-            with np.errstate(over="ignore", invalid="ignore"):  # infinite and NaN, as in sums of floats
+            with np.errstate(over="ignore", invalid="ignore"):  # sums may be infinite or NaN
                 column.values[slots] = numbers(column, slots) + np.where(valid, more, 0)
             column.valid[slots] = True
 

@@ -3,8 +3,8 @@
 A *pane* is the longest span of time in which no window begins or ends. All moments of a pane are in the same
 windows. So rows are grouped by pane, and each pane's row is merged into all windows that hold the pane.
 
-Cumulative windows begin together and differ in size. Here such a window is identified by its end and treated
-as if it had the largest size. Only the output has its real start.
+Cumulative windows begin together and differ in size. `Panes` identifies such a window by its end and treats
+it as if it had the largest size. Only the output has its real start.
 
 `WindowCombineOperator` groups the records of one sender into one row per key and pane, and sends these rows
 instead. A partial result can't go to the side output of late records. So it must not contain a record that is
@@ -22,8 +22,8 @@ late at the receiver. Three facts ensure that:
    records are late at the receivers, and sends all records unchanged.
 
 Idle senders are the exception: they do not hold the receiver's watermark back. When such a sender is active
-again, its records may be late there and not here. The receiver drops and counts such partial results, as
-Flink does.
+again, its records may be late there and not here. The receiver drops and counts partial results of such
+records, as Flink does.
 """
 
 from __future__ import annotations

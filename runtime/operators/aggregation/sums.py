@@ -36,9 +36,9 @@ from penstock.runtime.state.typed_columns import GrowingColumn, Slots
 
 #: Adds decimals exactly; Arrow holds at most 76 digits.
 _EXACT: Final = Context(prec=76)
-#: Type of sums of whole numbers that do not fit 64 bits before more is added to them.
+#: Type of intermediate sums of whole numbers that do not fit 64 bits.
 _WIDE: Final = pa.decimal256(76, 0)
-#: Digits of sums of decimals that do not fit `_DIGITS`; must differ from the digits of `_WIDE`.
+#: Digits of intermediate sums of decimals that do not fit `_DIGITS`; must differ from the digits of `_WIDE`.
 _WIDE_DIGITS: Final = 75
 _INT64: Final = np.iinfo(np.int64)
 _SOME: Final = pc.ScalarAggregateOptions(min_count=1)

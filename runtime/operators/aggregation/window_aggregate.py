@@ -3,7 +3,7 @@
 `ColumnWindowOperator` is the base of windows over columns. A window is a slot of a table; its start is a
 column of the key that does not decide the key group. When event time has passed a window, it is emitted and
 its slot is freed. The ends of all windows are scanned, but only when a watermark has reached the earliest
-one. A record whose windows have all ended goes to the side output.
+end. A record whose windows have all ended goes to the side output.
 
 `WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first grouped into
 partial results by key and pane (`panes.py`), here or by a combiner before the exchange. Then each pane's
@@ -13,7 +13,7 @@ Grouping by pane loses the order of rows in different panes. So if windows overl
 the order receive the rows of each window, not of a pane. Functions without partial results do, too.
 
 A combiner's partial result may be late if its sender was idle, as this subtask's watermark is then ahead of
-the sender's. The records in it are unknown, so it is dropped and counts as one late record.
+the sender's. The partial result does not contain its records, so it is dropped and counts as one late record.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class ColumnWindowOperator(KeyedColumnOperator):
         """Rebuild the indexes of restored windows, which no snapshot holds."""
 
     def _delete_beside(self, slots: Slots, reached: int) -> None:
-        """Delete data of fired windows that is not in their slots."""
+        """Delete the data that fired windows have outside their slots."""
 
     def _late_output(self, batch: Batch, is_late: NDArray[np.bool_]) -> Iterator[Output]:
         self._late += int(is_late.sum())

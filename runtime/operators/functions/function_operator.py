@@ -75,7 +75,7 @@ class FunctionOperator(Operator):
 
     @property
     def doing(self) -> str:
-        method = self._running_method  # read once: a watchdog reads it from another thread
+        method = self._running_method  # read once: a watchdog calls this from another thread
         return f"{self.kind} {f'function {function_location(self._function)}' if method is None else method}"
 
     @property
@@ -145,7 +145,7 @@ def filtered_rows(batch: RowBatch, chosen: Sequence[Any]) -> RowBatch:
 
 
 class KeyedFunctionOperator(FunctionOperator):
-    """Selects the keys of a whole batch first; an error of the key selector names it.
+    """Selects the keys of a whole batch first; an error of the key selector names the selector.
 
     A sender with a single receiver does not check all keys. So a subclass checks each new key with
     `_check_key`. Keys of a new type are all checked here, because an equal key of another type (`1` and

@@ -59,9 +59,9 @@ class AggregateFunction(ABC, Generic[T, A, R]):
         """Return the record to emit."""
 
     def merge(self, first: A, second: A) -> A:
-        """Merge the accumulators of two windows; may change and return `first`, of the earlier window.
+        """Merge the accumulators of two windows; may change and return `first`.
 
-        Only windows that merge, such as sessions, need this method.
+        `first` belongs to the earlier window. Only windows that merge, such as sessions, need this method.
         """
         raise NotImplementedError
 
@@ -195,7 +195,7 @@ class KeyedAggregateFunctionOperator(_KeyedFoldOperator):
     """Folds each record into the accumulator of its key and emits the result so far.
 
     A result may be a part of the accumulator, which the next record changes in place. So the result is made
-    of a copy if a function of the subtask could change it.
+    from a copy of the accumulator if a function of the subtask could change it.
     """
 
     kind: ClassVar[str] = "aggregate"

@@ -44,7 +44,7 @@ class _FunctionObjectOperator(FunctionOperator):
     #: Methods that process records, for each input.
     methods: ClassVar[tuple[str, ...]] = ("process",)
 
-    #: A copy of the given object: subtasks of a simulation share one process, but must not share it.
+    #: A copy of the given object: subtasks of a simulation are in one process, but must not share objects.
     _user: Any
     _collector: ResultCollector
     _side: SideOutputs
@@ -200,7 +200,7 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
 
     @property
     def doing(self) -> str:
-        firing = self._firing  # read once: a watchdog reads it from another thread
+        firing = self._firing  # read once: a watchdog calls this from another thread
         if firing is None or self._selecting:
             return super().doing
         key, at = firing

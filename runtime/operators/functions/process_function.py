@@ -88,7 +88,7 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
         timer_service: Provides the current watermark, and sets timers for the current key of a keyed stream.
     """
 
-    # Plain slots, because functions read them for every record; Python calls __getattr__ for an unset one.
+    # Plain slots, because functions read them for every record; Python calls __getattr__ for an unset slot.
     __slots__ = ("_list_states", "_metrics", "_place", "_side", "timer_service", "timestamp")
 
     _list_states: ListStates

@@ -116,7 +116,7 @@ class SplitOperator(FunctionOperator):
 
     def __init__(self, predicates: Mapping[str, Callable[[Any], object]]) -> None:
         self._predicates = dict(predicates)
-        # `_function` is always the predicate that is called or checked, which messages name.
+        # `_function` is always the predicate that is being called or checked; messages name it.
         super().__init__(next(iter(predicates.values())))
 
     def open(self, context: OperatorContext) -> None:
@@ -268,7 +268,7 @@ def arrow_parts(
     rows: Sequence[Any] = batch.rows
     for row in rows:
         if not isinstance(row, dict):
-            raise PenstockError(no_dict(wanted, row, f"put a map before it, or use {instead}"))
+            raise PenstockError(no_dict(wanted, row, f"convert it with a map first, or use {instead}"))
     stamps = None if batch.timestamps is None else pa.array(batch.timestamps, pa.int64())
     if schema is not None:
         yield ArrowBatch(_columns_of(rows, schema, wanted), stamps)
@@ -281,7 +281,7 @@ def arrow_parts(
     except NoColumnTypeError as error:
         msg = (
             f"{wanted} needs values that fit a column unchanged: {error}; the row is "
-            f"{short_repr(rows[error.place])}. Put a map before it, or use {instead}"
+            f"{short_repr(rows[error.place])}. Convert the values with a map first, or use {instead}"
         )
         raise PenstockError(msg) from error
 
@@ -296,7 +296,7 @@ def _columns_of(rows: Sequence[dict[Any, Any]], schema: pa.Schema, wanted: str) 
             except MisfitError as error:
                 msg = (
                     f"{wanted} has a schema that a row does not fit: {error}; the row is {short_repr(row)}. "
-                    "Put a map before it, or give it another schema"
+                    "Convert the row with a map first, or give another schema"
                 )
                 raise PenstockError(msg) from error
         raise PenstockError(str(failure)) from failure

@@ -1,7 +1,7 @@
 """Turns any error of an operator into an `OperatorError` that a user can act on.
 
 The message names the code that ran, its error, the user's line, and the record. The user's line is the
-innermost frame of the traceback outside of Penstock, of installed packages and of Python's own library.
+innermost frame of the traceback outside Penstock, installed packages and Python's own library.
 `json.loads` may raise deep inside `json`, but the user's line is its caller.
 
 `RecordCursor` finds the current record of a loop over a batch, without any work per record. A fast operator

@@ -160,5 +160,5 @@ def declared_name(tag: OutputTag[Any] | str, declared: Mapping[str, object], own
         return name
     msg = f"{owner} declares no side output {name!r}{nearest_name(name, declared)}"
     if not declared:
-        msg += f"; write `{name if name.isidentifier() else 'name'} = OutputTag()` into its class"
+        msg += f"; write `{name if name.isidentifier() else 'name'} = OutputTag()` in its class"
     raise ConfigurationError(msg)

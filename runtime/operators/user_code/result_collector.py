@@ -40,7 +40,7 @@ def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Emission(Enum):
-    """Moment at which records are copied: `NEVER`, `BY_BATCH` after the batch's last one, or `AT_ONCE`."""
+    """Moment at which records are copied: `NEVER`, `BY_BATCH` after the batch's last, or `AT_ONCE`."""
 
     NEVER = "never"
     BY_BATCH = "by batch"

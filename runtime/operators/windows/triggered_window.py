@@ -4,10 +4,10 @@
 operator calls a trigger for each record, and supports all other windows. The contents of windows are the same
 for both (`window_contents.py`).
 
-**Record.** The assigner returns its windows. If the assigner merges, each of them is first merged with the
-overlapping windows of the key. A window of event time whose life has ended accepts no record. A record that
-no window accepts is late, and goes to the side output. Otherwise it is added to the contents, and the trigger
-decides whether to emit.
+**Record.** The assigner returns the record's windows. If the assigner merges, each window is first merged
+with the overlapping windows of the key. A window of event time whose life has ended accepts no record. A
+record that no window accepts is late, and goes to the side output. Otherwise it is added to the contents, and
+the trigger decides whether to emit.
 
 **Timer.** The trigger is called if it has set the timer. After that call, a window at the end of its life is
 deleted. A window of event time lives until its last microsecond plus the lateness, a window of processing
@@ -20,8 +20,8 @@ All this happens before the record is added. So a session grows with each record
 **Many timers** fire in portions: the watermark is held while `flush` fires some at a time
 (`held_watermark.py`).
 
-**End of the input.** All windows of event time fire, and those of processing time as well, because no more
-records can come. Flink drops the latter. Timers that a trigger sets at that time are ignored.
+**End of the input.** All timers fire, because no more records can come. Flink drops timers of processing
+time. Timers that a trigger sets at that time are ignored.
 
 A failure must never make a window emit a record twice. A timer at the end of a window's life must fire before
 the window is deleted. Whether a record is late must not depend on where in the stream a restart begins
@@ -125,7 +125,7 @@ class TriggeredWindowOperator(RowWindowOperator):
 
     @property
     def doing(self) -> str:
-        running = self._running_function  # read once: a watchdog reads it from another thread
+        running = self._running_function  # read once: a watchdog calls this from another thread
         if running is None or self._selecting:
             return super().doing
         return f"{self.kind} function {function_location(running)}"
@@ -370,7 +370,7 @@ class TriggeredWindowOperator(RowWindowOperator):
             yield from self._applied(result, key, window, entry, is_last=is_last)
         left = self._windows.get(key, span)
         if left is None:
-            return  # it was empty after the trigger's call
+            return  # the trigger's call has deleted it
         if self._is_over_early(left):
             self._windows.delete(key, span)
         elif is_last:

@@ -399,7 +399,7 @@ class TimeEvictor(Evictor[Any]):
     def evict_before(
         self, elements: list[TimestampedValue], window: TimeWindow
     ) -> Sequence[TimestampedValue]:
-        """Keep records that are new enough, and those without timestamps."""
+        """Keep records that are new enough, and records without timestamps."""
         newest = max((stamp for _, stamp in elements if stamp is not None), default=0)
         return [e for e in elements if e.timestamp is None or e.timestamp > newest - self.span]
 

@@ -140,7 +140,7 @@ HERE = r"^tests/runtime/graph/streams/test_windowed_stream.py:\d+ in lambda: "
         ),
         (
             lambda s, w: s.assign_timestamps_and_watermarks(STRATEGY.with_alignment("all", 5)),
-            "only a source can wait for others, so a strategy with_alignment belongs there: from_source",
+            "only a source can wait for other sources, so give a strategy with_alignment to the source",
         ),
         (
             lambda s, w: s.assign_timestamps_and_watermarks(abs),
