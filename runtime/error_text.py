@@ -35,7 +35,7 @@ _OBEYED: Final = re.compile(
 
 
 def error_text(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
-    """An error in one paragraph: its class and its message; of a group, also its first errors.
+    """An error in one paragraph: its class and its message; for a group, also its first errors.
 
     Example:
         >>> error_text(ValueError("no number")), error_text(KeyError())
@@ -87,7 +87,7 @@ def traceback_text(error: BaseException, trace: TracebackType | None = None) -> 
 
 
 def fit_text(text: str, most: int) -> str:
-    """A text of at most `most` characters for every output, without secrets and control characters."""
+    """A text of at most `most` characters that fits every output, without secrets or control characters."""
     # Half a secret can't be recognised, so the first cut lies far from the text that stays.
     text = shortened(redacted(shortened(text, _SEEN_FOR_SECRETS * most)), most)
     if text.isprintable():

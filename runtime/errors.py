@@ -74,7 +74,7 @@ class GraphError(PenstockError):
 
 
 class ConfigurationError(PenstockError, ValueError):
-    """A setting has a value that is not allowed; the message says which are."""
+    """A setting has a value that is not allowed; the message names the allowed values."""
 
 
 class OperatorError(PenstockError):

@@ -2,7 +2,7 @@
 
 A name of a job, a state, a side output, a group or a hook is text of any alphabet. It appears in file names,
 labels of Prometheus, spans of OpenTelemetry, JSON, terminals and pages, and each of these escapes it as
-needed. Only invisible characters and those that can't be encoded are refused.
+needed. Only invisible characters and characters that can't be encoded are refused.
 
 All names are in Unicode's normal form C. An editor or a file system may change the form of a text, and the
 state under a name would be lost with it. Letters that only look alike stay different, and so do upper and
@@ -33,7 +33,7 @@ _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-
 
 
 def problem_with_name(name: object) -> str | None:
-    """Return the reason that this is not a valid name, or `None`."""
+    """Return the reason why this is not a valid name; `None` if it is."""
     if not isinstance(name, str):
         return f"a name must be a string, not {type(name).__name__}"
     if not name:
@@ -41,12 +41,12 @@ def problem_with_name(name: object) -> str | None:
     unseen = _UNSEEN.search(name)
     if unseen is not None:
         place, code = unseen.start() + 1, f"U+{ord(unseen[0]):04X}"
-        return f"a name has no control characters, and character {place} is {code}: leave it out"
+        return f"a name must not have control characters, but character {place} is {code}: leave it out"
     if name != name.strip():
         return "a name must not begin or end with a space: leave it out"
     length = len(normal_name(name))
     if length > LONGEST_NAME:
-        return f"a name has at most {LONGEST_NAME} characters, and this one has {length:,}: shorten it"
+        return f"a name has at most {LONGEST_NAME} characters, but this one has {length:,}: shorten it"
     return None
 
 
@@ -135,7 +135,7 @@ def keywords_of(function: Callable[..., object]) -> tuple[str, ...] | None:
 class NearestNames(type):
     """Metaclass of classes that users construct: answers misspelt members and constructor arguments.
 
-    `_renamed` of a class maps old or foreign names of members to ours.
+    `_renamed` of a class maps old or foreign names of members to Penstock's.
 
     Example:
         >>> class Window(metaclass=NearestNames):

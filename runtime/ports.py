@@ -67,7 +67,7 @@ class SnapshotStorage(Protocol):
         ...
 
     def list(self, prefix: str) -> list[str]:
-        """All paths that begin with the folder `prefix` (ends with `/`, or is empty), sorted."""
+        """All paths that begin with the folder `prefix`, sorted; it ends with `/`, or is empty."""
         ...
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -157,7 +157,7 @@ class StagesFiles(Protocol):
         """Delete leftovers of killed writers; return the number of files.
 
         Args:
-            is_past: Whether the writer of the object at a path can no longer be writing it.
+            is_past: Returns whether no writer can still be writing the object at a path.
         """
         ...
 

@@ -199,8 +199,8 @@ def finished_on_restore(
             running = sorted({str(s) for subtask in mine for s in _senders(subtask) if s not in finished})
             msg = (
                 f"operator {vertex.id!r} had finished when the checkpoint was taken and does not run again, "
-                f"but {', '.join(running[:3])} sends to it and does run: what it sends would be lost. "
-                "Give the new part of the job operators of its own, behind the old ones' senders"
+                f"but {', '.join(running[:3])} sends to it and does run, so its records would be lost. "
+                "Let the new part of the job send to operators with new ids instead"
             )
             raise StateMismatchError(msg)
     return frozenset(finished)
@@ -236,7 +236,7 @@ def _finished_indices(vertex: JobVertex, operators: Mapping[str, OperatorState])
         others = [operator for operator, indices in by_operator.items() if indices != all_indices]
         msg = (
             f"{', '.join(map(repr, done))} had finished when the checkpoint was taken and does not run "
-            f"again, but {', '.join(map(repr, others))} in the same chain had not: it would get no input. "
+            f"again, but {', '.join(map(repr, others))} in the same chain had not and would get no input. "
             "Start from a snapshot in which all operators of the chain have finished, or none"
         )
         raise StateMismatchError(msg)

@@ -43,8 +43,8 @@ class Alignment(Enum, metaclass=NearestEnumMembers):
 
 def refuse_without_store(name: str, value: int) -> NoReturn:
     msg = (
-        f"{name}={value} without alignment='store': an alignment that holds its channels stores nothing, "
-        "and the credits of a channel bound what waits in it. Set alignment='store', or leave it out"
+        f"{name}={value} without alignment='store': alignment='hold' stores no data, because the sender of "
+        f"a held channel stops without credits. Set alignment='store', or leave {name} out"
     )
     raise ConfigurationError(msg)
 
@@ -79,7 +79,7 @@ class Checkpointing(Settings):
             the stored data is then processed. `None` for no limit but the disk's.
 
     Raises:
-        ConfigurationError: A value is not allowed; the message says which are.
+        ConfigurationError: A value is not allowed; the message names the allowed values.
 
     Example:
         >>> Checkpointing(every=10, mode="at_least_once").mode
@@ -146,15 +146,15 @@ class Checkpointing(Settings):
             timeout = "" if self.aligned_timeout is None else f" and aligned_timeout={self.aligned_timeout!r}"
             msg = (
                 f"alignment='store' with unaligned=True{timeout}: barriers overtake data there and wait for "
-                "no slow channel, so data of a blocked channel is not stored. Leave one of them out"
+                "no slow channel, so data of a blocked channel is not stored. Leave one of the settings out"
             )
             raise ConfigurationError(msg)
 
     def _check_unaligned(self) -> None:
         if self.unaligned and self.mode is CheckpointingMode.AT_LEAST_ONCE:
             msg = (
-                "unaligned=True with mode='at_least_once': unaligned checkpoints capture data in flight so "
-                "that nothing counts twice without waiting; at least once never waits and needs none of it. "
+                "unaligned=True with mode='at_least_once': unaligned checkpoints capture in-flight data, so "
+                "that exactly once need not wait for barriers. At least once never waits anyway. "
                 "Use mode='exactly_once', or leave unaligned out"
             )
             raise ConfigurationError(msg)
@@ -167,7 +167,7 @@ class Checkpointing(Settings):
         if self.aligned_timeout is not None and not self.unaligned:
             msg = (
                 f"aligned_timeout={self.aligned_timeout!r} without unaligned=True: it says when an aligned "
-                "checkpoint turns unaligned; set unaligned=True, or leave it out"
+                "checkpoint turns unaligned; set unaligned=True, or leave aligned_timeout out"
             )
             raise ConfigurationError(msg)
 

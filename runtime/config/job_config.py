@@ -1,7 +1,7 @@
 """`JobConfig`: every setting of a job that is not part of its graph, and the state backends.
 
 `Semantics`: the rules in which Flink 1.11 differs from Penstock, as one value. Conformance cases replay Flink
-1.11 with the classes that jobs run, and differ only in this value. A job chooses one of the rules itself:
+1.11 with the classes that jobs run, and differ only in this value. Users can set one of the rules:
 `JobConfig(end_of_partition=...)`.
 """
 
@@ -284,7 +284,7 @@ class JobConfig(Settings):
         self._check_end_of_partition()
 
     def _check_end_of_partition(self) -> None:
-        """Refuse `aborts` without alignment: with ended channels no checkpoint, and so no job, would end."""
+        """Refuse `aborts` with at least once: after the end of a channel no checkpoint would complete."""
         if self.checkpointing is None or self.end_of_partition == "counts_as_barrier":
             return
         if self.checkpointing.mode is CheckpointingMode.AT_LEAST_ONCE:

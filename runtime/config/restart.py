@@ -9,10 +9,10 @@ the job over holds the sum. So no crash loop is longer than the description allo
 
 Wall clocks are not used: they may be set, and two hosts may disagree. Strategies count in the *age* of the
 job: the sum of the seconds on the monotonic clocks of its JobMasters. Records of attempts and of completed
-checkpoints hold the age at which they were written. A successor continues from the highest one, as if no time
-had passed since. So the age never runs ahead of real time: failures look closer together than they were, and
-no budget grows by a take-over. A job whose JobMasters die without a checkpoint in between has made no
-progress, so it counts as looping.
+checkpoints hold the age at which they were written. A successor continues from the highest recorded age, as
+if no time had passed since. So the age never runs ahead of real time: failures look closer together than they
+were, and no budget grows by a take-over. A job whose JobMasters die without a checkpoint in between has made
+no progress, so it counts as looping.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class _Circles:
             self._order(vertex)
 
     def edges(self) -> set[int]:
-        """All edges between a vertex that a channel waits for and a sender that can be ahead of this vertex."""
+        """Edges between a vertex that a channel waits for and a sender that can be ahead of this vertex."""
         edges = self._job.edges
         waiting = [i for i in range(len(edges)) if self._aligned_beside(i)]
         alone = {i: self._waits_for(i) for i in waiting}

@@ -80,11 +80,11 @@ def type_of_value(value: Any, *, digits: int | None = None) -> pa.DataType:
         if isinstance(value, base):
             found: pa.DataType = find(value, digits)
             return found
-    refuse(value, "it is of no type that Arrow has")
+    refuse(value, "Arrow has no type for it")
 
 
 def are_family(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether values of two types can be ordered among each other, as in Python."""
+    """Return whether values of the two types can be compared by order, as in Python."""
     return _family_of(one) == _family_of(other)
 
 
@@ -109,7 +109,7 @@ def _of_whole(value: Any, _: int | None) -> pa.DataType:
         return _INT64
     if 0 < number < 1 << 64:
         return _UINT64
-    refuse(value, "whole numbers have 64 bits; make it a decimal, a float or a text")
+    refuse(value, "whole numbers have 64 bits; make it a decimal, a float or a string")
 
 
 def _of_datetime(value: Any, _: int | None) -> pa.DataType:
@@ -143,7 +143,7 @@ def _standard_name(zone: tzinfo) -> str | None:
 
 def _of_time(value: time, _: int | None) -> pa.DataType:
     if value.tzinfo is not None:
-        refuse(value, "times of day have no zone there")
+        refuse(value, "times of day in Arrow have no zone")
     return pa.time64("us")
 
 
@@ -157,7 +157,7 @@ def _of_numpy_time(value: Any, _: int | None) -> pa.DataType:
         return _NULL
     unit, step = np.datetime_data(value.dtype)
     if step != 1 or unit not in (*_UNITS, "D"):
-        refuse(value, f"there are no times in steps of {step} {unit}; cast it to one of {', '.join(_UNITS)}")
+        refuse(value, f"Arrow has no times in steps of {step} {unit}; cast it to one of {', '.join(_UNITS)}")
     if isinstance(value, np.timedelta64):
         return pa.duration("s" if unit == "D" else unit)
     return pa.date32() if unit == "D" else pa.timestamp(unit)
@@ -170,7 +170,7 @@ def _of_decimal(value: Decimal, digits: int | None) -> pa.DataType:
     scale = max(0, -exponent)
     whole = max(0, len(figures) + exponent) if value else 0
     if whole + scale > (digits or DECIMAL_DIGITS):
-        refuse(value, f"it takes {whole + scale} digits, and {DECIMAL_DIGITS} is the most")
+        refuse(value, f"it has {whole + scale} digits, and a decimal has at most {DECIMAL_DIGITS}")
     return pa.decimal128(digits or max(1, whole + scale), scale)
 
 
@@ -184,7 +184,7 @@ def _of_list(value: Sequence[Any], digits: int | None) -> pa.DataType:
 def _of_dict(value: dict[Any, Any], digits: int | None) -> pa.DataType:
     names = list(value)
     if not all(type(name) is str for name in names):
-        refuse(value, "not all of its names are texts")
+        refuse(value, "not all of its names are strings")
     return pa.struct([(name, type_of_value(item, digits=digits)) for name, item in value.items()])
 
 
@@ -295,7 +295,7 @@ def _whole_type(values: Sequence[int], name: str) -> pa.DataType:
         return pa.uint64()
     if most >= 1 << 64 or least < -(1 << 63):
         _refuse(name, f"it holds {_shown(most if most >= 1 << 64 else least)} of more than 64 bits")
-    _refuse(name, f"it holds both {_shown(least)} and {_shown(most)}, which no type of 64 bits has")
+    _refuse(name, f"it holds both {_shown(least)} and {_shown(most)}, which no single type of 64 bits holds")
 
 
 def _time_type(values: Sequence[time], name: str) -> pa.DataType:
@@ -335,7 +335,7 @@ def _decimal_type(values: Sequence[Decimal], name: str) -> pa.DataType:
 def _decimal(whole: int, scale: int, name: str) -> pa.DataType:
     digits = max(1, whole + scale)
     if digits > DECIMAL_DIGITS:
-        _refuse(name, f"its decimals take {digits} digits together, and {DECIMAL_DIGITS} is the most")
+        _refuse(name, f"its decimals need {digits} digits together, and a type has at most {DECIMAL_DIGITS}")
     return pa.decimal128(digits, scale)
 
 

@@ -1,7 +1,7 @@
 """Python values as Arrow columns and back, and columns cast to other types, without silent conversions.
 
-Arrow has one type a column, Python one a value. So a column needs values of one Python type (apart from
-`None`) that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats.
+Arrow has one type per column, Python one type per value. So a column needs values of one Python type (apart
+from `None`) that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats.
 
     bool, int, float, str, bytes                 bool, int64, double, string, binary
     int from 2**63 on, none of them negative     uint64
@@ -83,7 +83,7 @@ def exact_column(
     """A column of values; entries may be `None`.
 
     Args:
-        kind: The column's type; inferred by Arrow when left out.
+        kind: The column's type; `None` lets Arrow infer it.
         rounds: Whether Python's floats may be rounded to a type of fewer bits, at the user's request.
     """
     try:
@@ -361,8 +361,8 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
 def from_arrow(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column: tuples for a struct `_1, _2, ...`, dicts for other structs and for maps.
 
-    Times with a fraction of a microsecond are refused. Named zones become zones of `zoneinfo`, UTC and
-    offsets those of `datetime`.
+    Times with a fraction of a microsecond are refused. Named zones become zones of `zoneinfo`. UTC and
+    offsets become zones of `datetime`.
 
     Example:
         >>> from_arrow(to_arrow([("a", 1), None], "value"))

@@ -5,7 +5,7 @@ canonical form of a value:
 
 * NaN is one key. Python finds a NaN in a dict only when it is the same object. So all NaNs become one object
   (`NAN`), which has a stable hash of its own. A NaN that a key function returns is refused, because nothing
-  replaces it by that object.
+  replaces it by `NAN`.
 * 0.0 and -0.0 are one key, which is 0.0.
 * A time with a zone becomes UTC. In the hour that clocks repeat in autumn, Python treats two different
   instants as equal.
@@ -45,14 +45,14 @@ from penstock.runtime.names import nearest_name
 #: Bits of a decimal in canonical form; narrower decimals are widened.
 _DECIMAL_BITS: Final = 128
 
-_ADVICE: Final = "use a tuple of its parts with a key function, or make a column of plain values before"
+_ADVICE: Final = "use a tuple of its parts with a key function, or make a column of plain values first"
 
 
 def only_column(batch: pa.RecordBatch, name: str, purpose: str = "") -> pa.Array:
     """The column of this name.
 
     Raises:
-        PenstockError: There is none, or several; `purpose` says in the message what the column is for.
+        PenstockError: The batch has no such column, or several. The message ends the name with `purpose`.
     """
     places = batch.schema.get_all_field_indices(name)
     if len(places) != 1:
@@ -67,7 +67,7 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
     places = batch.schema.get_all_field_indices(name)
     if len(places) != 1:
         what = f"has {len(places)} columns {name!r}" if places else f"has no column {name!r}"
-        msg = f"key_by names the column {name!r}, and a batch {what}: it has {', '.join(batch.schema.names)}"
+        msg = f"key_by names the column {name!r}, but a batch {what}: it has {', '.join(batch.schema.names)}"
         raise KeyTypeError(msg)
     return batch.column(places[0])
 
@@ -106,9 +106,9 @@ def _plain(column: pa.Array, name: str) -> pa.Array:
 
 def _why_no_key(kind: pa.DataType) -> str | None:
     if isinstance(kind, pa.UuidType):
-        return "cast it to text or to fixed_size_binary(16) before"
+        return "cast it to text or to fixed_size_binary(16) first"
     if kinds.is_interval(kind):
-        return "months and days have no fixed length; cast it to a duration or to text before"
+        return "months and days have no fixed length; cast it to a duration or to text first"
     if kinds.is_nested(kind) and not kinds.is_run_end_encoded(kind):
         return f"it has no stable hash; {_ADVICE}"
     return None
@@ -186,7 +186,7 @@ class ColumnKey:
             what = (
                 f"{wrong[0]!r:.80} is not a name" if wrong else f"{twice[0]!r} twice" if twice else "no name"
             )
-            msg = f'a key is named by columns, key_by("k") or key_by(["a", "b"]), and here is {what}'
+            msg = f'a key is named by columns, key_by("k") or key_by(["a", "b"]), but here is {what}'
             raise ConfigurationError(msg)
 
     @property
@@ -220,7 +220,7 @@ class ColumnKey:
     def _no_dict(self, row: Any) -> PenstockError:
         what = f"{reprlib.repr(row)} of type {type(row).__name__}"
         return PenstockError(
-            f"key_by names the {self.__name__}, so it needs records that are dicts or Arrow batches, and got "
+            f"key_by names the {self.__name__}, so it needs records that are dicts or Arrow batches, not "
             f"{what}; give key_by a function, or put a map before it"
         )
 

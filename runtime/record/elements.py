@@ -234,7 +234,7 @@ class CheckpointBarrier:
         checkpoint_id: Id of the checkpoint; ids grow within a job, with gaps.
         timestamp: Trigger time at the coordinator, in seconds since the epoch.
         confirmed_id: The newest completed checkpoint when this one was triggered (-1 for none). This
-            checkpoint may reuse state written for that one; nothing newer or older.
+            checkpoint may reuse state of the confirmed one, and of no other.
     """
 
     checkpoint_id: int
@@ -245,7 +245,7 @@ class CheckpointBarrier:
 
 @dataclass(frozen=True, slots=True)
 class CancelCheckpointMarker:
-    """Aborts checkpoint `checkpoint_id`: no subtask downstream need wait for its barrier."""
+    """Aborts checkpoint `checkpoint_id`: no subtask downstream needs to wait for its barrier."""
 
     checkpoint_id: int
 

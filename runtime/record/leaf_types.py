@@ -272,7 +272,7 @@ def dtype_to_native(dtype: np.dtype[Any]) -> Any:
         return _structured_to_native(dtype)
     if dtype.kind not in _SIMPLE_KINDS:
         return UNSUPPORTED
-    for text in (dtype.str, dtype.char):  # the character tells `long long` from `long`
+    for text in (dtype.str, dtype.char):  # the character distinguishes `long long` from `long`
         if np.dtype(text) == dtype and np.dtype(text).char == dtype.char:
             return text
     return UNSUPPORTED
@@ -313,7 +313,7 @@ def dtype_from_native(native: Any) -> np.dtype[Any]:
 
 
 def _sized_dtype(native: Any) -> np.dtype[Any]:
-    """Read a dtype; refuse one whose values take no bytes, as a few bytes could claim any number of them."""
+    """Read a dtype; refuse values without bytes, as a few bytes of data could claim any number of them."""
     dtype = dtype_from_native(native)
     if not dtype.itemsize:
         msg = f"the data describes values of dtype {dtype}, which take no bytes"

@@ -100,7 +100,7 @@ def row_columns(values: Mapping[Any, Sequence[Any]], *, merged: bool) -> dict[st
     columns: dict[str, RowColumn] = {}
     for name, of_name in values.items():
         if type(name) is not str:
-            msg = f"{name!r:.80} is the name of a column, and names are texts"
+            msg = f"{name!r:.80} is the name of a column, but names must be strings"
             raise NoColumnTypeError(msg)
         try:
             columns[name] = _row_column(of_name, merged=merged)
@@ -136,12 +136,12 @@ def own_type(value: Any, *, digits: int | None = None) -> pa.DataType:
     """
     if isinstance(value, dict):
         if not all(type(name) is str for name in value):
-            refuse(value, "not all of its names are texts")
+            refuse(value, "not all of its names are strings")
         return pa.struct([(name, own_type(part, digits=digits)) for name, part in value.items()])
     if isinstance(value, list | tuple):
         found = _type_of_all(value, digits=digits, numbers=True)
         if found is None:
-            refuse(value, "its elements have types that do not go together")
+            refuse(value, "its elements have no common type")
         return pa.list_(found)
     try:
         return type_of_value(value, digits=digits)

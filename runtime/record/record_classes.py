@@ -7,18 +7,19 @@ descriptor, no call. `trust/data.py` says when a module may be imported.
 
 **Shapes** of named tuples and dataclasses. A record is rebuilt from its fields without calling `__init__`,
 `__new__` or `__post_init__`. A channel must not change a value, as a constructor might. So a class has a
-shape only when its fields are its whole state. A class has none if it brings its own pickling, its own
+shape only when its fields are its whole state. A class has no shape if it has its own pickling, its own
 `__new__`, a `__del__` or a builtin base with content of its own.
 
 Field names are written beside the values. A class that changed between a savepoint and its restore is matched
 by name. A new field takes its default. A removed field is an error, because its data would be lost. An
-instance may have attributes beside its fields, and those are kept, too.
+instance may have attributes beside its fields. They are kept, too.
 
 **Pickle** is the last resort. Some values can be pickled but not unpickled, such as an exception whose
 `__init__` takes other arguments than it pickles. A checkpoint with it could never be read. So every pickle is
 read once when it is written, and a value that can't be read is refused there. That doubles the time of
-writing one; decision 34 has figures. Classes that the directory knows by a name of their own have that name
-in pickles, too. So a pickle that may name a module of Penstock is made a second time, by a slower pickler.
+writing a pickle; decision 34 has figures. Classes that the directory knows by a name of their own have that
+name in pickles, too. So a pickle that may name a module of Penstock is made a second time, by a slower
+pickler.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ _PLAIN_METHODS: Final[Mapping[str, tuple[Any, ...]]] = {
     "__reduce_ex__": (object.__reduce_ex__,),
     "__reduce__": (object.__reduce__,),
     "__getattribute__": (object.__getattribute__, tuple.__getattribute__),
-    # A dataclass with slots=True and frozen=True has the second one.
+    # A dataclass with slots=True and frozen=True has the second function.
     "__getstate__": (object.__getstate__, getattr(dataclasses, "_dataclass_getstate", None)),
 }
 
@@ -196,7 +197,7 @@ class RecordShape:
             return None
 
     def hides_method(self, names: Collection[str]) -> str | None:
-        """Return the `hidden_method` of these attributes; cache those that hide none."""
+        """Return the `hidden_method` of these attributes; cache attributes that hide none."""
         if self.harmless.issuperset(names):
             return None
         hidden = hidden_method(self.cls, self.names, names)
@@ -250,7 +251,7 @@ class RecordShape:
         if gone:
             msg = (
                 f"{describe_type(self.cls)} no longer has the field(s) {', '.join(sorted(gone))} that the "
-                "data holds. Keep the field, or read the data with the old class and write it anew"
+                "data holds. Keep the field, or read the data with the old class and write it again"
             )
             raise CodecError(msg)
         missing = [name for name in self.names if name not in written and name not in self.defaults]
@@ -335,7 +336,8 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 _PROTOCOL: Final = 5
 #: Prefix of the names of Penstock's modules.
 _OUR_MODULES: Final = f"{OURS}.".encode()
-#: Pickle recreates values of subclasses of these by `__new__`, which may interpret arguments differently.
+#: Pickle recreates values of subclasses of these types by `__new__`, which may interpret arguments
+#: differently.
 _ATOMIC_BASES: Final = (int, float, complex, str, bytes, tuple)
 
 
@@ -448,7 +450,7 @@ class _DirectoryUnpickler(pickle.Unpickler):
         return self._classes.find(module, qualname)
 
     def find_class(self, module: str, name: str) -> Any:
-        """Find a class or function by its name in a plain pickle; Penstock's own may have moved."""
+        """Find a class or function by its name in a plain pickle; Penstock's classes may have moved."""
         if home_of(module, name) is not None:
             return self._classes.find(module, name)
         return super().find_class(module, name)

@@ -227,7 +227,7 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     names = batch.schema.names
     if len(set(names)) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
-        msg = f"column {twice!r} is there twice, and a row can hold one of them: rename or drop the other"
+        msg = f"two columns have the name {twice!r}, but a row can hold only one: rename or drop the other"
         raise NoPythonValueError(msg)
     columns = [values_of_column(name, column) for name, column in zip(names, batch.columns, strict=True)]
     return dicts_of_rows(names, zip(*columns, strict=True))
@@ -254,9 +254,9 @@ def values_of_column(name: str, column: pa.Array) -> list[Any]:
         return _values(column)
     except (OverflowError, ValueError) as error:
         msg = (
-            f"column '{name}' of type {column.type} holds what Python has no value for ({error}): its dates "
-            "and times are of the years 1 to 9999, in the zone of the column, and of whole microseconds. "
-            "Take Arrow batches instead of rows, or cast the column before"
+            f"column '{name}' of type {column.type} holds a value that Python can't represent ({error}): its "
+            "dates and times are in the years 1 to 9999 of the column's zone, in whole microseconds. "
+            "Use Arrow batches instead of rows, or cast the column first"
         )
         raise NoPythonValueError(msg) from error
 

@@ -81,7 +81,7 @@ class ValueDecoder:
             ExtensionCode.ENUM: self._enum,
             ExtensionCode.ENUMS: self._enums,
         }
-        #: Hooks by depth, made when a value is that deep, because most are flat.
+        #: Hooks by depth, made when a value first is that deep, because most values are flat.
         self._hooks: list[Callable[[int, bytes], Any]] = []
 
     def decode(self, data: bytes | bytearray | memoryview) -> Any:
@@ -176,7 +176,8 @@ def _member(cls: type[Enum], token: Any) -> Enum:
     if member is None and type(token) is str and FLAGS_SEPARATOR in token and issubclass(cls, Flag):
         return reduce(or_, (_member(cls, name) for name in token.split(FLAGS_SEPARATOR)))
     if member is None:
-        msg = f"enum {describe_type(cls)} no longer has the member {token!r} that the data holds. Keep it"
+        what = f"enum {describe_type(cls)} no longer has the member {token!r}"
+        msg = f"{what} that the data holds. Keep the member"
         raise CodecError(msg)
     return member
 
@@ -187,7 +188,7 @@ def _strings(data: bytes) -> list[str]:
 
 def _items(native: Any) -> list[Any]:
     if type(native) is not list:
-        msg = f"the data holds a {type(native).__name__} where a list is due: it is damaged"
+        msg = f"the data holds a {type(native).__name__} where a list must be: it is damaged"
         raise CodecError(msg)
     return native
 
@@ -263,7 +264,7 @@ class ValueCodec:
     These types are kept exactly: `None`, bool, int (any size), float, complex, Decimal, Fraction, str, bytes,
     bytearray, UUID, datetime, date, time and timedelta. So are list, tuple, dict, set, frozenset, deque, enum
     members, numpy scalars and arrays, named tuples and dataclasses. Everything else, including subclasses of
-    these, is pickled.
+    these types, is pickled.
 
     Equal values of one type give equal bytes, except for sets and pickles. Shared references become copies.
 

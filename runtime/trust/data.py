@@ -12,7 +12,8 @@ other ways would run code that the data chooses, and are refused then:
   schema is first read with the mark replaced, so that every column has a plain type.
 
 Arrow reads the bounds of a column from the data. `validate` of a batch checks the lengths of its buffers.
-With `full=True` it also checks every offset, index and text. Only that keeps a reader inside the buffers.
+With `full=True` it also checks every offset, index and text. Only the full check keeps a reader inside the
+buffers.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def _check_names(schema: pa.Schema) -> None:
                 msg = (
                     f"column {column.name!r} has the Arrow extension type {name!r}, which may run code where "
                     "it is read, and pickle is not allowed here (allow_pickle=False). Take its storage "
-                    "(`column.storage`) before, or allow it"
+                    "(`column.storage`) first, or allow pickle"
                 )
                 raise CodecError(msg)
 

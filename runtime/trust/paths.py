@@ -140,8 +140,8 @@ def check_named_location(location: str, root: str, job_id: str) -> None:
     if inside_of(root, location) is None:
         msg = (
             f"the newest snapshot of job {job_id} in {root} is a savepoint, and its files are in {location}. "
-            "That is not in the storage that you have named, or its text is ambiguous: names of folders "
-            "there have only letters from A to Z, digits and . _ = ~ -. Name that folder to start from it, "
+            "It is not in the storage that you have named, or its text is ambiguous: names of folders there "
+            "have only letters from A to Z, digits and . _ = ~ -. Name that folder to start from it, "
             "if you trust everyone who can write there"
         )
         raise RestoreError(msg)

@@ -27,8 +27,8 @@ LATE_RECORDS: Final = "late_records"
 def no_timestamps(consequence: str = "they are in no window") -> PenstockError:
     return PenstockError(
         f"the records have no timestamps, so {consequence}; call "
-        "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
-        "not return one batch as long as its input: only one that does keeps the timestamps"
+        "assign_timestamps_and_watermarks(...) before key_by. Call it after map_batches: that "
+        "keeps timestamps only if its function returns one batch as long as the input"
     )
 
 

@@ -98,5 +98,5 @@ def test_very_wide_batches_and_batches_without_columns_have_rows():
 
 def test_columns_with_one_name_are_refused_by_name_and_none_is_lost() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
-    with pytest.raises(NoPythonValueError, match="column 'a' is there twice"):
+    with pytest.raises(NoPythonValueError, match="two columns have the name 'a'"):
         dicts_of_arrow(batch)

@@ -260,5 +260,5 @@ def test_a_bad_name_is_refused_where_it_is_given() -> None:
 
     with pytest.raises(OperatorError, match="a name must not be empty"):
         harness_of(Asks())
-    with pytest.raises(ConfigurationError, match="a name has no control characters"):
+    with pytest.raises(ConfigurationError, match="a name must not have control characters"):
         ValueState(name="\n")

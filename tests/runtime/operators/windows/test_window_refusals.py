@@ -44,7 +44,7 @@ def test_who_lost_timestamps_in_map_batches_is_told_when_it_keeps_them() -> None
         (batch,) = before.batches
     with (
         OperatorHarness(summed()) as harness,
-        pytest.raises(OperatorError, match=r"after a map_batches that does not return one batch as long as"),
+        pytest.raises(OperatorError, match=r"only if its function returns one batch as long as"),
     ):
         harness.push_batch(batch)
 

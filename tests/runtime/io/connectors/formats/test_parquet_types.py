@@ -113,10 +113,10 @@ def test_a_new_column_widens_the_schema_for_good(tmp_path, context):
     ("row", "message"),
     [
         ({}, "without columns"),
-        ({1: 2}, "1 is the name of a column, and names are texts"),
+        ({1: 2}, "1 is the name of a column, but names must be strings"),
         ({"a": {}}, r"column 'a': Parquet can't hold {}"),
         ({"a": [{"x": 1}, {}]}, r"column 'a': Parquet can't hold {}"),
-        ({"a": [1, "x"]}, "its elements have types that do not go together"),
+        ({"a": [1, "x"]}, "its elements have no common type"),
         ({"a": [2**53 + 1, 0.5]}, "has no exact form"),
         ({"a": 2**64}, "whole numbers have 64 bits"),
     ],
