@@ -78,7 +78,7 @@ def test_nan_of_a_column_is_one_key_also_after_a_restore():
 
 def test_a_record_without_columns_and_a_key_that_is_a_list_name_the_column():
     for row, message in (
-        ((1, 2), "key_by column 'k' failed: .*needs records that are dicts or Arrow batches, and got"),
+        ((1, 2), "key_by column 'k' failed: .*needs records that are dicts or Arrow batches, not"),
         ({"k": [1]}, r"key_by column 'k' failed: .*\[1\] of type list can't be a key"),
     ):
         with (
