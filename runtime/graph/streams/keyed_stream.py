@@ -160,12 +160,13 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         """Emit the records of each key in the order of their timestamps.
 
         A record waits in state until a watermark reaches its timestamp. A record that arrives after that is
-        late and counted. It goes to the side output `late_records`, or is dropped if none reads it.
+        late and counted. It goes to the side output `late_records`, or is dropped if no operator reads that
+        output.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
-            order: Orders records of equal timestamps: takes a record and returns a comparable value. Where
-                values are equal, and by default, records keep their order of arrival.
+            order: Orders records of equal timestamps: takes a record and returns a comparable value. Records
+                of equal values keep their order of arrival, as all records do by default.
             late_tag: Tag of your own for the side output of late records.
             **options: See `OperatorOptions`.
 

@@ -1,7 +1,7 @@
 """`KeyedEventTimeOperator`: the base of keyed operators whose results wait for event time.
 
 It counts late records, and holds the watermark while the work that is due is done (`held_watermark.py`).
-Late is a record whose time the watermark has reached: its timestamp is not greater. A restart does not change
+A record is late when the watermark has reached its timestamp. A restart does not change
 which records are late.
 """
 
@@ -33,7 +33,7 @@ def no_timestamps(consequence: str = "they are in no window") -> PenstockError:
 
 
 class KeyedEventTimeOperator(KeyedFunctionOperator):
-    """Does its work when a watermark reaches it; the watermark waits until all due work is done."""
+    """Works when a watermark reaches a due time; the watermark waits until all due work is done."""
 
     _clock: Clock
     _collector: ResultCollector

@@ -7,10 +7,11 @@ is released. `TimeOrderedOperator` is the base of all operators that need their 
 order decides, and then the order of arrival. Keys are released moment by moment, so all records of a subtask
 leave in the order of their timestamps, too.
 
-*State.* `RecordBuffer` has an entry of a nested table for each record. Its second part is the timestamp with
-a number among the key's records of that timestamp. So a checkpoint writes the records that came or left since
-the last one. An index in memory orders the moments. It is built from the table when the operator opens, so no
-snapshot holds it and it can't disagree with the table. A key leaves the state with its last record.
+*State.* `RecordBuffer` has an entry of a nested table for each record. The second part of the entry is the
+timestamp, and the record's number among the key's records of that timestamp. So a checkpoint writes the
+records that came or left since the last one. An index in memory orders the moments. It is built from the
+table when the operator opens, so no snapshot holds it and it can't disagree with the table. A key leaves the
+state with its last record.
 
 *Portions.* A watermark may release millions of records. The operator releases some of them and holds the
 watermark (`held_watermark.py`).
@@ -129,11 +130,12 @@ def by_arrival(record: object) -> int:
 
 
 class TimeOrderedOperator(KeyedEventTimeOperator):
-    """Keeps records until a watermark reaches them, and releases those of a key and moment together.
+    """Keeps records until a watermark reaches them; releases the records of a key and moment together.
 
     Args:
         function: The user's function that receives the released records; errors name it by default.
-        order: Returns what orders records of a key and timestamp; `by_arrival` keeps their order.
+        order: Returns the value that orders records of equal key and timestamp; `by_arrival` keeps their
+            order.
     """
 
     #: Name of the class of operators in messages about foreign state.
@@ -173,7 +175,7 @@ class TimeOrderedOperator(KeyedEventTimeOperator):
 
     @property
     def current_record(self) -> CurrentRecord | None:
-        ordering = self._ordering  # read once: a watchdog reads it from another thread
+        ordering = self._ordering  # read once: a watchdog calls this from another thread
         return super().current_record if ordering is None else CurrentRecord(ordering[0])
 
     def process(self, batch: Batch) -> Iterator[Output]:
