@@ -105,7 +105,7 @@ def words(text: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a block. Periods inside code end none."""
+    """The sentences of a block. Periods inside code end no sentence."""
     codes: list[str] = []
 
     def hide(match: re.Match[str]) -> str:

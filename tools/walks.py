@@ -163,7 +163,7 @@ def recording(watched: Iterable[str]) -> Iterator[Path]:
 
 
 def take_walks() -> list[dict[str, Any]]:
-    """Run a job, and take a checkpoint and a savepoint of it by REST; return the recorded stacks."""
+    """Run a job, take a checkpoint, and take a savepoint by REST; return the recorded stacks."""
     watched = dict.fromkeys(leg.end for walk in WALKS for leg in walk.legs)
     with recording(watched) as folder, tempfile.TemporaryDirectory(prefix="penstock-walks-") as data:
         _run_job(Path(data))

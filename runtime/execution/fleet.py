@@ -1,11 +1,11 @@
 """The processes of a job: their roles, and the spares.
 
 `Fleet`: starting a process takes about a second, so a restart keeps the living ones. Each keeps its role, and
-runs the next attempt in it. A free role goes to one of the job's spares. If it has none, the fleet claims a
-warm process, which has served an earlier job of the program, or starts a new one. It ends processes that are
-dead, useless or surplus. At the end of the job each process gives its role back. Those that may serve again
-are offered to other jobs; the others end. Only the fleet offers processes. So a process that it ends for a
-late answer can't serve another job.
+runs the next attempt in it. A free role goes to one of the job's spares. If the job has none, the fleet
+claims a warm process, which has served an earlier job of the program, or starts a new one. It ends processes
+that are dead, useless or surplus. At the end of the job each process gives its role back. Processes that may
+serve again are offered to other jobs; the others end. Only the fleet offers processes. So a process that it
+ends for a late answer can't serve another job.
 
 A warm process may have died unnoticed, hang, or refuse the role. Then a new process replaces it. So a warm
 process may cause a short delay, but never a failed deployment.

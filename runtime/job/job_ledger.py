@@ -117,7 +117,7 @@ class JobLedger:
         restore_from: URL of the snapshot that the job starts from while it has none of its own.
         is_new: Whether the job was only just submitted. A log under its id then belongs to another job.
         monotonic: Seconds that never go backwards; any thread calls it.
-        after_death: Counts the death of the JobMaster before this one as a restart.
+        after_death: Counts the death of the previous JobMaster as a restart.
         writer: A token that only this JobMaster's process has.
         submission: A token of the job's submission, which all its JobMasters have.
         compact_every: Number of records after which the log is compacted.
@@ -373,7 +373,7 @@ class JobLedger:
             lost = "; ".join(self._log.lost or self._log.view.damage)
             if not lost:
                 raise
-            # A lost record may have completed a newer checkpoint, after which this one's files were deleted.
+            # A lost record may have completed a newer checkpoint. Then the files of this one were deleted.
             msg = f"{error}. Earlier records of the job's decision log are damaged: {lost}"
             raise CorruptSnapshotError(msg) from error
 

@@ -101,7 +101,7 @@ class EventLink:
         attempt = self._job.planner.attempt_of(to)
 
         def failed(error: BaseException) -> None:
-            # The subtask fails first, which aborts checkpoints: none may complete without this event.
+            # The subtask fails first: that aborts checkpoints, which must not complete without this event.
             if subtask in self._present and attempt == self._job.planner.attempt_of(to):
                 self._on_lost(to, event, error)
             answer.failed(error)

@@ -81,11 +81,11 @@ class JobScheduler:
         open_location: Opens storages of snapshots that are not in `storage`.
         user_runner: Runs users' blocking code, which may never return; by default `runner`.
         is_new: Whether the job was only just submitted. A log of another submission under its id then belongs
-            to another job: this one fails and writes nothing there.
+            to another job: this job fails and writes nothing there.
         writer: A token that only this JobMaster's process has. It identifies an attempt whose beginning was
             not answered.
         submission: A token of the job's submission, which all its JobMasters have. After a long sleep, the
-            first JobMaster notices by this token that another one has taken its place.
+            first JobMaster notices by this token that another has taken its place.
         compact_every: Number of records after which the decision log is compacted; at least 2.
         note_request: Takes notes about waiting checkpoint requests, for the job's log.
 

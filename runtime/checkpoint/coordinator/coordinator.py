@@ -5,8 +5,8 @@ it. A request waits in `CheckpointRequests` until it may start. `CheckpointStart
 calls the master hooks, and triggers the sources.
 
 *An acknowledgement* is noted in its `PendingCheckpoint`. After the last one, `CheckpointCompletions` has the
-record written into the decision log. From then on the checkpoint exists: `CheckpointFiles` drops older ones,
-subtasks and operator coordinators are notified, so that sinks commit, and the request is answered.
+record written into the decision log. From then on the checkpoint exists. `CheckpointFiles` drops older
+checkpoints. Subtasks and operator coordinators are notified, so sinks commit. Then the request is answered.
 
 *An abort* follows a decline, a timeout, a failed or a finished subtask (`CheckpointAborts`).
 

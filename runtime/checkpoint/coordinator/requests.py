@@ -11,7 +11,7 @@ first, then the oldest.
 
 A forced request ignores the limit and the pause. A retry (`urgent`) ignores only the pause. A periodic
 request during the pause is refused, and the periodic timer moves to the end of the pause. If the queue is
-full, the last request is refused if it is periodic, else the new one.
+full, its last request is refused if that is periodic. Otherwise the new request is refused.
 """
 
 from __future__ import annotations

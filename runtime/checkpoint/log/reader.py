@@ -15,11 +15,11 @@ c) There are no gaps.
 By b, *while a compaction can be read, no slot after it has been deleted*. The reader reads forwards to a
 missing slot e, and reads its compaction *last*. If the compaction is there, e was never written, and by c
 neither was any later slot. Without a hint the reader begins at slot 0, and looks for the hint last. If there
-still is none, nothing was deleted, by a. Otherwise it begins again.
+still is no hint, nothing was deleted, by a. Otherwise it begins again.
 
 There is one exception: a paused writer may put a deleted compaction again. It then learns from the hint that
 it is fenced (rule 5 of `decision_log`). So a writer that considers a slot free checks both: its compaction is
-there, and the hint names no later one.
+there, and the hint names no later compaction.
 
 *Old hints.* A paused writer may overwrite the hint with an older compaction. If that compaction is there, the
 argument holds. If not, the reader begins at the newest compaction that is listed and readable. Without one,

@@ -18,7 +18,7 @@ The valve must never:
 
 * send an event while it is shut,
 * change the order of two events of one subtask,
-* send an event that waited for a subtask that has failed.
+* send an event to a subtask that has failed while the event waited.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 The steps, in this order:
 
-1. Every pending checkpoint is aborted, because the region can't take part any more. No other one begins until
-   the region runs again.
-2. The region's subtasks are stopped. Further failures of them are secondary.
+1. Every pending checkpoint is aborted, because the region can't take part any more. No checkpoint begins
+   until the region runs again.
+2. The region's subtasks are stopped. Further failures in the region are secondary.
 3. If the record of a checkpoint is being written, its outcome is awaited: the region may restart from that
-   checkpoint. The other regions are notified of it again, because it may be complete for them as well.
+   checkpoint. The other regions are notified of it again, because its record may have been found only now.
 4. A new attempt is written into the log. So attempt numbers stay unique over all JobMasters, and a fenced
    JobMaster notices it here.
-5. Only the region is deployed under the new number. The other subtasks keep theirs: every message is checked
-   against the attempt of its subtask.
+5. Only the region is deployed under the new number. The other subtasks keep their attempts: every message is
+   checked against the attempt of its subtask.
 
 If the checkpoint is damaged and the user allows an older one, the whole job starts from the older one. A
 region alone can't: for the other regions, the damaged checkpoint is complete. And the coordinators of the
@@ -51,7 +51,7 @@ class RegionRestart:
     """The restart of a region.
 
     Attributes:
-        reported: Subtasks that have reported the end of their data; the region's subtasks do so again.
+        reported: Subtasks that have reported the end of their data; the region's subtasks report it again.
     """
 
     cause: FailureCause
@@ -67,7 +67,7 @@ class RestartingRegion(ActiveAttempt):
         self._restart = restart
 
     def failed(self, cause: FailureCause) -> None:
-        """Ignore a failure of the region, which is secondary; any other one fails the attempt."""
+        """Ignore a failure of the region, which is secondary; any other failure fails the attempt."""
         if cause.subtask in self._restart.region:
             self.job.failures.also_failed(cause)
         else:
@@ -182,7 +182,7 @@ class DeployingRegion(RestartingRegion):
 
 
 class StartingRegion(RestartingRegion):
-    """Waits until the region runs; a quick subtask of it may have finished by then."""
+    """Waits until the region runs; a quick subtask may have finished by then."""
 
     def enter(self) -> None:
         region = self._restart.region

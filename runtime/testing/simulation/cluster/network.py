@@ -9,8 +9,8 @@ cut is healed, their calls to the rest arrive. A while later the cluster ends th
 A process may also be declared dead without a cut. It is then an island of its own, but its calls arrive.
 
 The network of one attempt holds the frames on their way and their answers. A frame is a call from one process
-to another. It arrives after a while, perhaps twice, perhaps after a later one. Its answer takes a while, too.
-The production code of senders handles the answer.
+to another. It arrives after a while, perhaps twice, perhaps after a later frame. Its answer takes a while,
+too. The production code of senders handles the answer.
 
 Every frame that a simulated job sends is checked against the invariants of the data plane. Sequence numbers
 have no gaps. Nothing follows the end of a channel. A channel never has more elements outstanding than it has

@@ -1,8 +1,8 @@
 """`SimulatedRun`: the engine of the simulation. Makes moves until the jobs of a run have ended.
 
 A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background
-work, one timer. The draws choose among all possible moves. If there is none, time passes until one is
-possible. First the drawn conditions hold and faults strike. Then the world calms down. After the last delayed
+work, one timer. The draws choose among all possible moves. If no move is possible, time passes until
+one is. First the drawn conditions hold and faults strike. Then the world calms down. After the last delayed
 arrival the job must end.
 
 The caller provides the jobs and judges the outcome: `user_run` for users, `tests/simulated_jobs` for seeds.

@@ -113,7 +113,7 @@ class User:
         check()
 
     def _when_settled(self, ask: Callable[[Master], None], checks: int = 0) -> None:
-        """Make a request of the newest JobMaster once the job has settled; none after the job's end."""
+        """Make a request of the newest JobMaster once the job has settled, unless the job has ended."""
         if self._control.end is not None or checks > _MOST_CHECKS:
             return
         newest = self._control.masters.answering

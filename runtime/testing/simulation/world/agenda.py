@@ -8,7 +8,7 @@ A *happening* is the smallest unit of a run: one step of a subtask, one arriving
 one background task. Some can't happen before a given time. Among those that are due, the agenda draws first a
 kind, by weight, then a happening of that kind. So one seed may starve the network, hold credits back, or
 delay uploads for ever, and another does the opposite. An orderly agenda takes the oldest of a kind first. The
-higher its disorder, the more often it takes another one.
+higher its disorder, the more often it takes another happening.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _FINE: Final = 1 << 30
 
 
 class Draws:
-    """A stream of choices; the same seed gives the same ones.
+    """A stream of choices; the same seed gives the same choices.
 
     Example:
         >>> draws = Draws(7)
@@ -91,7 +91,7 @@ class Draws:
         return possibilities[self.below(len(possibilities))]
 
     def stream(self, number: int) -> Draws:
-        """Another stream; its choices don't depend on how often this one was drawn from."""
+        """Another stream; its choices don't depend on the number of draws from this stream."""
         return Draws(mix64(self._seed ^ mix64(number + 1)))
 
 

@@ -58,7 +58,7 @@ class ModelDisk:
         self._root = _Folder()
 
     def after_power_cut(self, draws: Draws) -> ModelDisk:
-        """Return the disk after a power cut; this one stays unchanged."""
+        """Return the disk after a power cut; this disk stays unchanged."""
         found = ModelDisk()
         found._root = _survivor(self._root, draws)
         return found
