@@ -109,7 +109,7 @@ class OperatorChain:
         self.is_busy = False
         #: Records that have reached each operator and, at the end, the records that have left the last one.
         self._records = [0] * (len(operators) + 1)
-        #: Those of the first operator that came on its second input.
+        #: Records that have reached the first operator on its second input.
         self._of_second_input = 0
         self._lists: Sequence[ListStates] = ()
         self._metrics: Mapping[str, Metrics] = {}

@@ -86,7 +86,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
             input_index: 0 for the first input, 1 for the second one.
         """
         if self.watermark_of is None:
-            msg = "input_watermark is for the first operator of a chain, which is not the reader of a source"
+            msg = "input_watermark needs the first operator of a chain, and a chain without a source"
             raise PenstockError(msg)
         return self.watermark_of(input_index)
 
@@ -312,8 +312,8 @@ class Operator:
 class TwoInputOperator(Operator):
     """An operator with two inputs, for `a.connect(b).transform(id, operator)`.
 
-    Its event time is the lower one of both inputs. Batches of one input keep their order; the order between
-    the inputs is not defined. Everything else is as in an `Operator`, `batch_format` included.
+    Its event time is the lower event time of the two inputs. Batches of one input keep their order; the order
+    between the inputs is not defined. Everything else is as in an `Operator`, `batch_format` included.
 
     Example:
         >>> from penstock.operators import RowBatch, TwoInputOperator

@@ -1,7 +1,7 @@
 """Two connected streams: `ConnectedStreams`, and by key `KeyedConnectedStreams`.
 
-One operator reads both streams. It knows which one a record comes from, so their records may be of different
-types. This is the difference to `union`.
+One operator reads both streams. It knows the stream of each record, so the streams may have records of
+different types, unlike in `union`.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class _TwoStreams(Stream):
 class ConnectedStreams(_TwoStreams, Generic[T1, T2]):
     """Two streams without keys, which one operator reads; made by `DataStream.connect`.
 
-    Event time is the lower one of both streams; an idle stream and one that has ended don't hold it back. The
-    order between the streams is not defined.
+    Event time is the lower event time of the two streams. A stream that is idle or has ended doesn't hold it
+    back. The order between the streams is not defined.
     """
 
     _next_step = "combine both streams with process(id, function), co_map or co_flat_map first"
@@ -175,8 +175,8 @@ def _co_operator(
 class KeyedConnectedStreams(_TwoStreams, Generic[K, T1, T2]):
     """Two streams with the same kind of key, which one operator reads; made by `KeyedStream.connect`.
 
-    Records of equal key meet in one subtask. Event time is the lower one of both streams; an idle stream and
-    one that has ended don't hold it back. The order between the streams is not defined.
+    Records of equal key meet in one subtask. Event time is the lower event time of the two streams. A stream
+    that is idle or has ended doesn't hold it back. The order between the streams is not defined.
     """
 
     @checked_with_options

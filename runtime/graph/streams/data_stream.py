@@ -223,8 +223,8 @@ class DataStream(KeyedChoices[T_co]):
     def connect(self, other: DataStream[U]) -> ConnectedStreams[T_co, U]:
         """Connect this stream to another one, of records of any type, for an operator that reads both.
 
-        Event time of the result is the lower one of both streams. For functions with state by key, call
-        `key_by` on both streams first.
+        The event time of the result is the lower event time of the two streams. For functions with state by
+        key, call `key_by` on both streams first.
         """
         from penstock.runtime.graph.streams.connected_streams import ConnectedStreams
 
@@ -351,7 +351,7 @@ class DataStream(KeyedChoices[T_co]):
         if is_broadcast:
             refuse(
                 "broadcast() came before, and its copies for all subtasks would be lost: leave it out, or "
-                "have the broadcast stream beside the other one with data.connect(rules.broadcast())"
+                "connect the broadcast stream to the other one: data.connect(rules.broadcast())"
             )
         inputs = tuple(replace(upstream, partitioner=partitioner) for upstream in self._inputs)
         return DataStream(self._builder, inputs)

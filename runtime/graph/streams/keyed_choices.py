@@ -104,14 +104,14 @@ class KeyedChoices(RecordOperations[T_co]):
 
         With keys that columns name, the newest record of each key is emitted once a batch. A receiver that
         keeps the last record of each key always has the newest one. Records whose `by` is null or NaN are
-        dropped, and counted in the metric `unranked_records`.
+        dropped. With keys that columns name, the metric `unranked_records` counts them.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
-            by: The column that says how new a record is: whole numbers, floats, dates or times. Or a function
-                of a record, if the key is a function, too.
+            by: The column that orders records from old to new: whole numbers, floats, dates or times. Or a
+                function of a record, if the key is a function, too.
             keys: The key, as in `key_by`.
-            ttl: Time after the last record of a key, after which the key is forgotten; by default never.
+            ttl: Time without a record of a key after which the key is forgotten; by default never.
             **options: See `OperatorOptions`.
 
         Example:
@@ -140,7 +140,8 @@ class KeyedChoices(RecordOperations[T_co]):
         """Emit the records that enter the best `n` of their key; of equal ones the earlier arrival is better.
 
         With keys that columns name, a batch is one step: a record that enters and leaves within it is not
-        emitted. Records whose `by` is null or NaN are dropped, and counted in the metric `unranked_records`.
+        emitted. Records whose `by` is null or NaN are dropped. With keys that columns name, the metric
+        `unranked_records` counts them.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
@@ -153,8 +154,8 @@ class KeyedChoices(RecordOperations[T_co]):
                 enters, and `"delete"` for a record that leaves, which is then emitted again. The state holds
                 whole records. With keys that columns name, results are Arrow batches, a missing value is
                 null, and each column keeps its type. By default records that leave are not emitted.
-            ttl: Time after the last record of a key, after which its places are empty again, without any
-                further result; by default never.
+            ttl: Time without a record of a key after which its places are empty again; by default never.
+                Nothing is emitted then.
             **options: See `OperatorOptions`.
 
         Example:
@@ -218,12 +219,12 @@ def _latest(
 
 
 def _rank_of(call: str, by: Any, keys: Keys) -> Callable[[Any], Any]:
-    """The rank of a record, for keys of a function."""
+    """The function that ranks records when the key is a function."""
     if isinstance(by, str):
         return methodcaller("get", by)
     need_function(f"{call}: by", by)
     if as_column_key(keys) is not None:
-        refuse(f"{call}: name the column of by, as the key is named by columns; or give both as functions")
+        refuse(f"{call}: by must be the name of a column, as the key names columns; or give functions")
     function: Callable[[Any], Any] = by
     return function
 

@@ -203,19 +203,19 @@ class KeyedStream(GroupedStream, Generic[T, K]):
     def connect(self, other: KeyedStream[U, K]) -> KeyedConnectedStreams[K, T, U]:
         """Connect this stream to another one with the same kind of key, for a function that reads both.
 
-        Records of equal key meet, whichever stream they come from. Event time of the result is the lower one
-        of both streams.
+        Records of equal key meet, whichever stream they come from. The event time of the result is the lower
+        event time of the two streams.
 
         Args:
-            other: A keyed stream of records of any type. A job whose streams have keys that can never be
-                equal, such as numbers and text, fails at the first of them.
+            other: A keyed stream of records of any type. A job fails if the keys of its streams can never be
+                equal, such as numbers and text.
         """
         from penstock.runtime.graph.streams.connected_streams import KeyedConnectedStreams, check_columns
 
         if not isinstance(other, KeyedStream):
             refuse(
-                f"connect: the first stream is keyed, so the second must be, too, and is {other!r:.80}; call "
-                "key_by on both streams, or on neither"
+                f"connect: the first stream is keyed, so the second must be, too, but it is {other!r:.80}; "
+                "call key_by on both streams, or on neither"
             )
         if other._builder is not self._builder:
             refuse("connect: the argument is a stream of another StreamEnvironment")

@@ -65,7 +65,7 @@ class BatchColumns:
 
     Args:
         inputs: Names of the columns that the operator reads.
-        counted: Columns of which only the presence of a value matters.
+        counted: Columns whose values are only tested for null.
         in_order: Whether all rows keep their order, and not only those of equal types.
         call: The stream's method, for messages.
 

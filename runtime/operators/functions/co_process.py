@@ -21,7 +21,7 @@ from penstock.runtime.record.elements import Batch, RowBatch
 
 
 class CoFunctionOperator(TwoInputOperator):
-    """Runs one operator for each input, such as those of two `map` functions; they share nothing."""
+    """Runs one operator for each input, such as two `MapOperator`s; the two share nothing."""
 
     batch_format: ClassVar = "both"
 

@@ -29,7 +29,7 @@ _ANY: Final = "None"
 #: Classes whose values equal only values of the same class; `datetime` comes before its base, `date`.
 _CLASSES: Final = (str, bytes, datetime, date, time)
 
-#: Kinds that are compared; an input with more of them has keys of every kind.
+#: Maximum number of kinds of an input that are compared; further kinds are ignored.
 _MOST_KINDS: Final = 32
 
 

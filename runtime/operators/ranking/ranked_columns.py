@@ -3,8 +3,8 @@
 Rows and Arrow batches share one state: the keys, and for each key the ranks that the operator needs. Chosen
 records leave as they came, rows as rows and Arrow batches as Arrow batches.
 
-`ranks_of` turns the column that ranks records into numbers. A record without a rank, which is null or NaN, is
-never chosen; it is counted.
+`ranks_of` turns the column that ranks records into numbers. A record whose rank is null or NaN is never
+chosen, but counted.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class RankedRows:
     """Rows of a batch with their keys; all have one type in each column.
 
     Attributes:
-        places: Their numbers in the batch.
-        ranks: `None` if nothing ranks them.
+        places: Numbers of the rows in the batch.
+        ranks: `None` if neither a column nor timestamps rank the rows.
         moments: The time of each row for the TTL; `None` without a TTL.
     """
 
@@ -169,15 +169,16 @@ class RankedColumnsOperator(Operator):
             before = known.all[-1].kind
             msg = (
                 f"{self.call}: column {self._by!r} has ranks of type {kind} here and of type {before} in the "
-                "state; convert the column to one type with a map or with_columns before"
+                "state; convert the column to one type with a map or with_columns first"
             )
             raise PenstockError(msg)
         return self._table.column(name, kind)
 
     def _lives(self, slots: Slots, rows: RankedRows) -> Iterator[tuple[bool, Slots]]:
-        """Indexes of the rows of each life of their keys, the first life first; every row is a use.
+        """Indexes of the rows of each life of their keys, the first life first; a TTL ends a life.
 
-        The first item of a pair says whether the state of the keys belongs to an earlier life.
+        Every row counts as a use. The first item of a pair is true if the state of the keys belongs to an
+        earlier life.
         """
         lives = None if self._lifetime is None else self._lifetime.lives(slots, self._moments(rows))
         if lives is None:

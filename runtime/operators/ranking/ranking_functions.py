@@ -1,6 +1,6 @@
 """The first, the latest and the best records of keys that a function selects, with keyed state in rows.
 
-A record without a rank, which is `None` or NaN, is never chosen.
+A record whose rank is `None` or NaN is never chosen.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class _Ranking:
         rows: Indexes of the new rows, in the order of their numbers.
         members: The number of each member by key and place; -1 for an empty place.
         entered: Indexes into `rows` of the rows that have a place.
-        left: The numbers of the incumbents that have lost theirs.
+        left: The numbers of the incumbents that have lost their places.
     """
 
     slots: Slots
@@ -124,7 +124,7 @@ class TopNOperator(RankedColumnsOperator):
         return self._placed(slots[rows], ranks[rows], rows)
 
     def _placed(self, slots: Slots, ranks: Ranks, rows: Slots) -> _Ranking:
-        """Place new rows; their members are numbered behind the incumbents."""
+        """Place new rows; their numbers follow those of the incumbents."""
         n, keys = self._n, distinct(slots)
         columns = [self._column_of(_column(_RANK, place), ranks) for place in range(n)]
         known = np.stack([column.values[keys] for column in columns], axis=1)
@@ -147,7 +147,7 @@ class TopNOperator(RankedColumnsOperator):
         return _Ranking(keys, rows, members, np.flatnonzero(stay[before.size :]), left)
 
     def _best_first(self, ranks: Ranks) -> Ranks:
-        """Numbers whose ascending order is the order of the places; the same call turns them back."""
+        """Numbers whose ascending order is the order of the places; a second call converts them back."""
         if not self._descending:
             return ranks
         return -ranks if ranks.dtype.kind == "f" else ~ranks
@@ -243,7 +243,7 @@ class ChangesOfTopNOperator(TopNOperator):
         )
 
     def _stored(self, name: str, new: pa.Array | None, ranking: _Ranking) -> pa.Array:
-        """The values of all members in a column; stores those of the members that have moved."""
+        """Return the values of all members in a column; store the values of members that have moved."""
         slots, (keys, n) = ranking.slots, ranking.members.shape
         if new is None:
             new = pa.nulls(len(ranking.rows))
