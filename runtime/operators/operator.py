@@ -86,7 +86,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
             input_index: 0 for the first input, 1 for the second one.
         """
         if self.watermark_of is None:
-            msg = "input_watermark needs the first operator of a chain, and a chain without a source"
+            msg = "input_watermark works only in the first operator of a chain that begins without a source"
             raise PenstockError(msg)
         return self.watermark_of(input_index)
 
