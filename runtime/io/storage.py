@@ -1,4 +1,4 @@
-"""`open_storage`: the checkpoint storage behind a URL: a local disk, or S3, GCS and Azure through obstore.
+"""`open_storage` opens the checkpoint storage of a URL: a local disk, or S3, GCS or Azure through obstore.
 
 All durable decisions of Penstock rest on two properties of the storage. First, of several writers that create
 the same object exactly one succeeds. Some stores that speak S3 accept the condition and ignore it, so
@@ -397,7 +397,7 @@ def _open(url: str, create: bool, made: list[Path]) -> SyncedFiles | RemoteObjec
         try:
             return RemoteObjects(from_url(url))
         except (BaseError, OSError, ValueError) as error:
-            msg = f"{url} can't be opened: {_short(error)}. Check it and the environment's keys"
+            msg = f"{url} can't be opened: {_short(error)}. Check the URL and the keys in the environment"
             raise StorageError(msg) from error
     if scheme == "memory" or url.startswith("memory:"):
         msg = f"{url} would be a separate, empty storage in every process; give {_KNOWN}"

@@ -34,7 +34,7 @@ _MOST_LEVELS: Final = 100
 
 
 class IncompleteFileError(CorruptSnapshotError):
-    """A sized file is shorter than the length in it says; its write was never confirmed."""
+    """A sized file is shorter than its length field says; its write was never confirmed."""
 
 
 def seal(magic: bytes, version: int, body: Any, *, is_sized: bool = False) -> bytes:

@@ -1,6 +1,6 @@
 """`DirtyEntries`: the entries of one table on the heap that were written since the last snapshot.
 
-`keyed_snapshot.py` says why it collects references to values, and which values it must encode at once.
+`keyed_snapshot.py` explains why a write records a reference, and which values are encoded at once.
 
 **Two ways to report a write.** A view of a `ValueState` puts key and value into `written`: a reference to the
 value costs no more than a key in a set. An operator without the value at hand puts the key into `dirty_keys`.

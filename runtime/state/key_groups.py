@@ -15,7 +15,7 @@ of key groups. Rescaling changes only the ranges. The mappings in both direction
 * union: every value goes to every new subtask.
 * broadcast: every old subtask had the same values; each new one takes one old copy.
 
-A subtask whose operator has not used a restored list yet puts its *own part* of it into the next checkpoint.
+While an operator has not used a restored list, each subtask puts its *own part* of the list into checkpoints.
 In a union list this is the part of the old subtasks that the new one replaces. So the list neither shrinks
 nor multiplies, whichever subtasks use it.
 

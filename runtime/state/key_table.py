@@ -1,6 +1,6 @@
 """`KeyTable`: finds the slots of many keys at once, by open addressing in numpy.
 
-The slot of a key is its place in every column beside the table. The table keeps a 64-bit hash of each slot
+The slot of a key is its index in each of the owner's columns. The table keeps a 64-bit hash of each slot
 and cells with the numbers of slots. All steps work on arrays: keys that have found neither their slot nor an
 empty cell try the next cell together (linear probing).
 

@@ -13,7 +13,8 @@ A state is identified by its name. The rules for a program that starts from a sa
   of one snapshot may differ, and a restore trusts a type only if all handles have it.
 * A state with `renamed_from` takes over the state of the old name, unless its new name was saved already.
 
-The JobMaster compares both sets, too, before it deploys, and warns by name (`state_changes` in `restore.py`).
+The JobMaster also compares the states of the program and of the snapshot before it deploys. It warns by name
+(`state_changes` in `restore.py`).
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ _COPY_HOOKS: Final = (
 )
 
 _HEAP_TYPE: Final = 1 << 9
-#: Builtins whose values can't change, with the function that reads the value of a subclass's instance,
-#: whatever methods the subclass has. Attributes of such instances may change.
+#: Builtins whose values can't change. The function reads the value of a subclass's instance without calling
+#: methods of the subclass. Attributes of such instances may change.
 _FIXED_BASES: Final[dict[Any, _Copier]] = {
     int: int.__int__,
     float: float.__float__,

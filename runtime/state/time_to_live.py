@@ -278,7 +278,7 @@ class Lifetime:
             table.delete(entry)
 
     def _stamp_unstamped(self, table: HasCells, now: int, most: int) -> int:
-        """Begin the lives of entries that were saved without stamps."""
+        """Stamp entries that were saved without stamps: their TTL begins now."""
         seen = 0
         while self._unstamped and seen < most:
             seen += 1

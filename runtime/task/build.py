@@ -312,7 +312,7 @@ class _Builder:
         if isinstance(config, HeapState):
             return HeapKeyedStateBackend(setup)
         if self._open_state_backend is None:
-            msg = f"operator {setup.operator!r} keeps its state in {config}, which can't be opened here"
+            msg = f"operator {setup.operator!r} keeps its state in {config}, which this process can't open"
             raise ConfigurationError(msg)
         return self._open_state_backend(config, setup)
 

@@ -51,7 +51,7 @@ from penstock.runtime.task.task_time import InputTime, TimeAccount
 from penstock.runtime.task.work_in_progress import WorkInProgress
 from penstock.runtime.time.durations import as_seconds
 
-#: Seconds until the next poll of a source that has no data and gives no time for it.
+#: Seconds until the next poll of a source that has no data and returns no `ready_at`.
 _SOURCE_PAUSE: Final = 0.05
 
 

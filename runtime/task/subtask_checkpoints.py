@@ -5,7 +5,7 @@
 1. `CheckpointedInputGate` takes a barrier out of a channel and hands it to the barrier handler.
 2. The `CheckpointBarrierHandler` waits for all barriers if they are aligned, else for the first one. It keeps
    the blocked channels and the missing barriers. It asks `WorkInProgress.settle` whether the task can take a
-   checkpoint, then notifies step 3. For a request of the JobMaster, `Subtask` asks and notifies.
+   checkpoint, then notifies step 3. For a request of the JobMaster, `Subtask` makes both calls.
 3. `SubtaskCheckpointCoordinator` decides whether the checkpoint is taken, and takes it step by step. It keeps
    the handled checkpoints, and those that are being written.
 4. `BarrierSender` sends the barrier through `SubtaskOutputs` and captures what it overtakes. `SubtaskState`

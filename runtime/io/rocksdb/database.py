@@ -99,7 +99,7 @@ _READ, _WRITTEN, _OPENED = "read", "written", "opened"
 
 _GONE: Final = "its subtask has ended"
 
-_ROOM: Final = "Free room on this disk, or give RocksDB(folder=...) a folder on a larger one"
+_ROOM: Final = "Free room on this disk, or give RocksDB(folder=...) a folder on a larger disk"
 
 
 class Database:

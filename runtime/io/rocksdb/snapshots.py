@@ -1,6 +1,6 @@
 """Files of a database in checkpoints: writing, reuse and restore.
 
-**Writing** works on files that RocksDB has linked into a separate folder, which never change.
+**Writing** works on files that RocksDB has linked into a separate folder. These files never change.
 
 **Reuse of uploaded files.** RocksDB never changes a sorted file (`*.sst`), and never reuses its number. So
 within one database, a file name identifies the content. A checkpoint uploads only files that the newest
@@ -13,9 +13,9 @@ files are downloaded and opened. No row is written.
 
 **Restore at a changed parallelism.** The parts of several old subtasks each have some of the key groups. The
 part with the most bytes for this subtask is downloaded and opened. Range deletions remove foreign rows at
-almost no cost. The other parts are opened one by one. Their rows for this subtask are written to a new sorted
-file each, in order, which RocksDB ingests unchanged. (RocksDB could also clip a database to a range and
-ingest the files of another one. `rocksdict` offers neither.)
+almost no cost. The other parts are opened one by one. This subtask's rows of a part are written in order to
+new sorted files, which RocksDB ingests unchanged. (RocksDB could also clip a database to a range and ingest
+the files of another one. `rocksdict` offers neither.)
 
 Deleted rows do not reappear. No two parts own the same key group, and only rows of a part's own key groups
 are taken. An old part may still contain foreign rows that await compaction. They are marked as deleted there,

@@ -284,7 +284,7 @@ def _grouped_by_types(rows: Sequence[Any]) -> list[_TypedRows]:
 
 
 def _refuse_empty_dicts(name: str, values: Sequence[Any], kind: pa.DataType) -> None:
-    """Refuse every `{}`: Parquet could represent it only beside a dict that has fields."""
+    """Refuse every `{}`: Parquet has a type for it only if another dict of the column has fields."""
     if kinds.is_struct(kind):
         present = [value for value in values if isinstance(value, dict)]
         if not all(present):
