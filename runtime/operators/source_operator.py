@@ -122,14 +122,7 @@ class RequestedSplits(Generic[T]):
         """Create a reader for the waiting splits."""
         reader = self._reader = self._source.reader(self._context, list(self._waiting))
         self._waiting = []
-        for kind in (FollowsCheckpoints, ExternallyInducedReader):
-            if isinstance(reader, kind):
-                msg = (
-                    f"{type(reader).__name__} is a {kind.__name__}, which a reader of a source with an "
-                    "enumerator can't be: it is closed at the end of its splits, before their checkpoint is "
-                    "complete. List the splits in `splits` instead"
-                )
-                raise PenstockError(msg)
+        refuse_followers(reader)
         self._reports = reader if isinstance(reader, ReportsSplits) else None
         self.makes_new_records = getattr(reader, "makes_new_records", False) is True
         self._assignment += 1
@@ -143,6 +136,18 @@ class RequestedSplits(Generic[T]):
             self._is_asking = True
             self._send(SPLIT_REQUEST)
         return Polled()
+
+
+def refuse_followers(reader: object) -> None:
+    """Refuse a reader that needs to know completed checkpoints, where splits come from an enumerator."""
+    for kind in (FollowsCheckpoints, ExternallyInducedReader):
+        if isinstance(reader, kind):
+            msg = (
+                f"{type(reader).__name__} is a {kind.__name__}, which a reader of a source with an "
+                "enumerator can't be: it is closed at the end of its splits, before their checkpoint is "
+                "complete. List the splits in `splits` instead"
+            )
+            raise PenstockError(msg)
 
 
 #: Name of the list state with the unfinished splits.

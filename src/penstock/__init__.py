@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     )
     from penstock.runtime.operators.functions.process_function import ProcessFunction as ProcessFunction
     from penstock.runtime.operators.functions.process_function import RuntimeContext as RuntimeContext
+    from penstock.runtime.operators.hybrid_source import HybridSource as HybridSource
     from penstock.runtime.operators.user_code.function_class import OutputTag as OutputTag
     from penstock.runtime.state.keyed_states import AggregatingState as AggregatingState
     from penstock.runtime.state.keyed_states import ListState as ListState

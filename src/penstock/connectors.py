@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.coordinators import (
         ExternallyInducedReader as ExternallyInducedReader,
     )
+    from penstock.runtime.operators.hybrid_source import EndOfHistory as EndOfHistory
     from penstock.runtime.operators.sinks import RemovesLeftovers as RemovesLeftovers
     from penstock.runtime.operators.sinks import Sink as Sink
     from penstock.runtime.operators.sinks import SinkContext as SinkContext

@@ -1,0 +1,447 @@
+"""`HybridSource`: one source after the other, such as files and then a stream (Flink's `HybridSource`).
+
+The source has two *phases*, the history and the live source. Its enumerator runs the enumerator of the
+current phase: the source's own, or `OnRequest` for the history and `_Shares` for the live source. Every split
+that a reader gets names its phase and the live source's start. So a reader, also a restored one, knows which
+source reads it.
+
+**The switch.** The history has ended when every reader has no split, and no more splits will come. Only
+then the live source begins, in all readers. So no record of the history follows a live one, and a reader
+keeps its watermark until it has a live split. `switch` runs once in the background, and its result is in the
+enumerator's state and in the live splits.
+
+**Why nothing is lost or read twice.** A checkpoint holds each split once, in a reader or in the enumerator
+(`source_coordinator.py`). If the enumerator's state is of the history, no reader has a live split, because
+these are assigned after the switch. If it is of the live source, all readers had ended the history before. A
+job that is restored between the end of the history and the switch finds idle readers, and switches again.
+
+A region that restarts alone may read splits of the history again while other readers are live. Its splits
+come back to the enumerator, which hands them out before live ones. A snapshot of that moment has splits of
+both phases, so a reader reads its splits phase by phase.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from typing import Any, Final, Generic, TypeVar
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.names import NearestNames
+from penstock.runtime.operators.source import (
+    ConnectorContext,
+    EnumeratesSplits,
+    HearsOfFailedReaders,
+    NeededColumns,
+    Polled,
+    ReadsInPart,
+    ReportsSplits,
+    Source,
+    SourceReader,
+    SplitEnumerator,
+    SplitEnumeratorContext,
+    SplitProgress,
+)
+from penstock.runtime.operators.source_coordinator import OnRequest
+from penstock.runtime.operators.source_operator import refuse_followers
+from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.operators.user_code.function_class import check_has_run
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Phases of the source.
+HISTORY: Final = 0
+LIVE: Final = 1
+
+#: Phase, start of the live source, split of the phase's source.
+_Split = tuple[int, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfHistory:
+    """The end of the history, for `switch` of a `HybridSource`.
+
+    Attributes:
+        splits: All splits of the history, as its source listed them.
+    """
+
+    splits: tuple[Any, ...]
+
+
+class HybridSource(Generic[T], metaclass=NearestNames):
+    """Reads a bounded source to its end, then another one: files, then a stream.
+
+    No record of the second source is read before the last one of the first has been read. Records are read
+    exactly once, also when a job is restored before, during or after the switch, and at another parallelism.
+    Until the switch a reader without splits keeps its watermark.
+
+    Args:
+        history: The bounded source. Its splits are assigned on request, as by `OnRequest`.
+        then: The source that follows. With `switch`, a function from its start to that source. The function
+            runs in the JobMaster and in each subtask, and must return the same source for the same start.
+        switch: Computes the start of the second source from an `EndOfHistory`, when the history has been
+            read: any value that the codec carries, such as an offset. It may block. After a failure it may
+            run again; only one result is used.
+
+    Raises:
+        ConfigurationError: An argument is not a source or a function.
+
+    Example:
+        >>> from penstock import CollectionSource, GeneratorSource
+        >>> source = HybridSource(
+        ...     CollectionSource(range(100)),
+        ...     then=lambda first: GeneratorSource(lambda n: first + n),
+        ...     switch=lambda end: max(stop for _, stop in end.splits),
+        ... )
+        >>> type(source.live(100)).__name__
+        'GeneratorSource'
+    """
+
+    def __init__(
+        self,
+        history: Source[T],
+        then: Source[T] | Callable[[Any], Source[T]],
+        switch: Callable[[EndOfHistory], Any] | None = None,
+    ) -> None:
+        if isinstance(history, type) or not isinstance(history, Source):
+            msg = f"HybridSource: history is a source, which {short_repr(history)} is not"
+            raise ConfigurationError(msg)
+        if switch is not None and not callable(switch):
+            msg = f"HybridSource: switch is a function of an EndOfHistory, not {short_repr(switch)}"
+            raise ConfigurationError(msg)
+        if switch is not None and (isinstance(then, Source) or not callable(then)):
+            msg = (
+                "HybridSource: with switch, then is a function from the result of switch to a source, not "
+                f"{short_repr(then)}"
+            )
+            raise ConfigurationError(msg)
+        self._history = history
+        self._then = then
+        self.switch = switch
+        if switch is None:
+            self.live(None)
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether both sources never change or keep a returned record."""
+        return all(getattr(source, "only_reads", False) is True for source in (self._history, self._then))
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The Arrow schema of the rows if both sources have the same one, else `None`."""
+        schemas = [getattr(source, "arrow_schema", None) for source in (self._history, self._then)]
+        return schemas[0] if schemas[0] == schemas[1] else None
+
+    def reading(self, needed: NeededColumns) -> Source[T]:
+        """A source of the needed columns and rows only, where the sources support that."""
+        made = copy.copy(self)
+        made._history = _in_part(needed, self._history)
+        then = self._then
+        if isinstance(then, Source):
+            made._then = _in_part(needed, then)
+        else:
+            made._then = lambda start: _in_part(needed, then(start))
+        return made
+
+    def splits(self, parallelism: int) -> Sequence[_Split]:
+        """List the splits of the history."""
+        return [(HISTORY, None, split) for split in self._history.splits(parallelism)]
+
+    def reader(self, context: ConnectorContext, splits: Sequence[_Split]) -> HybridReader[T]:
+        """Make the reader of one subtask, which reads the splits phase by phase."""
+        return HybridReader(self, context, splits)
+
+    def enumerator(self, context: SplitEnumeratorContext, state: Any | None) -> HybridEnumerator:
+        """Make the enumerator that switches from one source to the other."""
+        return HybridEnumerator(self, context, state)
+
+    def of_phase(self, phase: int, start: Any) -> Source[T]:
+        """The source of a phase."""
+        return self._history if phase == HISTORY else self.live(start)
+
+    def live(self, start: Any) -> Source[T]:
+        """The source that follows the history; raises `ConfigurationError` if it is none."""
+        then = self._then
+        source = then if self.switch is None or isinstance(then, Source) else then(start)
+        if isinstance(source, type) or not isinstance(source, Source):
+            what = "then is a source" if self.switch is None else "then returns a source"
+            hint = " unless there is a switch" if callable(source) else ""
+            msg = f"HybridSource: {what}{hint}, which {short_repr(source)} is not"
+            raise ConfigurationError(msg)
+        return source
+
+
+def _in_part(needed: NeededColumns, source: Source[T]) -> Source[T]:
+    return source.reading(needed) if isinstance(source, ReadsInPart) else source
+
+
+class HybridReader(Generic[T]):
+    """Reads the splits of the history, then live ones; a reader usually has splits of one phase only."""
+
+    def __init__(self, source: HybridSource[T], context: ConnectorContext, splits: Sequence[_Split]) -> None:
+        self._source = source
+        self._context = context
+        ordered = sorted(splits, key=lambda split: split[0])
+        self._waiting = [list(some) for _, some in groupby(ordered, key=lambda split: split[:2])]
+        self._place: tuple[int, Any] = (HISTORY, None)
+        self._reader: SourceReader[T] | None = None
+        self._reports: ReportsSplits | None = None
+        self._progress = SplitProgress((), has_waiting=bool(self._waiting))
+        #: Whether the reader that was polled last makes new records.
+        self.makes_new_records = False
+
+    def poll(self, max_rows: int) -> Polled[T]:
+        if self._reader is None:
+            if not self._waiting:
+                return Polled(finished=True)
+            self._begin()
+        assert self._reader is not None, "a reader has begun"
+        polled = self._reader.poll(max_rows)
+        if not isinstance(polled, Polled):
+            return polled
+        if polled.batch is not None:
+            polled = replace(polled, split=(self._place[0], polled.split))
+        if not polled.finished:
+            return polled
+        self.close()
+        return replace(polled, finished=not self._waiting)
+
+    def snapshot(self) -> Sequence[_Split]:
+        reading = [] if self._reader is None else self._reader.snapshot()
+        waiting = [split for some in self._waiting for split in some]
+        return [*((*self._place, split) for split in reading), *waiting]
+
+    @property
+    def split_progress(self) -> SplitProgress:
+        reading: tuple[Hashable, ...] = ()
+        has_waiting = bool(self._waiting)
+        if self._reader is not None:
+            inner = SplitProgress((None,)) if self._reports is None else self._reports.split_progress
+            reading = tuple((self._place[0], split) for split in inner.reading)
+            has_waiting = has_waiting or inner.has_waiting
+        if (reading, has_waiting) != (self._progress.reading, self._progress.has_waiting):
+            self._progress = SplitProgress(reading, has_waiting)
+        return self._progress
+
+    def close(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            check_has_run("close", reader.close())  # type: ignore[func-returns-value]
+
+    def _begin(self) -> None:
+        splits = self._waiting.pop(0)
+        self._place = splits[0][:2]
+        source = self._source.of_phase(*self._place)
+        reader = self._reader = source.reader(self._context, [split for *_, split in splits])
+        refuse_followers(reader)
+        self._reports = reader if isinstance(reader, ReportsSplits) else None
+        self.makes_new_records = getattr(reader, "makes_new_records", False) is True
+
+
+class _PhaseContext:
+    """The context of the enumerator of one phase: names the phase in splits, and notices the end."""
+
+    def __init__(self, owner: HybridEnumerator, phase: int) -> None:
+        self._owner = owner
+        self._phase = phase
+
+    @property
+    def operator_id(self) -> str:
+        return self._owner.context.operator_id
+
+    @property
+    def parallelism(self) -> int:
+        return self._owner.context.parallelism
+
+    def assign(self, subtask: int, splits: Sequence[Any]) -> None:
+        self._owner.assign(self._phase, subtask, splits)
+
+    def signal_no_more_splits(self, subtask: int) -> None:
+        self._owner.no_more_splits(self._phase, subtask)
+
+    def run_in_background(
+        self,
+        work: Callable[[], R],
+        on_result: Callable[[R], None],
+        on_error: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        owner, phase = self._owner, self._phase
+
+        def finished(call: Callable[[Any], None], result: Any) -> None:
+            if owner.phase == phase:  # the enumerator of an earlier phase is closed
+                call(result)
+
+        failed = None if on_error is None else partial(finished, on_error)
+        owner.context.run_in_background(work, partial(finished, on_result), failed)
+
+
+class HybridEnumerator:
+    """Runs the enumerator of the history, then that of the live source.
+
+    Attributes:
+        context: The context of the whole source.
+        phase: `HISTORY` or `LIVE`.
+    """
+
+    def __init__(self, source: HybridSource[Any], context: SplitEnumeratorContext, state: Any | None) -> None:
+        self._source = source
+        self.context = context
+        known = {} if state is None else state
+        self.phase: int = known.get("phase", HISTORY)
+        self._start: Any = known.get("start")
+        self._history: list[Any] = list(known.get("history", ()))
+        self._returned: list[Any] = list(known.get("returned", ()))
+        self._is_switching = False
+        self._idle: set[int] = set()
+        self._through: set[int] = set()
+        self._enumerator = self._made(known.get("enumerator"))
+
+    def start(self) -> None:
+        check_has_run("start", self._enumerator.start())  # type: ignore[func-returns-value]
+
+    def handle_split_request(self, subtask: int) -> None:
+        self._idle.add(subtask)
+        if self._returned:
+            self._idle.discard(subtask)
+            self.context.assign(subtask, [(HISTORY, None, self._returned.pop(0))])
+            return
+        self._enumerator.handle_split_request(subtask)
+        self._switch_if_through()
+
+    def assign(self, phase: int, subtask: int, splits: Sequence[Any]) -> None:
+        self._idle.discard(subtask)
+        self._through.discard(subtask)
+        if phase == HISTORY and self._source.switch is not None:
+            self._history.extend(splits)
+        start = None if phase == HISTORY else self._start
+        self.context.assign(subtask, [(phase, start, split) for split in splits])
+
+    def no_more_splits(self, phase: int, subtask: int) -> None:
+        if phase == LIVE:
+            self.context.signal_no_more_splits(subtask)
+            return
+        self._through.add(subtask)
+        self._switch_if_through()
+
+    def reader_failed(self, subtask: int) -> None:
+        self._idle.discard(subtask)
+        self._through.discard(subtask)
+        if isinstance(self._enumerator, HearsOfFailedReaders):
+            self._enumerator.reader_failed(subtask)
+
+    def add_splits_back(self, splits: Sequence[_Split]) -> None:
+        history = [split for phase, _, split in splits if phase == HISTORY]
+        live = [split for phase, _, split in splits if phase == LIVE]
+        if self.phase == LIVE:
+            self._returned += history
+            if live:
+                self._enumerator.add_splits_back(live)
+        elif history:
+            self._history = [split for split in self._history if split not in history]  # assigned again
+            self._enumerator.add_splits_back(history)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "phase": self.phase,
+            "start": self._start,
+            "history": list(self._history),
+            "returned": list(self._returned),
+            "enumerator": self._enumerator.snapshot(),
+        }
+
+    def close(self) -> None:
+        self._enumerator.close()
+
+    def _made(self, state: Any | None) -> SplitEnumerator:
+        source = self._source.of_phase(self.phase, self._start)
+        context = _PhaseContext(self, self.phase)
+        if isinstance(source, EnumeratesSplits):
+            return source.enumerator(context, state)
+        if self.phase == HISTORY:
+            return OnRequest(source).enumerator(context, state)
+        return _Shares(source, context, state)
+
+    @property
+    def _is_through(self) -> bool:
+        """Whether each reader has no split, and none will come."""
+        readers = range(self.context.parallelism)
+        return self.phase == HISTORY and self._idle.issuperset(readers) and self._through.issuperset(readers)
+
+    def _switch_if_through(self) -> None:
+        if self._is_through and not self._is_switching:
+            self._is_switching = True
+            self.context.run_in_background(
+                partial(self._computed_start, tuple(self._history)), self._switched
+            )
+
+    def _computed_start(self, splits: tuple[Any, ...]) -> Any:
+        switch = self._source.switch
+        start = None if switch is None else switch(EndOfHistory(splits))
+        self._source.live(start)  # an error of the user's function fails the job here
+        return start
+
+    def _switched(self, start: Any) -> None:
+        self._is_switching = False
+        if not self._is_through:
+            return  # a reader has failed meanwhile, and reads its splits again
+        self._enumerator.close()
+        self.phase, self._start, self._history = LIVE, start, []
+        self._enumerator = self._made(None)
+        self.start()
+        for subtask in sorted(self._idle):
+            self._enumerator.handle_split_request(subtask)
+
+
+class _Shares:
+    """Gives each reader a share of the splits, which may be endless; `state` is `None` for a fresh start."""
+
+    def __init__(self, source: Source[Any], context: SplitEnumeratorContext, state: Any | None) -> None:
+        self._source = source
+        self._context = context
+        self._unassigned: list[Any] | None = None if state is None or not state[0] else list(state[1])
+        self._waiting: dict[int, None] = {}
+        self._served: set[int] = set()
+
+    def start(self) -> None:
+        if self._unassigned is None:
+            parallelism = self._context.parallelism
+            self._context.run_in_background(lambda: list(self._source.splits(parallelism)), self._listed)
+
+    def handle_split_request(self, subtask: int) -> None:
+        self._waiting[subtask] = None
+        self._serve()
+
+    def reader_failed(self, subtask: int) -> None:
+        self._waiting.pop(subtask, None)
+        self._served.discard(subtask)
+
+    def add_splits_back(self, splits: Sequence[Any]) -> None:
+        self._unassigned = [*splits, *(self._unassigned or ())]
+        self._serve()
+
+    def snapshot(self) -> tuple[bool, list[Any]]:
+        return self._unassigned is not None, list(self._unassigned or ())
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _listed(self, splits: list[Any]) -> None:
+        self._unassigned = splits
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._unassigned is not None and self._waiting:
+            subtask = next(iter(self._waiting))
+            del self._waiting[subtask]
+            if not self._unassigned:
+                self._context.signal_no_more_splits(subtask)
+                continue
+            left = max(1, self._context.parallelism - len(self._served))
+            count = -(-len(self._unassigned) // left)
+            share, self._unassigned = self._unassigned[:count], self._unassigned[count:]
+            self._served.add(subtask)
+            self._context.assign(subtask, share)

@@ -1,0 +1,260 @@
+"""`HybridSource`: the enumerator switches when all readers are through, and readers know their phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import CollectionSource, ConfigurationError, GeneratorSource, HybridSource, PenstockError
+from penstock.connectors import ConnectorContext, EndOfHistory, OnRequest, Polled
+from penstock.runtime.operators.source import NeededColumns, SplitProgress
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.testing.manual_time import ManualClock
+
+CODEC = ValueCodec()
+CONTEXT = ConnectorContext("job", "job", "read", 0, 2, 1, ManualClock())
+
+
+class Letters:
+    """A source of one split for each letter."""
+
+    def __init__(self, letters: str) -> None:
+        self.letters = letters
+
+    def splits(self, parallelism: int) -> Sequence[str]:
+        return list(self.letters)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[str]) -> Any:
+        return CollectionSource(splits).reader(context, [(0, len(splits))])
+
+
+class Readers:
+    """The context of an enumerator, and readers that read all their splits at each request."""
+
+    operator_id = "read"
+
+    def __init__(self, source: HybridSource[Any], parallelism: int = 2, state: Any = None) -> None:
+        self.parallelism = parallelism
+        self.background: list[Callable[[], None]] = []
+        self.held: dict[int, list[Any]] = {subtask: [] for subtask in range(parallelism)}
+        self.ended: set[int] = set()
+        self.read: list[tuple[int, Any]] = []
+        self.enumerator = source.enumerator(self, None if state is None else CODEC.loads(CODEC.dumps(state)))
+        self.enumerator.start()
+
+    def assign(self, subtask: int, splits: Sequence[Any]) -> None:
+        self.held[subtask] += splits
+
+    def signal_no_more_splits(self, subtask: int) -> None:
+        self.ended.add(subtask)
+
+    def run_in_background(self, work: Any, on_result: Any, on_error: Any = None) -> None:
+        self.background.append(lambda: on_result(work()))
+
+    def run_background(self) -> None:
+        while self.background:
+            self.background.pop(0)()
+
+    def request(self, subtask: int) -> None:
+        """A reader reads what it has, and asks for more."""
+        for phase, _, split in self.held[subtask]:
+            assert phase == 1 or not any(later for later, _ in self.read), "the history is read before"
+            self.read.append((phase, split))
+        self.held[subtask] = []
+        if subtask not in self.ended:
+            self.enumerator.handle_split_request(subtask)
+
+    def read_all(self) -> list[tuple[int, Any]]:
+        for _ in range(100):
+            self.run_background()
+            for subtask in range(self.parallelism):
+                self.request(subtask)
+        assert self.ended == set(range(self.parallelism))
+        return self.read
+
+
+def after(end: EndOfHistory) -> str:
+    return "".join(sorted(end.splits))
+
+
+def both(history: str = "abc", live: str = "xyz") -> HybridSource[str]:
+    return HybridSource(Letters(history), then=Letters(live))
+
+
+def test_the_live_source_begins_when_every_reader_has_read_the_history() -> None:
+    readers = Readers(both())
+    readers.run_background()
+    readers.request(0)
+    readers.request(1)
+    readers.request(0)
+    readers.request(0)
+    readers.run_background()
+    assert readers.held == {0: [], 1: [(0, None, "b")]}, "the other reader is not through"
+    readers.request(1)
+    readers.run_background()
+    assert sorted(split for held in readers.held.values() for *_, split in held) == ["x", "y", "z"]
+    assert all(readers.held.values()), "each reader has a share of the live splits"
+
+
+def test_switch_computes_the_live_source_from_the_end_of_the_history() -> None:
+    source = HybridSource(Letters("bca"), then=lambda start: Letters(start.upper()), switch=after)
+    found = Readers(source).read_all()
+    assert [split for phase, split in found if phase == 0] == ["b", "c", "a"]
+    assert sorted(split for phase, split in found if phase == 1) == ["A", "B", "C"]
+
+
+@given(
+    st.text("abcdefgh", max_size=6).map(lambda text: "".join(dict.fromkeys(text))),
+    st.text("uvwxyz", max_size=5).map(lambda text: "".join(dict.fromkeys(text))),
+    st.lists(st.sampled_from(["background", "restore", "kill", 0, 1, 2]), max_size=40),
+    st.booleans(),
+)
+def test_every_split_is_read_once_whatever_restarts(
+    history: str, live: str, events: list[Any], has_switch: bool
+) -> None:
+    """A restore takes the splits that readers hold with it, at any parallelism; a kill gives them back."""
+    source = both(history, live)
+    if has_switch:
+        source = HybridSource(
+            Letters(history), then=lambda end: Letters(live[len(end) :] + live[: len(end)]), switch=after
+        )
+    readers, read = Readers(source), list[Any]()
+    for number, event in enumerate(events):
+        if event == "background" and readers.background:
+            readers.background.pop(0)()
+        elif event == "kill":
+            held, readers.held[0] = readers.held[0], []
+            readers.enumerator.reader_failed(0)
+            if 0 not in readers.ended:
+                readers.enumerator.add_splits_back(held)
+        elif event == "restore":
+            held = [split for some in readers.held.values() for split in some]
+            read += readers.read
+            readers = Readers(source, 1 + number % 3, readers.enumerator.snapshot())
+            for at, split in enumerate(held):
+                readers.held[at % readers.parallelism].append(split)
+        elif isinstance(event, int) and event < readers.parallelism:
+            readers.request(event)
+    read += readers.read_all()
+    assert sorted(read) == sorted([(0, split) for split in history] + [(1, split) for split in live])
+
+
+def test_a_switch_that_a_failed_reader_has_overtaken_waits_for_it() -> None:
+    readers = Readers(both("ab"))
+    readers.run_background()
+    for subtask in (0, 1, 0, 1):
+        readers.request(subtask)
+    assert len(readers.background) == 1, "the switch is being computed"
+    readers.enumerator.reader_failed(0)
+    readers.enumerator.add_splits_back([(0, None, "a")])
+    readers.read.remove((0, "a"))
+    readers.run_background()
+    assert readers.held == {0: [], 1: []}
+    assert sorted(readers.read_all()) == [(0, "a"), (0, "b"), (1, "x"), (1, "y"), (1, "z")]
+
+
+def test_history_that_comes_back_after_the_switch_is_read_first() -> None:
+    readers = Readers(both("ab"))
+    readers.run_background()
+    for subtask in (0, 1, 0, 1):
+        readers.request(subtask)
+    readers.run_background()
+    live = readers.held[0]
+    readers.held[0] = []
+    readers.enumerator.reader_failed(0)
+    readers.enumerator.add_splits_back([(0, None, "a"), *live])
+    snapshot = readers.enumerator.snapshot()
+    for enumerator in (readers.enumerator, Readers(both("ab"), state=snapshot).enumerator):
+        assert enumerator.snapshot() == snapshot
+    readers.enumerator.handle_split_request(0)
+    assert readers.held[0] == [(0, None, "a")]
+    readers.held[0] = []
+    readers.enumerator.handle_split_request(0)
+    assert readers.held[0] == live
+
+
+def test_a_reader_reads_the_history_before_live_splits_and_its_snapshot_names_the_phases() -> None:
+    source = HybridSource(Letters("abc"), then=lambda start: Letters("xyz"), switch=lambda end: 7)
+    reader = source.reader(CONTEXT, [(1, 7, "x"), (0, None, "a"), (1, 7, "y"), (0, None, "b")])
+    assert reader.split_progress.has_waiting
+    polled = reader.poll(1)
+    assert (polled.batch.rows, polled.split, polled.finished) == (["a"], (0, 2), False)  # type: ignore[union-attr]
+    assert reader.split_progress == SplitProgress(((0, 2),), True)
+    assert reader.snapshot() == [(0, None, (1, 2)), (1, 7, "x"), (1, 7, "y")]
+    rows, finished = [], False
+    while not finished:
+        polled = reader.poll(10)
+        rows += [] if polled.batch is None else list(polled.batch.rows)
+        finished = polled.finished
+    assert rows == ["b", "x", "y"]
+    assert reader.snapshot() == []
+    reader.close()
+
+
+def test_columns_that_no_step_needs_are_skipped_by_both_sources() -> None:
+    class InPart(Letters):
+        needed: NeededColumns | None = None
+
+        def reading(self, needed: NeededColumns) -> Letters:
+            part = InPart(self.letters)
+            part.needed = needed
+            return part
+
+    needed = NeededColumns(("a",))
+    for source in (
+        HybridSource(InPart("a"), then=InPart("b")),
+        HybridSource(InPart("a"), then=lambda start: InPart(start), switch=after),
+    ):
+        part: Any = source.reading(needed)
+        assert [part.of_phase(phase, "b").needed for phase in (0, 1)] == [needed, needed]
+
+
+def test_a_history_with_an_enumerator_of_its_own_ends_when_its_readers_are_through() -> None:
+    source = HybridSource(OnRequest(Letters("abc")), then=OnRequest(Letters("xyz")))
+    assert sorted(Readers(source).read_all()) == [(0, "a"), (0, "b"), (0, "c"), (1, "x"), (1, "y"), (1, "z")]
+
+
+def test_what_is_no_source_is_refused() -> None:
+    letters: Any = Letters("a")
+    for make, message in (
+        (lambda: HybridSource("a", letters), "history is a source, which 'a' is not"),  # type: ignore[arg-type]
+        (lambda: HybridSource(Letters, letters), "history is a source"),  # type: ignore[arg-type]
+        (lambda: HybridSource(letters, lambda start: letters), "then is a source unless there is a switch"),
+        (
+            lambda: HybridSource(letters, letters, switch=after),
+            "then is a function from the result of switch",
+        ),
+        (lambda: HybridSource(letters, letters, switch=3), "switch is a function"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            make()
+    wrong: Any = HybridSource(letters, lambda start: start, switch=lambda end: 7)
+    with pytest.raises(ConfigurationError, match="then returns a source, which 7 is not"):
+        Readers(wrong).read_all()
+
+
+def test_a_reader_that_follows_checkpoints_is_refused() -> None:
+    class Following:
+        def poll(self, max_rows: int) -> Polled[Any]:
+            return Polled(finished=True)
+
+        def snapshot(self) -> Sequence[Any]:
+            return ()
+
+        def close(self) -> None: ...
+
+        def snapshot_taken(self, checkpoint_id: int) -> None: ...
+
+        def notify_checkpoint_complete(self, checkpoint_id: int) -> None: ...
+
+    class Acknowledged(Letters):
+        def reader(self, context: ConnectorContext, splits: Sequence[str]) -> Any:
+            return Following()
+
+    source = HybridSource(Acknowledged("a"), then=GeneratorSource(abs))
+    with pytest.raises(PenstockError, match="Following is a FollowsCheckpoints, which a reader of a source"):
+        source.reader(CONTEXT, [(0, None, "a")]).poll(1)
