@@ -38,9 +38,21 @@ MOST_METRICS: Final = 1_000
 #: Counter of records that no rank could be given.
 UNRANKED_RECORDS: Final = "unranked_records"
 
+#: Counters of the late records of each side of a join.
+LATE_OF_SIDE: Final = "late_records_left", "late_records_right"
+
 #: Counters of Penstock's own operators.
 BUILT_IN: Final = frozenset(
-    {"committed", "late_records", "timers", "uncommitted", UNRANKED_RECORDS, "waiting_records", "windows"}
+    {
+        "committed",
+        "late_records",
+        *LATE_OF_SIDE,
+        "timers",
+        "uncommitted",
+        UNRANKED_RECORDS,
+        "waiting_records",
+        "windows",
+    }
 )
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")

@@ -134,7 +134,7 @@ class ColumnTable:
         self._extra = len(extra or {})
 
         self._has_null = self._has_null or any(part.null_count for part in parts.values())
-        is_exact = not self._has_null and _have_unique_hashes(parts) and len(columns[0].all) == 1
+        is_exact = not self._has_null and have_unique_hashes(parts) and len(columns[0].all) == 1
 
         def store(slots: Slots, rows: Slots) -> None:
             new_rows.append(rows)
@@ -174,6 +174,9 @@ class ColumnTable:
         """Report written slots; unreported changes are in no snapshot."""
         if self._tracks:
             self._changed[slots] = True
+
+    def are_changed(self, slots: Slots) -> NDArray[np.bool_]:
+        return self._changed[slots]
 
     def delete(self, slots: Slots) -> None:
         """Delete keys; each slot occurs once."""
@@ -270,7 +273,7 @@ def _parts(keys: pa.RecordBatch, extra: int) -> tuple[dict[str, pa.Array], dict[
     return parts, {name: parts.pop(name) for name in keys.schema.names[len(parts) - extra :]}
 
 
-def _have_unique_hashes(parts: Mapping[str, pa.Array]) -> bool:
+def have_unique_hashes(parts: Mapping[str, pa.Array]) -> bool:
     """Whether no two keys share a hash: 64-bit integers are scattered one to one."""
     kind = next(iter(parts.values())).type
     return len(parts) == 1 and bool(kinds.is_signed_integer(kind))

@@ -23,6 +23,7 @@ from penstock.runtime.state.keyed_snapshot import (
     KeyedSnapshot,
     StateFileReader,
 )
+from penstock.runtime.state.row_log import RowLog
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, Sweepable
 from penstock.runtime.state.state_table import StateTable
 
@@ -36,6 +37,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._policy = policy
         self._takes_snapshots = setup.takes_snapshots
         self._column_tables: dict[str, ColumnTable] = {}
+        self._row_logs: dict[str, RowLog] = {}
         self._immutable = ImmutableValues(setup.codec)
 
     def _new_table(self, name: str, *, nested: bool, is_bound: bool) -> StateTable:
@@ -59,10 +61,27 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             if table.lifetime is not None:
                 yield table.lifetime, table
 
+    def row_log(self, name: str) -> RowLog:
+        log = self._row_logs.get(name)
+        if log is None:
+            log = RowLog(name, self.max_parallelism, tracks_changes=self._takes_snapshots)
+            self._row_logs[name] = log
+            self._fill(log)
+        return log
+
+    def _fill(self, log: RowLog) -> None:
+        restored = self._column_tables.pop(log.name, None)
+        log.clear()
+        if restored is not None:
+            log.fill(restored)
+
     @property
     def table_names(self) -> tuple[str, ...]:
         rows = (name for name, table in self._tables.items() if table.entries)
-        return (*rows, *(name for name, table in self._column_tables.items() if len(table)))
+        return (*rows, *(store.name for store in self._column_stores() if len(store)))
+
+    def _column_stores(self) -> list[ColumnTable | RowLog]:
+        return [*self._column_tables.values(), *self._row_logs.values()]
 
     def _rename_table(self, before: str, name: str) -> None:
         if before not in self._tables:
@@ -119,7 +138,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             )
             if name in encoded:
                 taken.append(encoded[name])
-        for columns in self._column_tables.values():
+        for columns in self._column_stores():
             taken += columns.take_changes()
         return taken
 
@@ -130,7 +149,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _mark_all_changed(self) -> None:
         for table in self._tables.values():
             table.changed.put_all()
-        for columns in self._column_tables.values():
+        for columns in self._column_stores():
             columns.mark_all_changed()
 
     def restore(
@@ -154,6 +173,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             self._put_entries_of(handle, files)
         for name in self._known.lists:
             self._sort_list(name)
+        for log in self._row_logs.values():
+            self._fill(log)
         shareable = len(handles) == 1 and handles[0].key_groups == self.key_groups
         if restored_checkpoint_id is not None and shareable:
             self._increments.start_from(restored_checkpoint_id, handles[0])

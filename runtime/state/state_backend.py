@@ -34,6 +34,7 @@ from penstock.runtime.state.keyed_chunk import ColumnBlock, RowBlock, read_chunk
 from penstock.runtime.state.keyed_snapshot import ConfirmableSnapshots, StateFileReader, StateFileWriter
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.state.known_states import KnownStates
+from penstock.runtime.state.row_log import RowLog
 from penstock.runtime.state.state_table import NO_KEY, StateTable
 from penstock.runtime.state.state_views import VIEWS
 from penstock.runtime.state.time_to_live import Lifetime, StateTime, StateTtl
@@ -131,10 +132,14 @@ class KeyedStateBackend(ABC):
     def column_table(self, name: str) -> ColumnTable:
         """Return the table in columns of this name; always the same object."""
 
+    @abstractmethod
+    def row_log(self, name: str) -> RowLog:
+        """Return the log of this name, with its restored rows; always the same object."""
+
     @property
     @abstractmethod
     def table_names(self) -> tuple[str, ...]:
-        """Names of the tables that are not empty, in rows or in columns."""
+        """Names of the tables and logs that are not empty."""
 
     def bind(self, declaration: KeyedState, *, is_declared: bool = False) -> KeyedState:
         """Make a view of a state for the current key; snapshots record whether a class declares it.

@@ -18,7 +18,6 @@ from penstock.runtime.graph.streams.checked_call import (
     checked_with_options,
     need_function,
     need_object,
-    refuse,
 )
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.stream import Stream
@@ -35,8 +34,6 @@ from penstock.runtime.operators.functions.co_process_function import (
 from penstock.runtime.operators.functions.function_operator import FunctionOperator
 from penstock.runtime.operators.functions.record_functions import FlatMapOperator, MapOperator
 from penstock.runtime.operators.operator import TwoInputOperator
-from penstock.runtime.operators.user_operator import KeySelector
-from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
@@ -195,15 +192,4 @@ class KeyedConnectedStreams(_TwoStreams, Generic[K, T1, T2]):
         what = type(function).__name__
         return self._builder.add(
             "process", what, factory, self._inputs, id, options, keyed=True, function=function
-        )
-
-
-def check_columns(first: KeySelector, second: KeySelector) -> None:
-    """Refuse keys of different numbers of columns, which are never equal."""
-    if not (isinstance(first, ColumnKey) and isinstance(second, ColumnKey)):
-        return
-    if len(first.names) != len(second.names):
-        refuse(
-            f"connect: the first stream is keyed by {first.__name__} and the second by {second.__name__}, so "
-            "their keys are never equal: name as many columns for both"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
@@ -18,6 +18,16 @@ from penstock.runtime.graph.streams.checked_call import (
     need_tag,
     refuse,
 )
+from penstock.runtime.graph.streams.joins import (
+    Condition,
+    JoinInputs,
+    JoinSettings,
+    Within,
+    add_co_group,
+    add_interval_join,
+    add_window_join,
+    check_columns,
+)
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import GroupedStream, WindowedStream
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
@@ -30,10 +40,12 @@ from penstock.runtime.operators.functions.keyed_folds import (
 from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
 from penstock.runtime.operators.functions.time_order import SortedByTimeOperator, by_arrival
+from penstock.runtime.operators.joins.interval_join import How
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.user_code.function_class import OutputTag
+from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.time.durations import Duration
-from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
+from penstock.runtime.time.windows import RecordWindowAssigner, TimeWindow, WindowAssigner
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
@@ -199,6 +211,107 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         """
         return self._transformed(id, operator, options, self._key_selector)
 
+    @checked_with_options
+    def join(
+        self,
+        other: KeyedStream[Any, K],
+        *,
+        within: Within | None = None,
+        window: WindowAssigner | RecordWindowAssigner[Any] | None = None,
+        how: How = "inner",
+        where: Condition | None = None,
+        select: Callable[[Any, Any], R] | None = None,
+        suffix: str = "_right",
+        batch_format: BatchFormat = "rows",
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Join this stream, the left one, with another by key and time.
+
+        A left and a right record match if their keys are equal and their timestamps are near enough (Flink's
+        interval join), or in one window (its window join). A key that is `None` or has a `None` in it matches
+        nothing. Late records of an interval join, at or before the watermark, go to the side outputs
+        `late_left` and `late_right`.
+
+        A pair has the later timestamp of both. A record without a partner is emitted with its own timestamp
+        when no partner can come any more, so the watermark behind an outer, semi or anti join stays behind.
+
+        Args:
+            other: The right stream.
+            within: The earliest and the latest right record, relative to the left one, both included. A
+                single duration stands for both directions.
+            window: Windows instead of `within`, for an inner join of rows. Results have the window's last
+                microsecond as timestamp. For records without a partner use `co_group`.
+            how: `"inner"`; `"left"`, `"right"` and `"full"` also emit records of that side, or both, that had
+                no partner; `"semi"` and `"anti"` emit left records that had one, or none.
+            where: A further condition: a function of a left and a right record, or with
+                `batch_format="arrow"` an expression over the columns of the output.
+            select: Makes the output of a left and a right record; one of them is `None` if it had no partner.
+                By default dicts are merged: the key once, then the other left and right names.
+            suffix: What a right name gets if the left side has this name, too.
+            batch_format: `"arrow"` joins columns, with keys that name columns and state on the heap.
+            id: The operator's id; a restore finds the operator's state by this id. By default it is made from
+                the operator's number, which changes with the program.
+            **options: See `OperatorOptions`.
+
+        Example:
+            >>> from penstock.testing import OperatorHarness
+            >>> def joined(orders, payments):
+            ...     return orders.key_by("id").join(payments.key_by("id"), within=10, how="left")
+            >>> with OperatorHarness.of(joined) as harness:
+            ...     _ = harness.push([{"id": 1, "item": "tea"}], timestamps=[0])
+            ...     harness.push([{"id": 1, "paid": 5}], timestamps=[2_000_000], input_index=1)
+            [{'id': 1, 'item': 'tea', 'paid': 5}]
+        """
+        inputs = self._join_inputs("join", other)
+        settings = JoinSettings(how, where, select, suffix, batch_format)
+        if window is not None:
+            if within is not None:
+                refuse("join: give within=... or window=..., not both")
+            return add_window_join(inputs, window, settings, id, options)
+        return add_interval_join(inputs, within, settings, id, options)
+
+    @checked_with_options
+    def co_group(
+        self,
+        other: KeyedStream[U, K],
+        window: WindowAssigner | RecordWindowAssigner[Any],
+        function: Callable[[K, TimeWindow, list[T], list[U]], Iterable[R] | None],
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]:
+        """Call a function with the records of both streams that have one key and one window.
+
+        Late records go to the side output `late_records`, as pairs of side (0 or 1) and record.
+
+        Args:
+            other: The right stream.
+            window: Windows of any kind.
+            function: Takes the key, the window, and the left and the right records in order of arrival, of
+                which one list may be empty. Returns the records to emit: a list, a generator, or `None`.
+            id: As for `join`.
+            **options: See `OperatorOptions`.
+        """
+        need_function("co_group", function)
+        return add_co_group(self._join_inputs("co_group", other), "co_group", window, function, id, options)
+
+    def _join_inputs(self, call: str, other: KeyedStream[Any, Any]) -> JoinInputs:
+        keys = self._keys_with(call, other)
+        return JoinInputs(self._builder, self._inputs, other._inputs, keys)
+
+    def _keys_with(self, call: str, other: object) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        """The key functions of this stream and another; refuses a stream that can't be its partner."""
+        if not isinstance(other, KeyedStream):
+            refuse(
+                f"{call}: the first stream is keyed, so the second must be, too, but it is {other!r:.80}; "
+                "call key_by on both streams, or on neither"
+            )
+        if other._builder is not self._builder:
+            refuse(f"{call}: the argument is a stream of another StreamEnvironment")
+        check_columns(call, self._key_selector, other._key_selector)
+        return self._key_selector, other._key_selector
+
     @checked
     def connect(self, other: KeyedStream[U, K]) -> KeyedConnectedStreams[K, T, U]:
         """Connect this stream to another one with the same kind of key, for a function that reads both.
@@ -210,17 +323,9 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             other: A keyed stream of records of any type. A job fails if the keys of its streams can never be
                 equal, such as numbers and text.
         """
-        from penstock.runtime.graph.streams.connected_streams import KeyedConnectedStreams, check_columns
+        from penstock.runtime.graph.streams.connected_streams import KeyedConnectedStreams
 
-        if not isinstance(other, KeyedStream):
-            refuse(
-                f"connect: the first stream is keyed, so the second must be, too, but it is {other!r:.80}; "
-                "call key_by on both streams, or on neither"
-            )
-        if other._builder is not self._builder:
-            refuse("connect: the argument is a stream of another StreamEnvironment")
-        selectors = self._key_selector, other._key_selector
-        check_columns(*selectors)
+        selectors = self._keys_with("connect", other)
         return KeyedConnectedStreams(self._builder, self._inputs, other._inputs, *selectors)
 
     @checked

@@ -277,7 +277,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 
     def _add(
         self,
-        operator_id: str,
+        operator_id: str | None,
         call: str,
         what: str,
         contents: Callable[..., WindowContents],

@@ -41,6 +41,7 @@ from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.dirty_entries import DirtyKeys
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_snapshot import ConfirmableSnapshots, StateFileReader
+from penstock.runtime.state.row_log import RowLog
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, other_form
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.state.time_to_live import HasCells, Lifetime, StateTtl
@@ -178,11 +179,17 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         return any(next(scan, None) is not None for scan in scans)
 
     def column_table(self, name: str) -> ColumnTable:
+        raise self._no_columns(name)
+
+    def row_log(self, name: str) -> RowLog:
+        raise self._no_columns(name)
+
+    def _no_columns(self, name: str) -> ConfigurationError:
         msg = (
             f"operator {self._operator!r} keeps its state {name!r} in columns, which RocksDB can't hold: "
             "give the operator state_backend=HeapState()"
         )
-        raise ConfigurationError(msg)
+        return ConfigurationError(msg)
 
     @property
     def table_names(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import dicts_of_arrow
 from penstock.runtime.state.column_table import ColumnTable
+from penstock.runtime.state.row_log import RowLog
 from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import StateTable
@@ -215,11 +216,23 @@ def only_table(context: OperatorContext, name: str, owner: str, *, nested: bool 
     return _own_state(context, (name,), owner).table(name, nested=nested)
 
 
+def only_tables(
+    context: OperatorContext, names: Sequence[str], owner: str, *, nested: bool = False
+) -> list[StateTable]:
+    state = _own_state(context, names, owner)
+    return [state.table(name, nested=nested) for name in names]
+
+
 def only_column_tables(
     context: OperatorContext, names: Sequence[str], owner: str
 ) -> Mapping[str, ColumnTable]:
     state = _own_state(context, names, owner)
     return {name: state.column_table(name) for name in names}
+
+
+def only_row_logs(context: OperatorContext, names: Sequence[str], owner: str) -> list[RowLog]:
+    state = _own_state(context, names, owner)
+    return [state.row_log(name) for name in names]
 
 
 def _own_state(context: OperatorContext, names: Sequence[str], owner: str) -> KeyedStateBackend:

@@ -1,0 +1,120 @@
+"""`IntervalJoin`: which rows of two streams match by time, and how long each is kept.
+
+A left and a right row match if their keys are equal and `left + lower <= right <= left + upper`, both ends
+included. A row that comes at or before the watermark is late and takes no part. So a left row can still meet
+a right row only while `left + upper` is after the watermark, and a right row only while `right - lower` is.
+Then it *expires*: it is deleted, and an outer join emits it alone if it had no partner.
+
+A pair has the later timestamp of both rows, as in Flink. One of them has just come, so it is after the
+watermark. A row alone has its own timestamp, which may lie behind the watermark, by at most the time for
+which it was kept. So the output's watermark stays that far behind.
+
+| how | pairs | rows alone |
+| --- | --- | --- |
+| inner | all | none |
+| left, right, full | all | those of the side without a partner, as they expire |
+| semi | none | the left row, at its first partner |
+| anti | none | the left row without a partner, as it expires |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.record.elements import END_OF_TIME, Watermark
+
+#: Kinds of joins.
+How: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
+
+#: Number of an input.
+Side: TypeAlias = Literal[0, 1]
+
+LEFT: Final[Side] = 0
+RIGHT: Final[Side] = 1
+
+#: Names of the sides, for tags and counters.
+SIDES: Final = "left", "right"
+
+#: Name of the list state with the reached watermark.
+REACHED: Final = "reached"
+
+#: Sides whose rows come out alone when they expire without a partner.
+_ALONE: Final[dict[How, tuple[Side, ...]]] = {
+    "inner": (),
+    "left": (LEFT,),
+    "right": (RIGHT,),
+    "full": (LEFT, RIGHT),
+    "semi": (),
+    "anti": (LEFT,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalJoin:
+    """An interval, in microseconds from the left row to the right row, and the kind of join.
+
+    Example:
+        >>> join = IntervalJoin(-5, 10, "left")
+        >>> join.distances(0), join.distances(1)
+        ((-5, 10), (-10, 5))
+        >>> join.expired(0, 110), join.expired(1, 105), join.output_watermark(Watermark(50))
+        (100, 100, Watermark(timestamp=40))
+    """
+
+    lower: int
+    upper: int
+    how: How = "inner"
+
+    def distances(self, side: Side) -> tuple[int, int]:
+        """Earliest and latest partner of a row of this side, relative to the row's timestamp."""
+        return (self.lower, self.upper) if side == LEFT else (-self.upper, -self.lower)
+
+    def kept(self, side: Side) -> int:
+        """Microseconds from a row's timestamp to the watermark at which it expires; may be negative."""
+        return self.upper if side == LEFT else -self.lower
+
+    def expired(self, side: Side, watermark: int) -> int:
+        """The latest timestamp of the rows that have expired at a watermark."""
+        if watermark == END_OF_TIME:
+            return watermark
+        return max(watermark - self.kept(side), -END_OF_TIME)
+
+    def comes_alone(self, side: Side) -> bool:
+        """Whether a row of this side is emitted when it expires without a partner."""
+        return side in _ALONE[self.how]
+
+    @property
+    def emits_pairs(self) -> bool:
+        return self.how not in ("semi", "anti")
+
+    @property
+    def marks(self) -> tuple[Side, ...]:
+        """Sides whose rows remember whether they had a partner."""
+        return (LEFT,) if self.how == "semi" else _ALONE[self.how]
+
+    @property
+    def delay(self) -> int:
+        """Microseconds by which the output's watermark stays behind the input's."""
+        return max((0, *(self.kept(side) for side in self.marks)))
+
+    def output_watermark(self, watermark: Watermark) -> Watermark:
+        end = watermark.timestamp == END_OF_TIME
+        return watermark if end else Watermark(max(watermark.timestamp - self.delay, -END_OF_TIME))
+
+
+def other_side(side: Side) -> Side:
+    return RIGHT if side == LEFT else LEFT
+
+
+def no_timestamps(side: Side) -> PenstockError:
+    return PenstockError(
+        f"the {SIDES[side]} records have no timestamps, and a join compares timestamps; call "
+        "assign_timestamps_and_watermarks(...) on both streams before join"
+    )
+
+
+def has_null(key: object) -> bool:
+    """Whether a key is null or has a part that is, so that it matches nothing."""
+    return key is None or (type(key) is tuple and None in key)

@@ -1,0 +1,143 @@
+"""`OutputRows`: the output of a join over rows, made by the user's function or by merging dicts.
+
+Merged dicts have the same names as the output of a join over Arrow batches (`column_names.py`). So a row
+without a partner has `None` under each name that the other side has had so far. The names are in the
+snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, Side
+from penstock.runtime.operators.operator import OperatorContext, SavedList
+from penstock.runtime.operators.user_code.failure import no_dict
+from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.snapshot.handles import RedistributionMode
+
+#: Name of the list state with the names of each side.
+NAMES: Final = "names"
+
+
+class OutputRows:
+    """Makes the output of a pair or of a row alone by a function of the user.
+
+    Attributes:
+        function: Called with a left and a right record, of which one is `None` if it has no partner.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        self.function = function
+
+    def restore(self, context: OperatorContext) -> None:
+        """Read the state; called once before anything else."""
+
+    def state(self) -> Mapping[str, SavedList]:
+        return {}
+
+    def note(self, side: Side, rows: Iterable[Any]) -> None:
+        """Look at the rows of a batch before any of them is joined."""
+
+    def alone(self, side: Side, row: Any) -> Any:
+        """The output of a row without a partner."""
+        return self.function(row, None) if side == LEFT else self.function(None, row)
+
+
+class MergedDicts:
+    """Merges the dicts of a pair.
+
+    Example:
+        >>> MergedDicts(("k",), "_right")({"k": 1, "v": 2}, {"k": 1, "v": 3, "w": 4})
+        {'k': 1, 'v': 2, 'v_right': 3, 'w': 4}
+    """
+
+    def __init__(self, shared: tuple[str, ...], suffix: str) -> None:
+        self._shared, self._suffix = shared, suffix
+
+    def __call__(self, left: Any, right: Any) -> dict[str, Any]:
+        for record in (left, right):
+            check_dict(record)
+        others = ((name, value) for name, value in right.items() if name not in self._shared)
+        return {
+            **left,
+            **{f"{name}{self._suffix}" if name in left else name: value for name, value in others},
+        }
+
+
+class MergedRows(OutputRows):
+    """Merges dicts.
+
+    Args:
+        keys: Keys of both sides; names that both have alike stand once.
+        suffix: What a right name gets that the left side has, too.
+
+    Example:
+        >>> output = MergedRows((ColumnKey(("k",)), ColumnKey(("k",))), "_right")
+        >>> output.note(0, [{"k": 1, "v": 2}])
+        >>> output.note(1, [{"k": 1, "v": 3}])
+        >>> output.function({"k": 1, "v": 2}, {"k": 1, "v": 3}), output.alone(1, {"k": 1, "v": 3})
+        ({'k': 1, 'v': 2, 'v_right': 3}, {'k': 1, 'v': None, 'v_right': 3})
+    """
+
+    def __init__(self, keys: tuple[ColumnKey, ColumnKey], suffix: str) -> None:
+        super().__init__(self._merged)
+        self._shared = keys[LEFT].names if keys[LEFT].names == keys[RIGHT].names else ()
+        self._suffix = suffix
+        #: The names of each side, in order of their first appearance.
+        self._names: tuple[dict[str, None], dict[str, None]] = {}, {}
+        #: Names of the output, by the names of the right side.
+        self._right: dict[str, str] = {}
+
+    def restore(self, context: OperatorContext) -> None:
+        for side, name in context.restored.get(NAMES, ()):
+            self._names[side][name] = None
+        self._name_right()
+
+    def state(self) -> Mapping[str, SavedList]:
+        names = [(side, name) for side, names in enumerate(self._names) for name in names]
+        return {NAMES: SavedList(names, RedistributionMode.UNION)}
+
+    def note(self, side: Side, rows: Iterable[Any]) -> None:
+        known, before = self._names[side], len(self._names[side])
+        for row in rows:
+            check_dict(row)
+            if not row.keys() <= known.keys():
+                known.update(dict.fromkeys(row))
+        if len(known) > before:
+            self._name_right()
+
+    def alone(self, side: Side, row: Any) -> Any:
+        other = {name: row[name] for name in self._shared if name in row}
+        return self._merged(row, other) if side == LEFT else self._merged(other, row)
+
+    def _merged(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+        merged = {name: left.get(name) for name in self._names[LEFT]}
+        if self._shared and not self._names[LEFT]:
+            merged = {name: right.get(name) for name in self._shared}
+        for name, output in self._right.items():
+            merged[output] = right.get(name)
+        return merged
+
+    def _name_right(self) -> None:
+        left = self._names[LEFT]
+        named: dict[str, str] = {}
+        for name in self._names[RIGHT]:
+            if name in self._shared:
+                continue
+            output = f"{name}{self._suffix}" if name in left else name
+            if (output in left and output != name) or output in named.values():
+                msg = (
+                    f"the output would have {output!r} twice: both sides have this name, even with the "
+                    f"suffix {self._suffix!r}; rename one with a map, or give join another suffix"
+                )
+                raise PenstockError(msg)
+            named[name] = output
+        self._right = named
+
+
+def check_dict(record: Any) -> None:
+    if not isinstance(record, dict):
+        advice = "give join select=function(left, right), or put a map before it that makes dicts"
+        raise PenstockError(no_dict("join", record, advice))

@@ -1,0 +1,336 @@
+"""`left.join(right, ...)` over rows: records and keys of any type, state on the heap or in RocksDB.
+
+Each side has a nested table: by key and number, a row's timestamp, whether it had a partner, and the record.
+So a checkpoint writes the rows that came, found their first partner, or were deleted. Heaps in memory hold
+the rows by their timestamps. They are built from the tables when the operator opens, so no snapshot holds
+them.
+
+`interval_join.py` has the rules of time, and `column_interval_join.py` does the same for Arrow batches. Many
+rows may expire at one watermark, so they leave in portions, and the watermark waits (`held_watermark.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import Any, ClassVar, Final, TypeAlias
+
+from penstock.runtime.operators.functions.function_operator import (
+    KeyedFunctionOperator,
+    check_function,
+    only_tables,
+    rows_of,
+)
+from penstock.runtime.operators.functions.input_keys import InputKeys
+from penstock.runtime.operators.held_watermark import HeldWatermark, ReachedWatermark, some_of
+from penstock.runtime.operators.joins.interval_join import (
+    LEFT,
+    REACHED,
+    RIGHT,
+    SIDES,
+    IntervalJoin,
+    Side,
+    no_timestamps,
+    other_side,
+)
+from penstock.runtime.operators.joins.output_rows import OutputRows
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged, TwoInputOperator
+from penstock.runtime.operators.user_code.only_reads import only_reads
+from penstock.runtime.operators.user_code.result_collector import ResultCollector, reading
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
+from penstock.runtime.state.state_table import StateTable
+
+#: Names of the tables.
+TABLES: Final = "join_left", "join_right"
+
+#: A row in state: timestamp, whether it had a partner, and the record.
+Row: TypeAlias = tuple[int, bool, Any]
+
+
+class Expiring:
+    """Rows by timestamp, in sorted runs: most batches are in order already.
+
+    Example:
+        >>> due = Expiring()
+        >>> due.add([(3, 0, "a"), (1, 1, "b")])
+        >>> due.add([(2, 2, "a")])
+        >>> due.first, list(due.until(2)), len(due)
+        (1, [(1, 1, 'b'), (2, 2, 'a')], 1)
+    """
+
+    def __init__(self) -> None:
+        #: First timestamp of each run, its number, and its rows, the first one last.
+        self._runs: list[tuple[int, int, list[tuple[int, int, Any]]]] = []
+        self._next = 0
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def first(self) -> int | None:
+        return self._runs[0][0] if self._runs else None
+
+    def add(self, rows: list[tuple[int, int, Any]]) -> None:
+        """Add rows: timestamp, number and key."""
+        if rows:
+            rows.sort(key=itemgetter(0), reverse=True)
+            self._length += len(rows)
+            self._push(rows)
+
+    def until(self, moment: int) -> Iterator[tuple[int, int, Any]]:
+        """Take out the rows up to a moment, a run after the other; rows that are not drawn stay."""
+        while self._runs and self._runs[0][0] <= moment:
+            run = heappop(self._runs)[2]
+            try:
+                while run and run[-1][0] <= moment:
+                    self._length -= 1
+                    yield run.pop()
+            finally:
+                if run:
+                    self._push(run)
+
+    def _push(self, run: list[tuple[int, int, Any]]) -> None:
+        heappush(self._runs, (run[-1][0], self._next, run))
+        self._next += 1
+
+
+class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
+    """Joins rows by key and time.
+
+    Args:
+        select: Makes the output of a left and a right record.
+        where: Condition on a left and a right record; `None` for none.
+        late_tags: Side output of the late records of each side.
+    """
+
+    kind: ClassVar[str] = "join"
+
+    _clock: Clock
+    _collector: ResultCollector
+    _reached: ReachedWatermark
+    _hold: HeldWatermark
+    _tables: tuple[StateTable, StateTable]
+
+    def __init__(
+        self,
+        join: IntervalJoin,
+        key_selectors: tuple[Callable[[Any], Any], Callable[[Any], Any]],
+        output: OutputRows,
+        where: Callable[[Any, Any], Any] | None,
+        late_tags: tuple[str, str],
+    ) -> None:
+        super().__init__(key_selectors[LEFT], output.function)
+        self._join = join
+        self._selectors = key_selectors
+        self._output = output
+        self._where = where
+        self._late_tags = late_tags
+        self._late = [0, 0]
+        self._side: Side = LEFT
+        self._input_keys = InputKeys()
+        self._due = Expiring(), Expiring()
+        self._next_number = 0
+        #: Whether rows of a key are in order of arrival in the table.
+        self._keeps_order = False
+        #: Timestamp of the result that is being collected.
+        self._stamp: int | None = None
+        self.makes_watermarks = join.delay > 0
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        check_function("key_by", self._selectors[RIGHT])
+        if self._where is not None:
+            check_function(self.kind, self._where)
+        self._clock = context.connector.clock
+        self._collector = self._collector_of(context)
+        self._output.restore(context)
+        left, right = only_tables(context, TABLES, "a join", nested=True)
+        self._tables = left, right
+        for side in (LEFT, RIGHT):
+            entries = self._tables[side].entries.items()
+            rows = [(row[0], number, key) for key, held in entries for number, row in held.items()]
+            self._next_number = max((self._next_number, *(number + 1 for _, number, _ in rows)))
+            self._due[side].add(rows)
+        self._keeps_order = not context.is_restored
+        self._gauges = [context.gauge(f"rows_{side}") for side in SIDES]
+        self._show_state()
+        self._reached = ReachedWatermark(context, REACHED)
+        self._hold = HeldWatermark(self._reached, self._next_at, self._fire)
+
+    @property
+    def _functions(self) -> Iterable[Callable[..., Any]]:
+        return (self._output.function,) if self._where is None else (self._output.function, self._where)
+
+    @property
+    def only_reads(self) -> bool:
+        return super().only_reads and all(map(only_reads, self._selectors))
+
+    def process_element1(self, batch: Batch) -> Iterator[Output]:
+        return self._process(LEFT, batch)
+
+    def process_element2(self, batch: Batch) -> Iterator[Output]:
+        return self._process(RIGHT, batch)
+
+    def _process(self, side: Side, batch: Batch) -> Iterator[Output]:
+        yield from self._with_own_watermarks(self._hold.release())
+        rows = rows_of(batch)
+        if rows.timestamps is None:
+            raise no_timestamps(side)
+        self._side = side
+        self._select = select = self._selectors[side]
+        self._selector = select if not self.isolates else reading(select)
+        keys = self._keys_of(rows)
+        self._selecting = True
+        self._input_keys.check(side, keys)
+        self._selecting = False
+        late: list[tuple[Any, int]] = []
+        results = self._joined(side, keys, rows, late)
+        yield from self._collector.collect(results, iter(lambda: self._stamp, None))
+        self._cursor.done()
+        if late:
+            self._late[side] += len(late)
+            yield Tagged(self._late_tags[side], RowBatch([row for row, _ in late], [at for _, at in late]))
+        self._gauges[side].set(len(self._due[side]))
+
+    def _joined(
+        self, side: Side, keys: Sequence[Any], batch: RowBatch, late: list[tuple[Any, int]]
+    ) -> Iterator[list[Any]]:
+        join, reached, other = self._join, self._reached.timestamp, other_side(side)
+        expired = None if reached is None else join.expired(side, reached)
+        partners, rows = self._tables[other].entries, self._tables[side].entries
+        partners_of, rows_of_key, where = partners.get, rows.get, self._where
+        first_distance, last_distance = join.distances(side)
+        marks_partners, emits_pairs, function = other in join.marks, join.emits_pairs, self._output.function
+        drops_matched = side == LEFT and not emits_pairs
+        number = self._next_number
+        added: list[tuple[int, int, Any]] = []
+        self._output.note(side, batch.rows)
+        try:
+            for key, at, row in zip(keys, batch.timestamps or (), self._cursor.over(batch.rows), strict=True):
+                if reached is not None and at <= reached:
+                    hash(key)
+                    late.append((row, at))
+                    continue
+                is_matched = False
+                has_key = not (key is None or (type(key) is tuple and None in key))
+                found = partners_of(key) if has_key else None
+                if found is not None:
+                    first, last = at + first_distance, at + last_distance
+                    for partner_number, partner in self._in_order(found):
+                        time, was_matched, record = partner
+                        if not first <= time <= last:
+                            continue
+                        left, right = (row, record) if side == LEFT else (record, row)
+                        if where is not None and not where(left, right):
+                            continue
+                        is_matched = True
+                        if marks_partners and not was_matched:
+                            found[partner_number] = (time, True, record)
+                            self._tables[other].changed.add((key, partner_number))
+                            if not emits_pairs and join.how == "semi":
+                                self._stamp = time
+                                yield [record]
+                        if emits_pairs:
+                            self._stamp = at if at > time else time
+                            yield [function(left, right)]
+                if is_matched and drops_matched:
+                    if join.how == "semi":
+                        self._stamp = at
+                        yield [row]
+                    continue
+                if not has_key or (expired is not None and at <= expired):
+                    if not is_matched and join.comes_alone(side):
+                        self._stamp = at
+                        yield [self._alone(side, row)]
+                    continue
+                own = rows_of_key(key)
+                if own is None:
+                    if found is None:
+                        self._check_key(key)
+                    own = rows[key] = {}
+                own[number] = (at, is_matched, row)
+                added.append((at, number, key))
+                number += 1
+        except TypeError:
+            self._after_type_error(keys)
+            raise
+        self._stamp = None
+        self._next_number = number
+        self._due[side].add(added)
+        self._tables[side].changed.update([(key, number) for _, number, key in added])
+
+    def _in_order(self, rows: Mapping[int, Row]) -> Iterable[tuple[int, Row]]:
+        """Rows of a key in order of arrival, in a copy that survives changes of the rows."""
+        items = list(rows.items())
+        if len(items) > 1 and not self._keeps_order:
+            items.sort()
+        return items
+
+    def _alone(self, side: Side, row: Any) -> Any:
+        return row if self._join.how == "anti" else self._output.alone(side, row)
+
+    # -- time --------------------------------------------------------------------------------------------
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        yield from self._hold.advance(watermark)
+        if self.makes_watermarks and not self._hold.is_holding:
+            yield self._join.output_watermark(watermark)
+
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        return self._with_own_watermarks(self._hold.release())
+
+    @property
+    def holds_watermark(self) -> bool:
+        return self._hold.is_holding
+
+    @property
+    def flush_at(self) -> float | None:
+        return 0.0 if self._hold.is_due else None
+
+    def flush(self) -> Iterator[Output]:
+        return self._with_own_watermarks(self._hold.flush()) if self._hold.is_due else iter(())
+
+    def _with_own_watermarks(self, outputs: Iterator[Output]) -> Iterator[Output]:
+        for output in outputs:
+            yield self._join.output_watermark(output) if isinstance(output, Watermark) else output
+
+    def _next_at(self) -> int | None:
+        """The watermark at which the next row expires."""
+        firsts = [(side, self._due[side].first) for side in (LEFT, RIGHT)]
+        return min((at + self._join.kept(side) for side, at in firsts if at is not None), default=None)
+
+    def _fire(self, until: int, everything: bool) -> Iterator[Output]:
+        due = some_of(self._expiring(until), self._clock.monotonic, everything=everything)
+        yield from self._collector.collect(self._results(due), iter(lambda: self._stamp, None))
+        self._show_state()
+
+    def _show_state(self) -> None:
+        for gauge, due in zip(self._gauges, self._due, strict=True):
+            gauge.set(len(due))
+
+    def _expiring(self, until: int) -> Iterator[tuple[Side, int, int, Any]]:
+        for side in (LEFT, RIGHT):
+            for at, number, key in self._due[side].until(self._join.expired(side, until)):
+                yield side, at, number, key
+
+    def _results(self, due: Iterable[tuple[Side, int, int, Any]]) -> Iterator[list[Any]]:
+        for side, at, number, key in due:
+            table = self._tables[side]
+            rows = table.entries[key]
+            _, is_matched, record = rows.pop(number)
+            if not rows:
+                del table.entries[key]
+            table.changed.add((key, number))
+            if not is_matched and self._join.comes_alone(side):
+                self._stamp = at
+                yield [self._alone(side, record)]
+        self._stamp = None
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        return {REACHED: self._reached.state(), **self._output.state()}
+
+    def built_in_counts(self) -> Mapping[str, int]:
+        return dict(zip(LATE_OF_SIDE, self._late, strict=True))

@@ -1,0 +1,271 @@
+"""Joins one by one: what is late, what is kept, what the output looks like, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from math import nan
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from penstock import DataStream, GraphError, OperatorError, RocksDB, StreamEnvironment
+from penstock.operators import ArrowBatch
+from penstock.runtime.graph.streams.joins import BySide, Product
+from penstock.runtime.operators.joins.column_interval_join import ColumnIntervalJoinOperator
+from penstock.runtime.operators.joins.output_rows import MergedDicts
+from penstock.testing import OperatorHarness
+from penstock.windows import TimeWindow, TumblingEventTimeWindows
+
+END = (1 << 63) - 1
+SECOND = 1_000_000
+
+FORMATS = pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+
+
+def joined(batch_format: str, **settings: Any) -> OperatorHarness:
+    """A join of columns `k` and `n`, ten seconds to both sides."""
+    given = {"within": 10, "on": "k", "batch_format": batch_format, **settings}
+    return OperatorHarness.of(lambda left, right: left.join(right, **given))
+
+
+def push(harness: OperatorHarness, side: int, rows: list[dict[str, Any]], seconds: list[float]) -> list[Any]:
+    stamps = [int(second * SECOND) for second in seconds]
+    if isinstance(harness._operator, ColumnIntervalJoinOperator):
+        columns = ArrowBatch(pa.RecordBatch.from_pylist(rows), pa.array(stamps))
+        return harness.push_batch(columns, input_index=side)
+    return harness.push(rows, stamps, input_index=side)
+
+
+@FORMATS
+def test_no_row_comes_out_alone_before_the_band_has_passed_for_both_watermarks(batch_format: str) -> None:
+    with joined(batch_format, how="left") as harness:
+        push(harness, 1, [{"k": "b", "m": 0}], [0])
+        push(harness, 0, [{"k": "a", "n": 1}], [5])
+        assert harness.push_watermark(100 * SECOND, input_index=0) == []
+        assert harness.push_watermark(15 * SECOND - 1, input_index=1) == []
+        assert harness.push_watermark(15 * SECOND, input_index=1) == [{"k": "a", "n": 1, "m": None}]
+
+
+@FORMATS
+def test_a_row_that_matched_does_not_come_out_alone_even_after_a_restart(batch_format: str) -> None:
+    with joined(batch_format, how="full") as harness:
+        push(harness, 0, [{"k": "a", "n": 1}], [5])
+        assert push(harness, 1, [{"k": "a", "m": 2}], [6]) == [{"k": "a", "n": 1, "m": 2}]
+        snapshot = harness.snapshot()
+    restored = OperatorHarness.of(
+        lambda a, b: a.join(b, on="k", within=10, how="full", batch_format=batch_format), restored=[snapshot]
+    )
+    with restored:
+        assert restored.push_watermark(END) == []
+
+
+@FORMATS
+def test_a_row_that_comes_and_expires_at_once_is_joined_and_comes_out_alone(batch_format: str) -> None:
+    with joined(batch_format, how="left", within=(-10, -5)) as harness:
+        push(harness, 1, [{"k": "a", "m": 1}], [0])
+        harness.push_watermark(1 * SECOND)
+        both = push(harness, 0, [{"k": "a", "n": 1}, {"k": "b", "n": 2}], [5, 5])
+        assert both == [{"k": "a", "n": 1, "m": 1}, {"k": "b", "n": 2, "m": None}]
+
+
+@FORMATS
+def test_late_rows_match_nothing_and_are_counted_by_side(batch_format: str) -> None:
+    with joined(batch_format, how="full") as harness:
+        push(harness, 1, [{"k": "a", "m": 1}], [5])
+        push(harness, 0, [{"k": "z", "n": 0}], [5])
+        harness.push_watermark(5 * SECOND)
+        assert push(harness, 0, [{"k": "a", "n": 2}, {"k": "a", "n": 3}], [5, 5.1]) == [
+            {"k": "a", "n": 3, "m": 1}
+        ]
+        push(harness, 1, [{"k": "a", "m": 4}], [4])
+        assert (harness.side_output("late_left"), harness.side_output("late_right")) == (
+            [{"k": "a", "n": 2}],
+            [{"k": "a", "m": 4}],
+        )
+        counts = harness.statistics().extra
+        assert (counts["late_records_left"], counts["late_records_right"]) == (1, 1)
+
+
+@FORMATS
+def test_a_stream_joined_with_itself_meets_each_row_once(batch_format: str) -> None:
+    with joined(batch_format, within=0) as harness:
+        rows = [{"k": "a", "n": 1}, {"k": "a", "n": 2}]
+        push(harness, 0, rows, [1, 2])
+        assert push(harness, 1, rows, [1, 2]) == [
+            {"k": "a", "n": 1, "n_right": 1},
+            {"k": "a", "n": 2, "n_right": 2},
+        ]
+
+
+@FORMATS
+def test_the_watermark_behind_an_outer_join_waits_for_rows_that_come_alone(batch_format: str) -> None:
+    with joined(batch_format, how="left", within=(-20, 10)) as harness:
+        push(harness, 0, [{"k": "a", "n": 1}], [45])
+        harness.push_watermark(50 * SECOND)
+        assert harness.watermarks == (40 * SECOND,)
+    with joined(batch_format, how="full", within=(-20, 10)) as harness:
+        harness.push_watermark(50 * SECOND)
+        assert harness.watermarks == (30 * SECOND,)
+    with joined(batch_format, within=(-20, 10)) as harness:
+        harness.push_watermark(50 * SECOND)
+        assert harness.watermarks == (50 * SECOND,)
+
+
+@FORMATS
+def test_idle_sides_do_not_hold_the_state_of_the_other(batch_format: str) -> None:
+    with joined(batch_format, how="left") as harness:
+        push(harness, 0, [{"k": "a", "n": 1}], [5])
+        harness.push_status(idle=True, input_index=1)
+        assert [row["n"] for row in harness.push_watermark(50 * SECOND, input_index=0)] == [1]
+
+
+@FORMATS
+def test_null_keys_match_nothing_and_come_out_of_outer_joins(batch_format: str) -> None:
+    with joined(batch_format, how="full", on=["k", "j"]) as harness:
+        push(harness, 0, [{"k": "a", "j": "b", "n": 0}], [1])
+        push(harness, 1, [{"k": "a", "j": "c", "m": 0}], [1])
+        assert push(harness, 0, [{"k": "a", "j": None, "n": 1}], [1]) == [
+            {"k": "a", "j": None, "n": 1, "m": None}
+        ]
+        assert push(harness, 1, [{"k": "a", "j": None, "m": 1}], [1]) == [
+            {"k": "a", "j": None, "n": None, "m": 1}
+        ]
+
+
+@FORMATS
+def test_nan_is_one_key_and_so_are_both_zeros(batch_format: str) -> None:
+    with joined(batch_format) as harness:
+        push(harness, 0, [{"k": nan, "n": 1}, {"k": -0.0, "n": 2}], [1, 1])
+        rows = push(harness, 1, [{"k": nan, "m": 1}, {"k": 0.0, "m": 2}], [1, 1])
+        assert [(row["n"], row["m"]) for row in rows] == [(1, 1), (2, 2)]
+
+
+@FORMATS
+def test_a_pair_that_the_condition_refuses_is_no_partner(batch_format: str) -> None:
+    where: Any = pc.field("n") < pc.field("m") if batch_format == "arrow" else lambda a, b: a["n"] < b["m"]
+    with joined(batch_format, how="left", where=where) as harness:
+        push(harness, 0, [{"k": "a", "n": 5}], [1])
+        assert push(harness, 1, [{"k": "a", "m": 4}], [1]) == []
+        assert harness.push_watermark(END) == [{"k": "a", "n": 5, "m": None}]
+
+
+@FORMATS
+def test_equal_names_of_the_right_side_get_the_suffix(batch_format: str) -> None:
+    with joined(batch_format, on=None, left_on="k", right_on="j", suffix="_2") as harness:
+        push(harness, 0, [{"k": 1, "n": 1, "j": 0}], [1])
+        assert push(harness, 1, [{"j": 1, "n": 2}], [1]) == [{"k": 1, "n": 1, "j": 0, "j_2": 1, "n_2": 2}]
+
+
+@FORMATS
+def test_a_name_that_both_sides_have_even_with_the_suffix_is_an_error(batch_format: str) -> None:
+    with joined(batch_format) as harness:
+        push(harness, 0, [{"k": 1, "n": 1, "n_right": 0}], [1])
+        with pytest.raises(OperatorError, match="'n_right' twice"):
+            push(harness, 1, [{"k": 1, "n": 2}], [1])
+
+
+@FORMATS
+def test_records_without_timestamps_are_refused(batch_format: str) -> None:
+    with joined(batch_format) as harness, pytest.raises(OperatorError, match="the left records have no time"):
+        harness.push([{"k": 1}])
+
+
+@FORMATS
+def test_keys_that_can_never_be_equal_are_refused(batch_format: str) -> None:
+    with joined(batch_format) as harness:
+        push(harness, 0, [{"k": 1}], [1])
+        with pytest.raises(OperatorError, match="can never be equal"):
+            push(harness, 1, [{"k": "1"}], [1])
+
+
+def test_text_and_lists_and_times_of_columns_come_out_as_they_came() -> None:
+    with joined("arrow", how="full") as harness:
+        left = pa.RecordBatch.from_pydict(
+            {
+                "k": pa.array([1, 2]),
+                "text": pa.array(["a", None]).dictionary_encode(),
+                "parts": pa.array([[1], []]),
+                "at": pa.array([0, None], pa.timestamp("ms", "UTC")),
+            }
+        )
+        harness.push_batch(ArrowBatch(left, pa.array([0, 0])))
+        harness.push_batch(
+            ArrowBatch(pa.record_batch({"k": [1], "even": [True]}), pa.array([0])), input_index=1
+        )
+        harness.push_watermark(END)
+        rows = [row for batch in harness.batches for row in batch.batch.to_pylist()]
+        assert [(row["k"], row["text"], row["parts"], row["even"]) for row in rows] == [
+            (1, "a", [1], True),
+            (2, None, [], None),
+        ]
+
+
+def test_key_functions_need_select_which_gets_none_for_a_missing_side() -> None:
+    def build(left: Any, right: Any) -> DataStream[Any]:
+        return left.key_by(abs).join(right.key_by(len), within=1, how="full", select=lambda a, b: (a, b))
+
+    with OperatorHarness.of(build) as harness:
+        harness.push([-3, 4], [0, 0])
+        assert harness.push(["abc", "abcde"], [0, 0], input_index=1) == [(-3, "abc")]
+        assert sorted(harness.push_watermark(END), key=repr) == [(4, None), (None, "abcde")]
+
+
+def refused(message: str, build: Callable[[DataStream[Any], DataStream[Any]], object]) -> None:
+    env = StreamEnvironment("refused")
+    with pytest.raises(GraphError, match=message):
+        build(env.from_collection("a", [{"k": 1}]), env.from_collection("b", [{"k": 1}]))
+
+
+def test_arguments_that_fit_no_join_are_refused_with_the_way_out() -> None:
+    minute = timedelta(minutes=1)
+    refused("the wrong way round", lambda a, b: a.join(b, on="k", within=(minute, -minute)))
+    refused("did you mean 'left'", lambda a, b: a.join(b, on="k", within=1, how="lefft"))
+    refused("without a bound", lambda a, b: a.join(b, on="k"))
+    refused("not both", lambda a, b: a.join(b, on="k", within=1, window=TumblingEventTimeWindows(1)))
+    refused("left_on=... and right_on", lambda a, b: a.join(b, within=1))
+    refused("left_on=... and right_on", lambda a, b: a.join(b, left_on="k", within=1))
+    refused("key_by on both", lambda a, b: a.key_by("k").join(b, within=1))
+    refused("not a DataStream", lambda a, b: a.join(b.key_by("k"), on="k", within=1))
+    refused("never equal", lambda a, b: a.join(b, left_on="k", right_on=["k", "j"], within=1))
+    refused("or keys that name columns", lambda a, b: a.key_by(len).join(b.key_by(len), within=1))
+    refused(
+        "needs keys that name columns",
+        lambda a, b: a.join(b, left_on=len, right_on=len, within=1, batch_format="arrow"),
+    )
+    refused("needs batch_format", lambda a, b: a.join(b, on="k", within=1, where=pc.field("k") > 1))
+    refused(
+        "where is an expression", lambda a, b: a.join(b, on="k", within=1, where=max, batch_format="arrow")
+    )
+    refused("takes no select", lambda a, b: a.join(b, on="k", within=1, how="anti", select=max))
+    refused("suffix is a text", lambda a, b: a.join(b, on="k", within=1, suffix=""))
+    refused(
+        'only how="inner"', lambda a, b: a.join(b, on="k", how="left", window=TumblingEventTimeWindows(1))
+    )
+
+
+def test_columns_are_not_joined_in_rocksdb() -> None:
+    with pytest.raises(Exception, match="RocksDB"):
+        OperatorHarness.of(
+            lambda a, b: a.join(b, on="k", within=1, batch_format="arrow"), state_backend=RocksDB()
+        )
+
+
+def test_records_of_both_sides_are_grouped_by_key_and_window() -> None:
+    function = BySide(lambda key, window, left, right: [(key, len(left), right)])
+    assert function("k", TimeWindow(0, 1), [(1, "a"), (0, 5), (1, "b")]) == [("k", 1, ["a", "b"])]
+
+
+def test_a_window_join_gives_all_pairs_but_none_of_a_null_key() -> None:
+    pairs = Product(MergedDicts(("k",), "_right"), lambda a, b: a["n"] < b["n"])
+    window = TimeWindow(0, 1)
+    left, right = [{"k": 1, "n": 1}, {"k": 1, "n": 5}], [{"k": 1, "n": 3}, {"k": 1, "n": 6}]
+    assert list(pairs(1, window, left, right)) == [
+        {"k": 1, "n": 1, "n_right": 3},
+        {"k": 1, "n": 1, "n_right": 6},
+        {"k": 1, "n": 5, "n_right": 6},
+    ]
+    assert list(pairs(None, window, left, right)) == []
+    assert list(pairs((1, None), window, left, right)) == []
