@@ -35,6 +35,7 @@ from penstock.runtime.operators.joins.interval_join import (
     other_side,
 )
 from penstock.runtime.operators.joins.output_rows import OutputRows
+from penstock.runtime.operators.metrics import LATE_OF_SIDE
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged, TwoInputOperator
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.result_collector import ResultCollector, reading

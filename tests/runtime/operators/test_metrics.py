@@ -21,7 +21,9 @@ from penstock.runtime.operators.functions.process import TIMERS
 from penstock.runtime.operators.functions.time_order import WAITING_RECORDS
 from penstock.runtime.operators.metrics import (
     BUILT_IN,
+    LATE_OF_SIDE,
     MOST_METRICS,
+    UNRANKED_RECORDS,
     Counter,
     Gauge,
     Histogram,
@@ -204,7 +206,8 @@ def test_names_are_those_that_prometheus_takes(name: Any, message: str) -> None:
 
 
 def test_numbers_of_penstock_s_own_operators_are_no_metrics_of_the_user() -> None:
-    assert {LATE_RECORDS, OPEN_WINDOWS, TIMERS, WAITING_RECORDS, "committed", "uncommitted"} == BUILT_IN
+    of_operators = {*LATE_OF_SIDE, LATE_RECORDS, OPEN_WINDOWS, TIMERS, UNRANKED_RECORDS, WAITING_RECORDS}
+    assert {*of_operators, "committed", "uncommitted"} == BUILT_IN
     statistics = OperatorStatistics(extra={"late_records": 1, "odd": 2})
     assert statistics.counters == {"odd": 2}
 
