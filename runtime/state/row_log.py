@@ -5,9 +5,9 @@ by key and time, flagged at most once, and deleted when event time has passed it
 each row before it adds it. This class appends instead.
 
 **Ring.** Rows lie in columns of one capacity, a power of two. The n-th row lies in slot `n & mask`. Rows die
-about in the order in which they came, so the first live row moves ahead and frees slots. When the ring is
-full, it is rebuilt: the live rows move to the front, and the capacity doubles if they need more than half of
-it. So a row with a time far ahead, which blocks the first slot, costs a rebuild and no memory without bound.
+about in the order in which they came, so the first live row moves ahead and frees slots. A full ring is
+rebuilt. The live rows move to the front, and the capacity doubles if they need more than half of it. So a row
+with a time far ahead, which blocks the first slot, costs a rebuild and no memory without bound.
 
 **Chains.** The rows whose hashes share some bits form a chain, the newest first. A search walks the chains of
 all its keys together, one row each per step. It compares hash and time in arrays, then the keys of the hits.
@@ -281,8 +281,8 @@ class RowLog:
     def _walk(self, hashes: HashArray, earliest: Moments, latest: Moments) -> tuple[Slots, Slots]:
         """Walk the chains of all hashes together; return pairs of a row of `hashes` and a position.
 
-        The pairs of each row are in order of arrival; each run of pairs is in order of the rows, so that
-        sorting them by row merges a few runs.
+        The pairs of each row are in order of arrival. They come in runs that are in order of the rows, so a
+        stable sort by row merges a few runs.
         """
         found_rows, found_positions = [], []
         rows, at = np.arange(len(hashes)), self._newest[self._chains(hashes)]

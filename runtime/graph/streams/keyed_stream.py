@@ -228,13 +228,14 @@ class KeyedStream(GroupedStream, Generic[T, K]):
     ) -> DataStream[Any]:
         """Join this stream, the left one, with another by key and time.
 
-        A left and a right record match if their keys are equal and their timestamps are near enough (Flink's
-        interval join), or in one window (its window join). A key that is `None` or has a `None` in it matches
-        nothing. Late records of an interval join, at or before the watermark, go to the side outputs
-        `late_left` and `late_right`.
+        A left and a right record match if their keys are equal and their timestamps are near enough, as in
+        Flink's interval join. With `window` they match if they are in one window. A key that is `None` or has
+        a `None` in it matches nothing. Late records of an interval join, at or before the watermark, go to
+        the side outputs `late_left` and `late_right`.
 
-        A pair has the later timestamp of both. A record without a partner is emitted with its own timestamp
-        when no partner can come any more, so the watermark behind an outer, semi or anti join stays behind.
+        A pair has the later timestamp of both. A record without a partner has its own timestamp, and is
+        emitted when no partner can come any more. So the watermark behind an outer, semi or anti join stays
+        behind.
 
         Args:
             other: The right stream.
@@ -242,8 +243,9 @@ class KeyedStream(GroupedStream, Generic[T, K]):
                 single duration stands for both directions.
             window: Windows instead of `within`, for an inner join of rows. Results have the window's last
                 microsecond as timestamp. For records without a partner use `co_group`.
-            how: `"inner"`; `"left"`, `"right"` and `"full"` also emit records of that side, or both, that had
-                no partner; `"semi"` and `"anti"` emit left records that had one, or none.
+            how: `"inner"` emits pairs. `"left"`, `"right"` and `"full"` also emit the records of that side,
+                or of both, without a partner. `"semi"` emits the left records with a partner, `"anti"`
+                those without.
             where: A further condition: a function of a left and a right record, or with
                 `batch_format="arrow"` an expression over the columns of the output.
             select: Makes the output of a left and a right record; one of them is `None` if it had no partner.

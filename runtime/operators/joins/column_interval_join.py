@@ -1,15 +1,14 @@
 """`left.join(right, on="k", within=...)` over Arrow batches.
 
-Each side's rows are in a `RowLog`, found by key and time. A batch is joined with the other side's log and
-then added to the log of its own side, so a pair is found once, by the row that comes second.
-`interval_join.py` has the rules of time.
+Each side's rows are in a `RowLog`, found by key and time. A batch is joined with the other side's log, and
+then added to the log of its own side. So the row that comes second finds the pair. `interval_join.py` has the
+rules of time.
 
 A column `:matched` in the log says whether a row had a partner, where the kind of join needs it. It is part
 of the snapshot. The residual condition is looked at first, so a pair that it refuses is no partner.
 
-Rows are deleted only as the watermark advances, never while a batch is joined. A row that comes so late that
-no partner can follow is not added, but is joined with the rows that are there, and comes out alone if it
-must.
+Rows are deleted only as the watermark advances, never while a batch is joined. A row may come when no partner
+can follow it. It is joined with the rows that are there, and comes out alone if it must, but is not added.
 
 A null in a key is no value, so such a row has no partner. It comes out alone at once.
 """
