@@ -79,8 +79,8 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     def input_watermark(self, input_index: int) -> int | None:
         """Event time of one input of a `TwoInputOperator` in microseconds; `None` before the first watermark.
 
-        It is never behind the operator's event time, which is the lower one of both inputs. So an idle input
-        does not hold back what the other one has passed. A restored job begins without watermarks.
+        It is never behind the operator's event time, which is the lower event time of the two inputs. So the
+        watermark of an idle input advances with the other input. A restored job begins without watermarks.
 
         Args:
             input_index: 0 for the first input, 1 for the second one.

@@ -52,7 +52,8 @@ def only_column(batch: pa.RecordBatch, name: str, purpose: str = "") -> pa.Array
     """The column of this name.
 
     Raises:
-        PenstockError: The batch has no such column, or several. The message ends the name with `purpose`.
+        PenstockError: The batch has no such column, or several. The message names the column and the
+            `purpose`.
     """
     places = batch.schema.get_all_field_indices(name)
     if len(places) != 1:

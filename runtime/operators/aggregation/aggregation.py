@@ -358,7 +358,7 @@ class Aggregation:
 
     def _with_key(self, error: AggregateError, columns: Mapping[str, pa.Array]) -> PenstockError:
         (key,) = key_list(batch_of({k: columns[k].slice(error.position, 1) for k in self.key_names}))
-        return type(error)(f"of key {key!r:.100}: {error}", error.position)
+        return type(error)(f"at key {key!r:.100}: {error}", error.position)
 
 
 def _labelled(columns: Mapping[str, pa.Array]) -> dict[str, list[pa.Array]]:

@@ -22,8 +22,8 @@ R = TypeVar("R")
 class CoProcessFunction(UserFunction, ABC, Generic[T1, T2, R]):
     """A function of two connected streams without keys (Flink's `CoProcessFunction`).
 
-    The context has side outputs, metrics, and the watermark, which is the lower one of both streams. Each
-    subtask has one object, which gets the records of both streams. The order between the streams is not
+    The context has side outputs, metrics, and the watermark, which is the lower watermark of the two streams.
+    Each subtask has one object, which gets the records of both streams. The order between the streams is not
     defined.
 
     Example:

@@ -175,7 +175,7 @@ def test_large_decimals_that_cancel_out_do_so_in_any_cut_into_batches(
     assert results["a"]["s"] == scaled(LARGE + 5)
     assert results["b"]["s"] is None
     aggregated.add(["a"], pa.array([values[0]], pa.decimal128(38, scale)))
-    with pytest.raises(PenstockError, match=r"of key 'a': Sum\('v'\) is .*more than the 38 digits"):
+    with pytest.raises(PenstockError, match=r"at key 'a': Sum\('v'\) is .*more than the 38 digits"):
         assert aggregated.results
 
 
@@ -328,5 +328,5 @@ def test_a_sum_that_does_not_fit_names_its_key_also_where_rows_are_merged_one_by
     aggregation.merge_each(table, keys, values)
     slots = aggregation.merge_each(table, keys, values)
     assert slots is not None
-    with pytest.raises(PenstockError, match="of key 2: "):
+    with pytest.raises(PenstockError, match="at key 2: "):
         aggregation.results(table, slots)
