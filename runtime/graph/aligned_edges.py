@@ -1,10 +1,10 @@
 """Exchanges on which barriers stay in line, so that no unaligned checkpoint waits for itself.
 
-An exchange is *in line* when barriers never overtake data on it. Forward, broadcast and global exchanges
-always are, because their in-flight data can't be redistributed. A subtask with an input in line begins an
-unaligned checkpoint when it has consumed the barriers of that input's channels. Until then it blocks each
-channel whose barrier it has consumed. So its checkpoint waits for the senders of the exchanges in line, and
-the senders of blocked channels wait for its checkpoint.
+An exchange is *in line* when barriers never overtake data on it. Forward, broadcast, global and custom
+exchanges always are, because their in-flight data can't be redistributed. A subtask with an input in line
+begins an unaligned checkpoint when it has consumed the barriers of that input's channels. Until then it
+blocks each channel whose barrier it has consumed. So its checkpoint waits for the senders of the exchanges
+in line, and the senders of blocked channels wait for its checkpoint.
 
 A deadlock: `split` sends to `count` by key, and both send to `join`; `split` does so by a forward exchange. A
 barrier of another sender triggers `count`. The barrier of `count` blocks its channel at `join` until the

@@ -68,9 +68,9 @@ class EdgeInfo:
     Attributes:
         source: Id of the vertex that sends.
         target: Id of the vertex that receives.
-        partitioning: Partitioning of the records: `forward`, `rebalance`, `broadcast`, `key_group` or
-            `global`.
-        key: Name of the user's key selector; `None` without keys.
+        partitioning: Partitioning of the records: `forward`, `rebalance`, `broadcast`, `key_group`,
+            `global` or `custom`.
+        key: Name of the user's key selector or partition function; `None` without one.
         source_operator: Operator of the source vertex whose output is sent.
         side_output: Name of the side output that is sent; `None` for the main output.
         input_index: Input of the target; 0 except for operators with two inputs.

@@ -22,6 +22,7 @@ from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.source import Source
+from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.state.known_states import StateInfo
 from penstock.runtime.time.watermarks import WatermarkStrategy
@@ -36,6 +37,7 @@ class Partitioning(Enum):
     BROADCAST = "broadcast"
     KEY_GROUP = "key_group"
     GLOBAL = "global"
+    CUSTOM = "custom"
 
     @property
     def can_be_redistributed(self) -> bool:
@@ -45,10 +47,16 @@ class Partitioning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Partitioner:
-    """The partitioning of an edge; by key group it has the user's key selector."""
+    """The partitioning of an edge.
+
+    Attributes:
+        key_selector: The user's key selector by key group; the user's partition function if it is custom.
+        batch_format: What a partition function takes: a record, or an Arrow batch.
+    """
 
     partitioning: Partitioning
-    key_selector: Callable[[Any], Any] | None = None
+    key_selector: Callable[..., Any] | None = None
+    batch_format: BatchFormat = "rows"
 
 
 @dataclass(frozen=True, slots=True)

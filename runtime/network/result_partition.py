@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
-from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.errors import KeyTypeError, PenstockError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_subpartition import (
@@ -30,18 +30,30 @@ from penstock.runtime.network.result_subpartition import (
 )
 from penstock.runtime.network.send_queue import BufferBudget, BufferDebloater
 from penstock.runtime.operators.functions.function_operator import rows_of
+from penstock.runtime.operators.functions.record_functions import arrow_parts
+from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.result_collector import reading
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.elements import ArrowBatch, Batch, CheckpointBarrier, Event, RowBatch
+from penstock.runtime.record.elements import (
+    ArrowBatch,
+    Batch,
+    BatchFormat,
+    CheckpointBarrier,
+    Event,
+    RowBatch,
+)
 from penstock.runtime.state.key_groups import (
     KeyToSubtask,
     check_parallelism,
     key_group_of,
     subtask_of_key_group,
 )
+from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.state.stable_hash import HashArray
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.time.durations import as_seconds
+from penstock.runtime.user_location import function_location
 
 #: Maximum number of channels for which searching each one's rows is faster than a sort.
 _FEW: Final = 4
@@ -67,15 +79,7 @@ class ArrowSplitter:
             self._check(batch.batch)
             return [(0, batch)]
         targets = self._targets(key_hashes(self._key.columns(batch.batch)))
-        counts = np.bincount(targets, minlength=self._channels)
-        used = np.flatnonzero(counts)
-        if len(used) == 1:
-            return [(int(used[0]), batch)]
-        if self._channels <= _FEW:
-            return [(int(channel), _rows(batch, np.flatnonzero(targets == channel))) for channel in used]
-        together = _rows(batch, np.argsort(targets, kind="stable"))
-        ends = np.cumsum(counts)
-        return [(int(c), together.slice(int(ends[c] - counts[c]), int(counts[c]))) for c in used]
+        return _split_arrow(batch, targets, self._channels)
 
     def _targets(self, hashes: HashArray) -> NDArray[Any]:
         count = self._max_parallelism
@@ -173,15 +177,88 @@ class KeyGroupSelector:
                 msg = f"{select.__name__}: {error}"
                 raise KeyTypeError(msg) from error
             raise
-        split: list[list[Any]] = [[] for _ in range(self._channels)]
-        for target, row in zip(targets, rows, strict=True):
-            split[target].append(row)
-        if batch.timestamps is None:
-            return [(channel, RowBatch(part)) for channel, part in enumerate(split) if part]
-        stamps: list[list[int]] = [[] for _ in range(self._channels)]
-        for target, stamp in zip(targets, batch.timestamps, strict=True):
-            stamps[target].append(stamp)
-        return [(channel, RowBatch(part, stamps[channel])) for channel, part in enumerate(split) if part]
+        return _split_rows(batch, targets, self._channels)
+
+
+def _split_rows(batch: RowBatch, targets: Sequence[int], channels: int) -> Sequence[tuple[int, Batch]]:
+    split: list[list[Any]] = [[] for _ in range(channels)]
+    for target, row in zip(targets, batch.rows, strict=True):
+        split[target].append(row)
+    if batch.timestamps is None:
+        return [(channel, RowBatch(part)) for channel, part in enumerate(split) if part]
+    stamps: list[list[int]] = [[] for _ in range(channels)]
+    for target, stamp in zip(targets, batch.timestamps, strict=True):
+        stamps[target].append(stamp)
+    return [(channel, RowBatch(part, stamps[channel])) for channel, part in enumerate(split) if part]
+
+
+def _split_arrow(batch: ArrowBatch, targets: NDArray[Any], channels: int) -> Sequence[tuple[int, ArrowBatch]]:
+    counts = np.bincount(targets, minlength=channels)
+    used = np.flatnonzero(counts)
+    if len(used) == 1:
+        return [(int(used[0]), batch)]
+    if channels <= _FEW:
+        return [(int(channel), _rows(batch, np.flatnonzero(targets == channel))) for channel in used]
+    together = _rows(batch, np.argsort(targets, kind="stable"))
+    ends = np.cumsum(counts)
+    return [(int(c), together.slice(int(ends[c] - counts[c]), int(counts[c]))) for c in used]
+
+
+class CustomSelector:
+    """Sends each record where the user's function says; rows stay rows, and Arrow batches stay Arrow batches.
+
+    Args:
+        function: Takes a record and the number of channels, and returns the index of a channel. With
+            `batch_format="arrow"` it takes an Arrow batch, and returns an index for each row.
+    """
+
+    def __init__(
+        self, function: Callable[[Any, int], Any], channels: int, batch_format: BatchFormat = "rows"
+    ) -> None:
+        self._function = function
+        self._only_reads = only_reads(function)
+        self._channels = channels
+        self._batch_format = batch_format
+
+    def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
+        if not len(batch):
+            return []
+        targets = self._of_batch(batch) if self._batch_format == "arrow" else self._of_rows(rows_of(batch))
+        if isinstance(batch, ArrowBatch):
+            return _split_arrow(batch, np.asarray(targets, np.int64), self._channels)
+        return _split_rows(batch, targets, self._channels)
+
+    def _of_rows(self, batch: RowBatch) -> list[int]:
+        function, channels = self._function, self._channels
+        rows = batch.rows if self._only_reads else own_copies(batch.rows)
+        targets = [function(row, channels) for row in rows]
+        for row, target in zip(batch.rows, targets, strict=True):
+            if not isinstance(target, int | np.integer) or not 0 <= target < channels:
+                self._refuse(target, f" for the record {short_repr(row)}")
+        return targets
+
+    def _of_batch(self, batch: Batch) -> list[int]:
+        targets: list[int] = []
+        for part in arrow_parts(batch, instead='batch_format="rows"'):
+            found = self._function(part.batch, self._channels)
+            if isinstance(found, pa.ChunkedArray | pa.Array):
+                found = found.to_numpy()
+            array = np.asarray(found)
+            if array.shape != (len(part),) or array.dtype.kind not in "iu":
+                what = f"{array.dtype} of shape {array.shape}"
+                self._refuse(what, f"; give {len(part)} whole numbers, one for each row")
+            wrong = np.flatnonzero((array < 0) | (array >= self._channels))
+            if len(wrong):
+                self._refuse(array[wrong[0]].item(), f" for row {int(wrong[0])} of a batch")
+            targets += array.tolist()
+        return targets
+
+    def _refuse(self, found: Any, why: str) -> NoReturn:
+        msg = (
+            f"partition_custom: {function_location(self._function)} returned {short_repr(found)}{why}; the "
+            f"receiving operator has {self._channels} subtasks, so indexes are from 0 to {self._channels - 1}"
+        )
+        raise PenstockError(msg)
 
 
 def channel_selector(
@@ -199,6 +276,9 @@ def channel_selector(
             msg = "a key group partitioner needs a key selector"
             raise ValueError(msg)
         return KeyGroupSelector(partitioner.key_selector, channels, max_parallelism)
+    if kind is Partitioning.CUSTOM:
+        assert partitioner.key_selector is not None, "a custom partitioner has a function"
+        return CustomSelector(partitioner.key_selector, channels, partitioner.batch_format)
     if kind is Partitioning.REBALANCE and channels > 1:
         return RebalanceSelector(channels, subtask)
     return SingleChannelSelector()

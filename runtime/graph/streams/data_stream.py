@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, Unpack, get_args, overload
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
@@ -36,6 +37,7 @@ from penstock.runtime.operators.sinks import Sink, SinkOperator
 from penstock.runtime.operators.source import DeadLetter
 from penstock.runtime.operators.user_code.function_class import OutputTag, tag_name
 from penstock.runtime.record.column_key import NoKey, as_column_key
+from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
     from penstock.runtime.graph.streams.windowed_stream import AllWindowedStream
     from penstock.runtime.operators.joins.interval_join import How
-    from penstock.runtime.record.elements import BatchFormat
 
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
@@ -302,6 +303,42 @@ class DataStream(KeyedChoices[T_co]):
     def broadcast(self) -> DataStream[T_co]:
         """Send every record to all subtasks of the next operator."""
         return self._partitioned(Partitioner(Partitioning.BROADCAST))
+
+    @overload
+    def partition_custom(
+        self, function: Callable[[T_co, int], int], *, batch_format: Literal["rows"] = "rows"
+    ) -> DataStream[T_co]: ...
+
+    @overload
+    def partition_custom(
+        self, function: Callable[[pa.RecordBatch, int], Any], *, batch_format: Literal["arrow"]
+    ) -> DataStream[T_co]: ...
+
+    @checked
+    def partition_custom(
+        self, function: Callable[[Any, int], Any], *, batch_format: BatchFormat = "rows"
+    ) -> DataStream[T_co]:
+        """Send each record to the subtask of the next operator that a function chooses.
+
+        Barriers do not overtake records on this exchange, so unaligned checkpoints hold none of its data. At
+        another parallelism the function gets the new number of subtasks.
+
+        Args:
+            function: Takes a record and the number of subtasks, and returns the index of one, from 0. An
+                index out of range ends the job; the error names the record.
+            batch_format: With `"arrow"` the function takes a `pyarrow.RecordBatch` and the number of
+                subtasks, and returns an array of whole numbers, one for each row. Rows must be dicts then.
+                Records keep their own format.
+
+        Example:
+            >>> from penstock import StreamEnvironment
+            >>> numbers = StreamEnvironment("numbers").from_collection("numbers", range(6))
+            >>> parted = numbers.partition_custom(lambda number, subtasks: number // 2 % subtasks)
+        """
+        need_function("partition_custom", function)
+        if batch_format not in get_args(BatchFormat):
+            refuse(f"partition_custom: batch_format must be 'rows' or 'arrow', not {batch_format!r:.80}")
+        return self._partitioned(Partitioner(Partitioning.CUSTOM, function, batch_format))
 
     @checked_with_options
     def split(

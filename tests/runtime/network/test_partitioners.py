@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.errors import KeyTypeError, PenstockError
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import (
     KeyGroupSelector,
@@ -15,7 +17,7 @@ from penstock.runtime.network.result_partition import (
     channel_selector,
 )
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.state.key_groups import key_group_of, subtask_of_key_group
 
 
@@ -106,3 +108,59 @@ def test_broadcast_has_no_selector() -> None:
 def test_key_group_partitioning_without_a_key_selector_is_a_bug() -> None:
     with pytest.raises(ValueError, match="key selector"):
         channel_selector(Partitioner(Partitioning.KEY_GROUP), 3, 128, 0)
+
+
+def custom(function: Any, channels: int = 3, batch_format: Any = "rows") -> Any:
+    partitioner = Partitioner(Partitioning.CUSTOM, function, batch_format)
+    return channel_selector(partitioner, channels, 128, 0)
+
+
+def test_a_custom_partitioner_sends_rows_where_the_function_says_in_their_order() -> None:
+    found = custom(lambda row, channels: row % channels).select(RowBatch([1, 4, 2, 7], [10, 40, 20, 70]))
+    assert found == [(1, RowBatch([1, 4, 7], [10, 40, 70])), (2, RowBatch([2], [20]))]
+
+
+@pytest.mark.parametrize("channels", [1, 3, 7])
+def test_a_custom_partitioner_gives_the_same_for_rows_and_columns_in_either_format(channels: int) -> None:
+    rows = [{"n": n} for n in range(40)]
+    columns = ArrowBatch(pa.RecordBatch.from_pylist(rows), pa.array(range(40)))
+    expected = {
+        channel: [row for row in rows if row["n"] * 5 % channels == channel] for channel in range(channels)
+    }
+    of_rows = custom(lambda row, count: row["n"] * 5 % count, channels)
+    of_columns = custom(lambda batch, count: batch["n"].to_numpy() * 5 % count, channels, "arrow")
+    of_arrow = custom(
+        lambda batch, count: pa.array([n * 5 % count for n in batch["n"].to_pylist()]), channels, "arrow"
+    )
+    for selector in (of_rows, of_columns, of_arrow):
+        assert {c: list(part.rows) for c, part in selector.select(RowBatch(rows))} == expected
+        parts = selector.select(columns)
+        assert {c: part.batch.to_pylist() for c, part in parts} == expected
+        assert all(part.timestamps.to_pylist() == [row["n"] for row in expected[c]] for c, part in parts)
+
+
+@pytest.mark.parametrize(
+    ("function", "batch_format", "message"),
+    [
+        (
+            lambda row, channels: channels,
+            "rows",
+            r"lambda .* returned 3 for the record \{'n': 0\}; .* from 0 to 2",
+        ),
+        (lambda row, channels: -1, "rows", "returned -1 for the record"),
+        (lambda row, channels: None, "rows", "returned None for the record"),
+        (lambda batch, channels: batch["n"].to_numpy() + 2, "arrow", "returned 3 for row 1 of a batch"),
+        (lambda batch, channels: [0], "arrow", r"of shape \(1,\).*; give 2 whole numbers, one for each row"),
+        (lambda batch, channels: [0.5, 1.0], "arrow", "float64 of shape"),
+    ],
+)
+def test_an_index_out_of_range_is_refused_with_the_function_and_the_record(
+    function: Any, batch_format: str, message: str
+) -> None:
+    with pytest.raises(PenstockError, match=message):
+        custom(function, 3, batch_format).select(RowBatch([{"n": 0}, {"n": 1}]))
+
+
+def test_a_custom_partition_function_can_not_change_a_record() -> None:
+    rows = [{"n": 1}]
+    assert custom(lambda row, channels: row.pop("n")).select(RowBatch(rows)) == [(1, RowBatch([{"n": 1}]))]
