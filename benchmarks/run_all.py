@@ -29,6 +29,9 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
         *("--rows", "40000000", "--seconds", "0.3", "--warm-up", "0.1", "--rounds", "1"),
         *("--memory-rows", "20000000", "--no-spark"),
     ],
+    "async_calls": [
+        *("--seconds", "1", "--warm-up", "0.2", "--rounds", "1", "--calls", "50"),
+    ],
     "latency": ["--seconds", "2"],
     "checkpoint_under_backpressure": [
         *("--checkpoints", "2", "--aligned-checkpoints", "1", "--buffer-rows", "20", "--credits", "2"),

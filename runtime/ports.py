@@ -6,8 +6,8 @@ real implementations, `penstock.runtime.testing` has deterministic ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
@@ -44,6 +44,35 @@ class AsyncRunner(Protocol):
         After `cancel` neither callback is called; the work itself may still run to its end.
         """
         ...
+
+
+class EventLoop(Protocol):
+    """An asyncio event loop beside a single-threaded owner, for one operator's coroutines."""
+
+    def start(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        on_result: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """Make and run a coroutine on the loop; then call exactly one callback, in the owner's own thread.
+
+        After `close` neither callback is called.
+        """
+        ...
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
+        """Cancel all coroutines, run the last one to its end, and end the loop; blocks, with a bound.
+
+        Raises:
+            BaseException: The error of the last coroutine.
+        """
+        ...
+
+
+#: Makes an event loop. The argument is called in the owner's thread when a coroutine blocks the loop: with
+#: the line that blocks it, and the seconds so far.
+EventLoopOpener: TypeAlias = Callable[[Callable[[str, float], None]], EventLoop]
 
 
 class SnapshotStorage(Protocol):

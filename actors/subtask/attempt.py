@@ -27,6 +27,7 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.shared.system_ports import BackgroundRunner, SystemClock
+from penstock.actors.subtask.event_loop import ThreadedEventLoop
 from penstock.actors.subtask.gateway import MasterLink, RemoteChannels, RemotePeer
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.runtime.execution.failure_causes import as_failure, describe_failure
@@ -286,6 +287,7 @@ class Attempt:
             place,
             open_spill_file,
             open_state_backend,
+            partial(ThreadedEventLoop, str(self._descriptor.id), self._thread.post),
         )
 
     def _consumed(self, channel: int, next_sequence_number: int) -> None:

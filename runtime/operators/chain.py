@@ -13,7 +13,8 @@ A watermark uses the same stack. When an operator has fired its timers, the next
 after the last one it leaves the chain. So a watermark that an operator makes between two batches keeps its
 place among them. A status (idle or active) goes the same way, and ends at an operator that makes watermarks.
 An operator with many timers to fire may hold the watermark and continue in `flush`, which comes before any
-other input. Nothing overtakes the watermark, and a checkpoint may be taken meanwhile.
+other input. Nothing overtakes the watermark, and a checkpoint may be taken meanwhile. An operator whose
+records wait for answers holds watermarks and statuses behind them.
 
 Side outputs of all operators receive the watermarks that leave the chain. They get no watermark that a later
 operator holds. So an operator that makes watermarks is never chained after one whose side output is read and
@@ -119,6 +120,7 @@ class OperatorChain:
         self._ticking = [
             index for index, op in enumerate(self.operators) if type(op).tick is not Operator.tick
         ]
+        self._answered_later = [op for op in self.operators if op.waits_for_answers]
 
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
         """Open all operators, the last one first: when an operator emits, everything below it is open."""
@@ -182,6 +184,22 @@ class OperatorChain:
             at = self.operators[index].flush_at
             if at is not None and at <= now:
                 yield from self._drive(index, lambda operator: operator.flush())
+
+    @property
+    def waits_for_answers(self) -> bool:
+        """Whether an operator emits records when something outside has answered."""
+        return bool(self._answered_later)
+
+    @property
+    def room(self) -> int | None:
+        """Rows that all operators can take now; `None` for any number."""
+        if not self._answered_later:
+            return None
+        return min((room for op in self._answered_later if (room := op.room) is not None), default=None)
+
+    @property
+    def is_drained(self) -> bool:
+        return all(op.is_drained for op in self._answered_later)
 
     @property
     def tick_at(self) -> float | None:
@@ -333,7 +351,8 @@ class OperatorChain:
         """Pass on a watermark or status that an operator has processed or made: to the next one, or out."""
         operator = self.operators[index]
         keeps = operator.makes_watermarks or operator.holds_watermark
-        if keeps and not made_here and passing != Watermark(END_OF_TIME):
+        can_wait = passing != Watermark(END_OF_TIME) or operator.waits_for_answers
+        if keeps and not made_here and can_wait:
             return
         if index == self._last:
             self._emit_time(passing)

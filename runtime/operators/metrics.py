@@ -44,6 +44,9 @@ LATE_OF_SIDE: Final = "late_records_left", "late_records_right"
 #: Counters of Penstock's own operators.
 BUILT_IN: Final = frozenset(
     {
+        "async_in_flight",
+        "async_retries",
+        "async_timeouts",
         "committed",
         "late_records",
         *LATE_OF_SIDE,

@@ -20,6 +20,8 @@ from penstock.runtime.operators.operator_state import AsksForLists, ListStates, 
 from penstock.runtime.operators.operator_state import SavedList as SavedList
 from penstock.runtime.operators.source import ConnectorContext, RunsInSubtask
 from penstock.runtime.operators.user_code.failure import CurrentRecord
+from penstock.runtime.ports import EventLoopOpener
+from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import Batch, BatchFormat, StreamStatus, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.state.key_groups import key_group_of
@@ -59,6 +61,8 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
         send: Sends an event to the operator's coordinator; `None` without one.
         requested: The keyed states that were declared or requested.
         watermark_of: Event time of an input by its number; `None` for an operator that reads no channels.
+        batches: Codec of batches that are kept in state.
+        open_event_loop: Makes an event loop for coroutines of users.
     """
 
     location: OperatorLocation
@@ -74,6 +78,8 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     lists: ListStates = field(default_factory=ListStates)
     requested: RequestedStates = field(default_factory=RequestedStates)
     metrics: Metrics = field(default_factory=Metrics)
+    batches: BatchCodec = field(default_factory=BatchCodec)
+    open_event_loop: EventLoopOpener | None = None
     watermark_of: Callable[[int], int | None] | None = None
 
     def input_watermark(self, input_index: int) -> int | None:
@@ -214,9 +220,24 @@ class Operator:
         """Whether `process_watermark` has left work, so that the watermark must wait.
 
         `flush` is then called repeatedly before any input. It does the work in portions, so that checkpoints
-        may come in between, and yields the watermark at the end. The end of time can't be held.
+        may come in between, and yields the watermark at the end. The end of time can't be held, unless the
+        operator `waits_for_answers`.
         """
         return False
+
+    #: Whether records may leave later, when something outside has answered. Then the end of the data waits
+    #: until `is_drained`, the subtask asks for `room`, and the operator holds the end of time, too.
+    waits_for_answers: ClassVar[bool] = False
+
+    @property
+    def room(self) -> int | None:
+        """Rows that the operator can take now; `None` for any number. At 0 it is given no more slices."""
+        return None
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all results have left."""
+        return True
 
     def open(self, context: OperatorContext) -> None:
         """Prepare the operator; called once per attempt before anything else."""

@@ -31,7 +31,14 @@ from penstock.runtime.operators.source import ConnectorContext, EnumeratesSplits
 from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.user_code.failure import OPERATOR_ERRORS, close_after, error_at
 from penstock.runtime.operators.user_code.only_reads import only_reads
-from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFileOpener, StorageOpener
+from penstock.runtime.ports import (
+    AsyncRunner,
+    Clock,
+    EventLoopOpener,
+    SnapshotStorage,
+    SpillFileOpener,
+    StorageOpener,
+)
 from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.record.value_codec import ValueCodec
@@ -61,6 +68,7 @@ def build_subtask(
     open_location: StorageOpener | None = None,
     open_spill_file: SpillFileOpener | None = None,
     open_state_backend: StateBackendOpener | None = None,
+    open_event_loop: EventLoopOpener | None = None,
     *,
     inline_limit: int | None = None,
 ) -> Subtask:
@@ -71,13 +79,14 @@ def build_subtask(
         open_location: Opens locations of snapshots outside the checkpoint storage.
         open_spill_file: Makes files for alignments that store more than fits into memory.
         open_state_backend: Makes backends that keep state outside of the heap.
+        open_event_loop: Makes event loops for coroutines of users.
         inline_limit: Maximum bytes of a state that is kept in the metadata; `None` for the default.
 
     Raises:
         StorageError: State can't be read, or is damaged.
         ValueError: The job's alignments may spill, and `open_spill_file` is missing.
     """
-    places = storage or MemoryStorage(), open_location, open_spill_file, open_state_backend
+    places = storage or MemoryStorage(), open_location, open_spill_file, open_state_backend, open_event_loop
     return _Builder(descriptor, gateway, clock, *places, inline_limit).build(runner)
 
 
@@ -91,8 +100,10 @@ class _Builder:
         open_location: StorageOpener | None,
         open_spill_file: SpillFileOpener | None,
         open_state_backend: StateBackendOpener | None,
+        open_event_loop: EventLoopOpener | None,
         inline_limit: int | None,
     ) -> None:
+        self._open_event_loop = open_event_loop
         self._inline_limit = inline_limit
         self._descriptor = descriptor
         self._open_spill_file = open_spill_file
@@ -110,6 +121,8 @@ class _Builder:
         )
         self._values = ValueCodec(descriptor.config.pickles_state, descriptor.classes)
         self._batches = BatchCodec(descriptor.config.pickles_records, descriptor.classes)
+        trusts = descriptor.config.pickles_state
+        self._kept_batches = BatchCodec(trusts, descriptor.classes, thorough=not trusts)
         self._trusts_snapshots = descriptor.config.pickles_state
         self._locations = descriptor.locations
         self._sent_events = SentEvents(gateway.operator_event, self._values)
@@ -265,6 +278,8 @@ class _Builder:
                 "" if spec.stateful else f'state needs an operator with an id: {spec.name}, id="..."',
             ),
             watermark_of=None if index or parts.network is None else parts.network.watermarks.of_input,
+            batches=self._kept_batches,
+            open_event_loop=self._open_event_loop,
         )
 
     def _restored(self, operator: str) -> OperatorRestore | None:

@@ -46,7 +46,7 @@ from penstock.runtime.task.subtask_checkpoints import (
     SubtaskParts,
     SubtaskState,
 )
-from penstock.runtime.task.task_input import BatchArrived, DataEnded, InputProgress, Nothing
+from penstock.runtime.task.task_input import NOTHING, BatchArrived, DataEnded, InputProgress, Nothing
 from penstock.runtime.task.task_time import InputTime, TimeAccount
 from penstock.runtime.task.work_in_progress import WorkInProgress
 from penstock.runtime.time.durations import as_seconds
@@ -121,6 +121,8 @@ class Subtask:
         )
         self._attempt = descriptor.attempt
         self._source_ready_at: float | None = None
+        #: An end of the data that waits until the operators have emitted what was answered late.
+        self._ending: DataEnded | None = None
         self._has_begun = False
         self._completed_id = -1
         self._last_event = 0
@@ -277,6 +279,8 @@ class Subtask:
         if not self._work.is_idle:
             if not self._outputs.are_available:
                 return False
+            if self._work.is_held:
+                return self._flush(begun)
             self._work.run(begun)
             return True
         if self._finished_before and self._end.phase is Phase.RUNNING:
@@ -285,12 +289,38 @@ class Subtask:
             return False
         if not self._outputs.are_available:
             return False
-        kept_at = self._flush_at
-        if kept_at is not None and kept_at <= begun:
-            self._work.then(self._chain.flush(begun))
-            self._work.run(begun)
+        if self._flush(begun) or self._end_when_drained(begun):
             return True
-        return self._take(self._input.poll(self._work.slice_rows), begun)
+        has_to_wait = self._ending is not None or (self._network is None and self._chain.room == 0)
+        return self._take(NOTHING if has_to_wait else self._input.poll(self._work.slice_rows), begun)
+
+    def _flush(self, begun: float) -> bool:
+        """Let operators emit what they hold, if it is due; return whether it was."""
+        kept_at = self._flush_at
+        if kept_at is None or kept_at > begun:
+            return False
+        self._work.first(self._chain.flush(begun))
+        self._work.run(begun)
+        return True
+
+    def _end_data(self, ended: DataEnded) -> None:
+        """Finish the operators after the current batch; with a drain, answers are awaited first.
+
+        Meanwhile no input is taken: the barrier of a savepoint that stops the job may be next, and belongs
+        behind the end.
+        """
+        if self._chain.waits_for_answers and ended.drain:
+            self._ending = ended
+        else:
+            self._work.then(self._end.finish(ended.drain))
+
+    def _end_when_drained(self, begun: float) -> bool:
+        if self._ending is None or not self._chain.is_drained:
+            return False
+        ended, self._ending = self._ending, None
+        self._work.then(self._end.finish(ended.drain))
+        self._work.run(begun)
+        return True
 
     def _handle_event(self, operator_id: str, event: Any) -> None:
         """Hand an event over; the operators of a subtask that had finished before do not run again."""
@@ -324,8 +354,10 @@ class Subtask:
         if barrier is None:
             return False
         stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
+        if stops and self._ending is not None:
+            return False
         if stops and self._network is None and self._end.is_running:
-            self._work.then(self._end.finish(barrier.options.drain))
+            self._end_data(DataEnded(barrier.options.drain))
             return True
         if not self._work.settle():
             return False
@@ -341,7 +373,7 @@ class Subtask:
         if isinstance(progress, BatchArrived):
             self._begin(progress)
         elif isinstance(progress, DataEnded):
-            self._work.then(self._end.finish(progress.drain))
+            self._end_data(progress)
         elif isinstance(progress, TimeChange):
             self._work.then(self._event_time.advance(progress.watermark, progress.status))
         elif isinstance(progress, Nothing):
@@ -399,7 +431,7 @@ class Subtask:
             self._work.begin_batch(progress.batch, progress.input_index)
         then = progress.then
         if isinstance(then, DataEnded):
-            self._work.then(self._end.finish(then.drain))
+            self._end_data(then)
         elif then is not None or self._is_tick_due:
             self._work.then(self._time_passes(then))
 

@@ -200,9 +200,14 @@ class WorkInProgress:
         return self._work is None
 
     @property
+    def is_held(self) -> bool:
+        """Whether slices wait because an operator has no room for more records."""
+        return self._work is None and self._remainder is not None and self._chain.room == 0
+
+    @property
     def slice_rows(self) -> int:
         """Rows to request from a source: one slice of its lists or Arrow batches."""
-        return self._sizer.rows if self._is_columnar else min(self._sizer.rows, MOST_ROWS)
+        return self._with_room(self._sizer.rows if self._is_columnar else min(self._sizer.rows, MOST_ROWS))
 
     def begin_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Begin a batch of one of the inputs; nothing else may be in progress."""
@@ -216,14 +221,19 @@ class WorkInProgress:
         """Add work that begins after the current batch, if there is one."""
         self._following = work
 
+    def first(self, work: Work) -> None:
+        """Add work that begins before the pending slices; no operator is in the middle of a call."""
+        assert self._work is None, "a call is in progress"
+        self._work = work
+
     def run(self, begun: float) -> None:
-        """Work until all is done, the time is over, an output has no credit, or a checkpoint can be taken.
+        """Work until all is done or held, the time is over, an output has no credit, or a checkpoint is due.
 
         `begun` is the monotonic time at which the step began.
         """
         monotonic, now = self._clock.monotonic, begun
         deadline = begun + self._duration
-        while (work := self._current()) is not None:
+        while not self.is_held and (work := self._current()) is not None:
             resumed = now
             for _ in work:
                 now = monotonic()
@@ -277,7 +287,7 @@ class WorkInProgress:
         """The next work: the current slice, the next slice, or the work after the batch."""
         if self._work is None:
             if self._remainder is not None:
-                batch = self._remainder.take(self._sizer.rows_of(self._remainder.batch))
+                batch = self._remainder.take(self._with_room(self._sizer.rows_of(self._remainder.batch)))
                 if self._remainder.is_empty:
                     self._remainder = None
                 self._slice_rows = len(batch)
@@ -285,6 +295,10 @@ class WorkInProgress:
             else:
                 self._work, self._following = self._following, None
         return self._work
+
+    def _with_room(self, rows: int) -> int:
+        """Rows of the next slice; settling ignores that there is no room."""
+        return min(rows, self._chain.room or rows)
 
     def _exhaust(self, work: Work) -> bool:
         """Work to the end or to the limit of records; return whether the work has ended."""

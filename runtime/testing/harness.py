@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
 from penstock.runtime.config.job_config import ON_HEAP, HeapState, StateBackend
-from penstock.runtime.errors import GraphError, OperatorLocation
+from penstock.runtime.errors import GraphError, OperatorLocation, PenstockError
 from penstock.runtime.graph.stream_graph import StreamNode
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -40,6 +40,7 @@ from penstock.runtime.testing.harness_state import (
     encoded_lists,
     open_state_backend,
 )
+from penstock.runtime.testing.manual_event_loop import HarnessEventLoop
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.time.input_watermarks import InputWatermarks
@@ -150,6 +151,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._is_idle = False
         self._has_ended = self._is_closed = False
         self._events: list[Any] = []
+        self._loops: list[HarnessEventLoop] = []
         self._last_id = max((s.checkpoint_id for s in restored), default=0)
         self._completed_id = self._last_id if restored else -1
         self._backend = self._restored_backend(restored) if operator.keyed else None
@@ -261,7 +263,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     def advance(self, duration: Duration) -> list[Any]:
         """Let time pass without input, run the operator's due work, and return the emitted rows."""
         until, rows = self.clock.monotonic() + seconds_in("duration", duration), self._tick()
-        while (at := self._chain.tick_at) is not None and at <= until:
+        while (at := self._next_at) is not None and at <= until:
             self.clock.advance_to(at)
             rows += self._tick()
         self.clock.advance_to(until)
@@ -275,9 +277,21 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return self._drain(self._chain.flush(self.clock.monotonic()))
 
     def end_of_data(self) -> list[Any]:
-        """End the input, and return the emitted rows."""
+        """End the input, and return the emitted rows; time advances until all calls of coroutines have ended.
+
+        Raises:
+            PenstockError: A coroutine waits for something that never comes.
+        """
+        rows = self._answers()
+        while not self._chain.is_drained:
+            at = self._next_at
+            if at is None:
+                msg = "a coroutine waits for something that never comes in a test, so the data can't end"
+                raise PenstockError(msg)
+            self.clock.advance_to(at)
+            rows += self._answers()
         self._has_ended = True
-        return self._drain(self._chain.end_of_data())
+        return rows + self._drain(self._chain.end_of_data())
 
     @property
     def outputs(self) -> list[Any]:
@@ -405,6 +419,30 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         else:
             self._is_idle = change is StreamStatus.IDLE
 
+    @property
+    def _next_at(self) -> float | None:
+        """Time of the next tick, timer of a coroutine, or call that waits for more records."""
+        lingering = self._chain.flush_at if self._chain.waits_for_answers else None
+        times = [self._chain.tick_at, lingering, *(loop.loop.next_at for loop in self._loops)]
+        return min((at for at in times if at is not None), default=None)
+
+    def _open_event_loop(self, on_blocked: Callable[[str, float], None]) -> HarnessEventLoop:
+        loop = HarnessEventLoop(self.clock, on_blocked)
+        self._loops.append(loop)
+        return loop
+
+    def _answers(self) -> list[Any]:
+        """Run coroutines until all of them wait, and return the rows that their answers emit."""
+        first = len(self._main)
+        for loop in self._loops:
+            loop.loop.run_ready()
+        while self._loops and (at := self._chain.flush_at) is not None and at <= self.clock.monotonic():
+            for _ in self._chain.flush(self.clock.monotonic()):
+                pass
+            for loop in self._loops:
+                loop.loop.run_ready()
+        return [row for batch in self._main[first:] for row in rows_of(batch).rows]
+
     def _tick(self) -> list[Any]:
         return self._drain(self._chain.tick(self.clock.monotonic()))
 
@@ -414,6 +452,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             if stop_after is not None and sum(map(len, self._main[first:])) >= stop_after:
                 work.close()
                 break
+        if self._loops:
+            self._answers()
         return [row for batch in self._main[first:] for row in rows_of(batch).rows]
 
     def _context(
@@ -444,6 +484,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             send=self._send if _may_send(self._operator) else None,
             lists=ListStates(unasked, loads, decoded),
             watermark_of=self._valve.of_input,
+            open_event_loop=self._open_event_loop,
         )
 
     def _send(self, event: Any) -> None:

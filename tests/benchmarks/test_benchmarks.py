@@ -123,6 +123,18 @@ def test_columns_are_measured_beside_pyarrow_and_rows(
 @pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
+def test_asynchronous_calls_are_measured_beside_bare_asyncio(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("async_calls", tmp_path, capsys)
+
+    assert figures["ratios"].keys() == {"async_ordered_vs_bare_asyncio", "async_unordered_vs_bare_asyncio"}
+    assert len(figures["rates"]) == 4
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
 def test_latency_and_idle_checkpoints_are_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from math import inf
 from pathlib import Path
 
+import model_server
 import own_connector
 import process_function
 import pytest
@@ -155,6 +156,21 @@ def test_each_silence_of_a_machine_is_one_alarm(run_example: RunExample, tmp_pat
     assert run.returncode == 0, run.stdout
     assert silent_machines.alarms_of(tmp_path / "alarms") == expected
     assert len(expected) > 1000
+
+
+@pytest.mark.ray
+def test_every_review_gets_the_mood_that_the_model_server_answers(
+    tmp_path: Path, run_example: RunExample
+) -> None:
+    count = 500
+    run = run_example("model_server.py", "--output", tmp_path / "moods", "--reviews", count)
+    expected = [
+        {**review, "mood": model_server.mood_of(review["text"])}
+        for review in map(model_server.review, range(count))
+    ]
+    assert model_server.moods_in(tmp_path / "moods") == expected
+    moods = Counter(review["mood"] for review in expected)
+    assert all(f"{mood}: {number}\n" in run.stdout for mood, number in moods.items()), run.stdout
 
 
 @pytest.mark.ray

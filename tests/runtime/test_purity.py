@@ -49,6 +49,11 @@ ALSO_ALLOWED = {
     "runtime/testing/simulation/run/uncontrolled.py": {"dis"},
     # copies users' objects for each process, as the cluster does
     "runtime/testing/simulation/run/user_job.py": {"io", "pickle"},
+    # runs on the event loop of its owner, in the loop's time
+    "runtime/operators/functions/async_call.py": {"asyncio", "contextvars", "tenacity"},
+    # an event loop without clock and sockets
+    "runtime/testing/manual_event_loop.py": {"asyncio"},
+    "runtime/testing/simulation/cluster/process_resources.py": {"asyncio"},
     "runtime/operators/aggregation/count_distinct.py": {"datasketches"},  # computes, and nothing else
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.graph.streams.aggregate import add_aggregate, function_or_columns
+from penstock.runtime.graph.streams.async_operations import add_map_async
 from penstock.runtime.graph.streams.checked_call import (
     OperatorOptions,
     checked,
@@ -51,6 +52,7 @@ from penstock.runtime.user_location import function_name
 if TYPE_CHECKING:
     from penstock.runtime.graph.streams.connected_streams import KeyedConnectedStreams
     from penstock.runtime.graph.streams.data_stream import DataStream
+    from penstock.runtime.operators.functions.async_call import Retry
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -313,6 +315,50 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             refuse(f"{call}: the argument is a stream of another StreamEnvironment")
         check_columns(call, self._key_selector, other._key_selector)
         return self._key_selector, other._key_selector
+
+    @checked_with_options
+    def map_async(
+        self,
+        function: Callable[..., Any],
+        *,
+        id: str,
+        capacity: int = 100,
+        timeout: Duration | None = None,
+        retry: Retry | int | None = None,
+        on_timeout: Callable[[Any], Any] | None = None,
+        batch: int | None = None,
+        linger: Duration | None = None,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Replace each record by the answer of a coroutine function, the records of each key in their order.
+
+        Calls of one key run one after the other, calls of different keys at once. Results of a key leave in
+        the order of its records; no result leaves across a watermark. Idempotency keys contain the key group,
+        so they are the same at any parallelism. See `DataStream.map_async` for the arguments.
+
+        Args:
+            function: A coroutine function, or a class with such a method `__call__`.
+            id: The operator's id; a restore finds the records in flight by this id.
+            **options: See `OperatorOptions`.
+        """
+        return add_map_async(
+            self,
+            function,
+            id,
+            options,
+            capacity=capacity,
+            timeout=timeout,
+            retry=retry,
+            ordered=False,
+            on_timeout=on_timeout,
+            batch=batch,
+            linger=linger,
+            fn_constructor_args=fn_constructor_args,
+            fn_constructor_kwargs=fn_constructor_kwargs,
+            key_selector=self._key_selector,
+        )
 
     @checked
     def connect(self, other: KeyedStream[U, K]) -> KeyedConnectedStreams[K, T, U]:

@@ -5,23 +5,22 @@ Functions, classes and expressions are checked in the call that receives them, s
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.runtime.graph.streams.async_operations import AsyncOperations
 from penstock.runtime.graph.streams.checked_call import (
     OPTION_NAMES,
     OperatorOptions,
     checked_with_keywords,
     checked_with_options,
-    need_function,
     refuse,
 )
-from penstock.runtime.graph.streams.stream import QuickLooks
+from penstock.runtime.graph.streams.given_function import FunctionObject, given_function
 from penstock.runtime.operators.expression_operators import FilterExpressionOperator, SelectOperator
 from penstock.runtime.operators.expressions import shown
 from penstock.runtime.operators.functions.record_functions import (
@@ -31,8 +30,7 @@ from penstock.runtime.operators.functions.record_functions import (
     MapOperator,
 )
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.user_code.function_class import FunctionClass, is_function_class
-from penstock.runtime.state.known_states import list_states_of
+from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
@@ -88,58 +86,7 @@ def _check_columns(call: str, names: Iterable[object], computed: Mapping[str, An
             )
 
 
-In = TypeVar("In", contravariant=True)
-Out = TypeVar("Out", covariant=True)
-
-
-class FunctionObject(Protocol[In, Out]):
-    """An object that is called with a record or a batch."""
-
-    def __call__(self, given: In, /) -> Out: ...
-
-
-def _given_function(
-    call: str, function: object, args: Iterable[Any], kwargs: Mapping[str, Any] | None
-) -> Callable[..., Any] | FunctionClass:
-    """The checked function; a class comes with the arguments of its constructor."""
-    if isinstance(args, str | bytes) or not isinstance(args, Iterable):
-        refuse(f"{call}: fn_constructor_args is a tuple or a list of arguments, not {args!r:.80}")
-    if kwargs is not None and not isinstance(kwargs, Mapping):
-        refuse(f"{call}: fn_constructor_kwargs is a dict of arguments by name, not {kwargs!r:.80}")
-    positional, named = tuple(args), dict(kwargs or {})
-    if inspect.isclass(function) and is_function_class(function):
-        _check_constructor(call, function, positional, named)
-        return FunctionClass(function, positional, named)
-    need_function(call, function)
-    if positional or named:
-        refuse(
-            f"{call}: fn_constructor_args and fn_constructor_kwargs are for a class with a method __call__, "
-            f"whose objects are made in the subtasks, not for {function!r:.80}"
-        )
-    if list_states_of(type(function)):
-        kind = type(function).__name__
-        refuse(
-            f"{call}: {kind} declares state, so each subtask makes an object of its own: give the class, "
-            f"{call}({kind}, fn_constructor_args=(...)), not an object"
-        )
-    return cast("Callable[..., Any]", function)
-
-
-def _check_constructor(call: str, kind: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    try:
-        signature = inspect.signature(kind)
-    except (TypeError, ValueError):  # a class that is written in C has none
-        return
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        refuse(
-            f"{call}: {kind.__name__}{signature} can't be made: {error}. Give its arguments with "
-            "fn_constructor_args=(...) and fn_constructor_kwargs={...}"
-        )
-
-
-class RecordOperations(QuickLooks[T_co]):
+class RecordOperations(AsyncOperations[T_co]):
     """Methods of a `DataStream` that work on each record or batch alone."""
 
     @overload
@@ -173,7 +120,7 @@ class RecordOperations(QuickLooks[T_co]):
         The function may be a class with a method `__call__`, with arguments for its constructor; see
         `map_batches`.
         """
-        given = _given_function("map", function, fn_constructor_args, fn_constructor_kwargs)
+        given = given_function("map", function, fn_constructor_args, fn_constructor_kwargs)
         return self._apply("map", given, partial(MapOperator, given), id, options)
 
     @overload
@@ -211,7 +158,7 @@ class RecordOperations(QuickLooks[T_co]):
         The function may be a class with a method `__call__`, with arguments for its constructor; see
         `map_batches`.
         """
-        given = _given_function("flat_map", function, fn_constructor_args, fn_constructor_kwargs)
+        given = given_function("flat_map", function, fn_constructor_args, fn_constructor_kwargs)
         return self._apply("flat_map", given, partial(FlatMapOperator, given), id, options)
 
     @overload
@@ -259,7 +206,7 @@ class RecordOperations(QuickLooks[T_co]):
             return self._builder.add(
                 "filter", shown({"filter": function}), factory, self._inputs, id, options
             )
-        given = _given_function("filter", function, fn_constructor_args, fn_constructor_kwargs)
+        given = given_function("filter", function, fn_constructor_args, fn_constructor_kwargs)
         return self._apply("filter", given, partial(FilterOperator, given), id, options)
 
     @checked_with_keywords
@@ -395,7 +342,7 @@ class RecordOperations(QuickLooks[T_co]):
             refuse(f"map_batches: batch_format must be 'rows' or 'arrow', not {batch_format!r}")
         if schema is not None and (batch_format != "arrow" or not isinstance(schema, pa.Schema)):
             refuse(f"map_batches: schema= is a pyarrow.Schema for batch_format='arrow', not {schema!r:.80}")
-        given = _given_function("map_batches", function, fn_constructor_args, fn_constructor_kwargs)
+        given = given_function("map_batches", function, fn_constructor_args, fn_constructor_kwargs)
         factory = partial(MapBatchesOperator, given, batch_format, schema)
         return self._apply("map_batches", given, factory, id, options)
 

@@ -59,12 +59,11 @@ class FunctionOperator(Operator):
             self._function = self._made = self._class.make()
             self._running_method = None
             context.lists.bind_declared(self._made)
-        check_function(self.kind, self._function, takes_generators=self.takes_generators)
+        self._check_function()
         functions = () if self._class is None else (self._function,)  # an object, which may keep records
         self._emission = Emission.of((*self._functions, *functions), isolates=self.isolates)
         if hasattr(self._made, "open"):
-            timers, side = FunctionTimerService(context.connector.clock), SideOutputs(type(self._made))
-            self._call_method(self._made, "open", FunctionContext(context, timers, side))
+            self._call_method(self._made, "open", self._context_of(context))
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         self._call_method(self._made, "snapshot", checkpoint_id)
@@ -90,6 +89,14 @@ class FunctionOperator(Operator):
     @property
     def _functions(self) -> Iterable[Callable[..., Any]]:
         return (self._function,)
+
+    def _check_function(self) -> None:
+        check_function(self.kind, self._function, takes_generators=self.takes_generators)
+
+    def _context_of(self, context: OperatorContext) -> FunctionContext:
+        """The context for the method `open` of the user's object."""
+        timers = FunctionTimerService(context.connector.clock)
+        return FunctionContext(context, timers, SideOutputs(type(self._made)))
 
     def _collector_of(self, context: OperatorContext) -> ResultCollector:
         return ResultCollector(context.connector.clock.monotonic, self._emission)
@@ -157,6 +164,9 @@ class KeyedFunctionOperator(FunctionOperator):
 
     def __init__(self, key_selector: Callable[[Any], Any], function: Callable[..., Any]) -> None:
         super().__init__(function)
+        self._select_keys(key_selector)
+
+    def _select_keys(self, key_selector: Callable[[Any], Any]) -> None:
         self._select = key_selector
         self._selecting = False
         self._checked_types: set[type] = set()

@@ -155,6 +155,16 @@ def failing_line(trace: TracebackType | None) -> UserLocation | None:
     return found
 
 
+def running_line(frame: FrameType | None) -> UserLocation | None:
+    """The user's line that a thread is at, given its innermost frame; `None` if it runs no code of users."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module != "penstock" and not module.startswith("penstock.") and not _is_library(frame):
+            return UserLocation(file_of(frame.f_code, frame.f_globals), frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return None
+
+
 def _describe(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"it called sys.exit({short_repr(error.code)}), which ends no job; raise an exception instead"

@@ -16,6 +16,7 @@ And these where the job needs them:
   for a job of which nothing is.
 * `RESCALABLE_IN_FLIGHT = False`: the results depend on the order of watermarks and records of several
   channels. With data in flight another parallelism changes it
+* `RESCALABLE = False`: the same with every checkpoint, because records in flight are state
 * `IN_COLUMNS = True`: its state is in columns, which only the heap can hold
 """
 
@@ -85,6 +86,11 @@ class Pipeline:
     def is_rescalable_in_flight(self) -> bool:
         """Whether another parallelism gives the same results from a snapshot with data in flight."""
         return bool(getattr(self.module, "RESCALABLE_IN_FLIGHT", True))
+
+    @property
+    def is_rescalable(self) -> bool:
+        """Whether another parallelism gives the same results."""
+        return bool(getattr(self.module, "RESCALABLE", True))
 
     @property
     def is_in_columns(self) -> bool:

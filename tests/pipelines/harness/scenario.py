@@ -104,7 +104,8 @@ def is_possible(pipeline: Pipeline, course: Course, mode: str) -> bool:
 
 def can_rescale(pipeline: Pipeline, mode: str) -> bool:
     """Whether another parallelism gives the same results in this mode."""
-    return pipeline.is_rescalable_in_flight or not MODES[mode].get("unaligned", False)
+    may_be_in_flight = pipeline.is_rescalable_in_flight or not MODES[mode].get("unaligned", False)
+    return pipeline.is_rescalable and may_be_in_flight
 
 
 def backends_of(pipeline: Pipeline) -> list[str]:

@@ -16,6 +16,7 @@ from penstock import FunctionContext, KeyedProcessFunction, ProcessFunction, Run
 from penstock.connectors import SinkContext
 from penstock.operators import GaugeStatistics, Operator, OperatorContext, RowBatch
 from penstock.runtime.errors import ConfigurationError, OperatorError
+from penstock.runtime.operators.functions.async_map import IN_FLIGHT, RETRIES, TIMEOUTS
 from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.operators.functions.process import TIMERS
 from penstock.runtime.operators.functions.time_order import WAITING_RECORDS
@@ -207,7 +208,8 @@ def test_names_are_those_that_prometheus_takes(name: Any, message: str) -> None:
 
 def test_numbers_of_penstock_s_own_operators_are_no_metrics_of_the_user() -> None:
     of_operators = {*LATE_OF_SIDE, LATE_RECORDS, OPEN_WINDOWS, TIMERS, UNRANKED_RECORDS, WAITING_RECORDS}
-    assert {*of_operators, "committed", "uncommitted"} == BUILT_IN
+    of_calls = {IN_FLIGHT, RETRIES, TIMEOUTS}
+    assert {*of_operators, *of_calls, "committed", "uncommitted"} == BUILT_IN
     statistics = OperatorStatistics(extra={"late_records": 1, "odd": 2})
     assert statistics.counters == {"odd": 2}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -32,6 +32,7 @@ from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult
+from penstock.runtime.testing.manual_event_loop import HarnessEventLoop
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import as_seconds
 
@@ -147,6 +148,7 @@ class SubtaskSetup:
         storage: MemoryStorage | None = None,
         open_spill_file: SpillFileOpener | None = None,
     ) -> None:
+        self.loops: list[HarnessEventLoop] = []
         self.clock = clock or ManualClock()
         self._rest = as_seconds(config.buffer_timeout) / 10
         self.runner = TwoStepRunner()
@@ -169,8 +171,18 @@ class SubtaskSetup:
             "job", env.name, 1, self.spec, config, restore, tuple(splits) if has_source else ()
         )
         self.subtask = build_subtask(
-            descriptor, self, self.runner, self.clock, self.storage, open_spill_file=open_spill_file
+            descriptor,
+            self,
+            self.runner,
+            self.clock,
+            self.storage,
+            open_spill_file=open_spill_file,
+            open_event_loop=self._open_event_loop,
         )
+
+    def _open_event_loop(self, on_blocked: Callable[[str, float], None]) -> HarnessEventLoop:
+        self.loops.append(HarnessEventLoop(self.clock, on_blocked))
+        return self.loops[-1]
 
     # -- what the subtask says ------------------------------------------------------------------------------
 
@@ -259,6 +271,11 @@ class SubtaskSetup:
             self.runner.do(0)
         while self.runner.done:
             self.runner.done.pop(0).tell()
+
+    def run_coroutines(self) -> None:
+        """Run all coroutines until they wait; their answers reach the subtask."""
+        for loop in self.loops:
+            loop.loop.run_ready()
 
     def trigger(self, checkpoint_id: int) -> None:
         self.subtask.trigger_checkpoint(CheckpointBarrier(checkpoint_id, self.clock.now()))

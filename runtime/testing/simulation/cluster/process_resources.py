@@ -8,14 +8,16 @@ killed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.testing.harness_state import open_state_backend
+from penstock.runtime.testing.manual_event_loop import ManualEventLoop, called_back
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimer, ManualTimers
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
@@ -172,6 +174,96 @@ class SimulatedRunner:
 
         at = self._world.take_lateness()
         self._world.agenda.add(Happening.WORK, call, self._owner, *what, at=at)
+
+
+class SimulatedEventLoop:
+    """An `EventLoop` whose coroutines run on the agenda, in the time of the process.
+
+    Each call begins in a move of its own, and so does each answer. So calls overtake one another, and the
+    process may die before any of them.
+
+    Args:
+        deliver: Runs a callback in the task's thread, and lets the task step.
+        guard_work: Runs coroutines; `ProcessDied` ends the process.
+        effect: Called before a call begins.
+        holds: `Suspension.holds` of the process.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        owner: object,
+        clock: ManualClock,
+        deliver: Callable[[Callable[[], None]], None],
+        guard_work: Callable[[Callable[[], object]], None],
+        effect: Callable[[], None],
+        holds: Callable[..., bool],
+    ) -> None:
+        self._world = world
+        self._owner = owner
+        self._clock = clock
+        self._deliver = deliver
+        self._guard_work = guard_work
+        self._effect = effect
+        self._holds = holds
+        self._loop = ManualEventLoop(clock.monotonic)
+        #: Tasks of dead processes stay, so that no code of theirs runs.
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._scheduled: float | None = None
+        self._is_closed = False
+
+    def start(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        on_result: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        def answer(callback: Callable[[], None]) -> None:
+            if not self._is_closed:
+                self._add(lambda: self._deliver(callback), "gets an answer")
+
+        def begin() -> None:
+            self._effect()
+            task = self._loop.create_task(called_back(work, on_result, on_error, answer))
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            self._tasks.append(task)
+            self._run()
+
+        self._add(lambda: self._guard_work(begin), "begins a call", at=self._world.slow_moment())
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        self._loop.run_ready()
+        if last is not None:
+            self._loop.run_to_end(last())
+        self._loop.close()
+
+    def die(self) -> None:
+        """Run no coroutine any more."""
+        self._is_closed = True
+
+    def _add(self, act: Callable[[], None], what: str, at: float | None = None) -> None:
+        def do() -> None:
+            if not self._is_closed and not self._holds(Happening.WORK, do, self._owner, what):
+                act()
+
+        self._world.agenda.add(Happening.WORK, do, self._owner, what, at=at)
+
+    def _run(self) -> None:
+        self._loop.run_ready()
+        due = self._loop.next_at
+        if due is None or (self._scheduled is not None and self._scheduled <= due):
+            return
+        self._scheduled = due
+        at = self._world.clocks.in_world(self._clock, due)
+        self._add(lambda: self._wake(due), "continues its calls", at=at)
+
+    def _wake(self, due: float) -> None:
+        if self._scheduled == due:
+            self._scheduled = None
+        self._guard_work(self._run)
 
 
 class WatchedStorage:

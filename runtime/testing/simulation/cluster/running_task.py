@@ -33,6 +33,7 @@ from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.task.subtask import StepResult, Subtask
 from penstock.runtime.testing.simulation.cluster.network import AttemptNetwork, Receivers
 from penstock.runtime.testing.simulation.cluster.process_resources import (
+    SimulatedEventLoop,
     SimulatedRunner,
     StateBackendsOfProcess,
     WatchedStorage,
@@ -109,6 +110,7 @@ class RunningTask:
         self._storage = WatchedStorage(world.storage, process.before_upload)
         self._spill_files = world.new_spill_disk()
         self._state_backends = StateBackendsOfProcess()
+        self._event_loops: list[SimulatedEventLoop] = []
         self._subtask: Subtask | None = None
         self._result = StepResult(more=True)
         self._is_scheduled = self._is_stopping = False
@@ -146,6 +148,7 @@ class RunningTask:
                 world.locations(self._storage),
                 self._spill_files,
                 self._state_backends,
+                self._open_event_loop,
                 inline_limit=self._inline_limit,
             )
         except ProcessDied:
@@ -208,6 +211,8 @@ class RunningTask:
         self._runner.die()
         self._spill_files.die()
         self._state_backends.die()
+        for loop in self._event_loops:
+            loop.die()
 
     def guard(self, action: Callable[..., object], *arguments: object) -> None:
         """Run an action of the task; an injected error fails the task, `ProcessDied` ends the process."""
@@ -284,6 +289,20 @@ class RunningTask:
         self._report(EventForCoordinator(self.id, operator_id, event), f"sends {event}")
 
     # -- inside -------------------------------------------------------------------------------------------
+
+    def _open_event_loop(self, on_blocked: Callable[[str, float], None]) -> SimulatedEventLoop:
+        process = self._process
+        loop = SimulatedEventLoop(
+            self._world,
+            self.id,
+            process.clock,
+            lambda callback: self.receive(lambda _: callback()),
+            self._guard_work,
+            process.before_effect,
+            process.holds,
+        )
+        self._event_loops.append(loop)
+        return loop
 
     def _schedule(self) -> None:
         if not self._is_scheduled and not self._is_stopping and self.state is TaskState.STARTED:

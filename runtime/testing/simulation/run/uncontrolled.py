@@ -41,6 +41,8 @@ _NAMES: Final[Mapping[str, frozenset[str]]] = {
     "time": frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "sleep", "localtime"}),
     "datetime": frozenset({"now", "utcnow", "today"}),
     "uuid": frozenset({"uuid1", "uuid4"}),
+    # Coroutines of `map_async` run on a simulated event loop.
+    "asyncio": frozenset({"run", "new_event_loop", "Runner", "run_coroutine_threadsafe"}),
 }
 
 #: Maximum functions that are followed from one operator.
@@ -168,7 +170,7 @@ def _judge_value(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def _judge(module: str, name: str | None, names: Collection[str]) -> Iterator[tuple[str, str]]:
     """Judge a call of `module.name`; without `name` an import of `module` by code that uses `names`."""
-    kind, wanted = _kind_of(module), _NAMES.get(module)
+    kind, wanted = _kind_of(module), _NAMES.get(module, _NAMES.get(module.partition(".")[0]))
     if kind is None:
         return
     if name is not None:

@@ -1,0 +1,177 @@
+"""`ThreadedEventLoop`: an asyncio event loop in a thread beside the task thread, for coroutines of users.
+
+The task thread hands coroutines over in a deque, and wakes the loop once for many of them. Five thousand
+calls that begin together take one write to the loop's pipe. Answers come back as mail of the task thread.
+
+A coroutine that blocks holds up all others. A watchdog thread asks the loop for a sign once a second. If none
+comes, it reads the line of the user's code that the loop's thread is at. After a second it logs a warning
+with that line, after `limit` seconds it reports it to the owner. A process that was frozen gets time for its
+sign before it is blamed, and so does a loop that runs no code of users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from penstock.runtime.errors import UserLocation
+from penstock.runtime.operators.user_code.failure import running_line
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Seconds without a sign of the loop after which a warning is logged, and after which the calls fail.
+_WARN_AFTER: Final = 1.0
+_FAIL_AFTER: Final = 5.0
+#: Seconds for the first sign of a process that was frozen.
+_GRACE: Final = 0.2
+#: Seconds that cancelled coroutines and the last one may take.
+_CLOSE_WITHIN: Final = 10.0
+
+
+class ThreadedEventLoop:
+    """See the module's text. Made and used by one owner's thread.
+
+    Args:
+        name: Name of the subtask, for the thread and for warnings.
+        post: Runs a callable in the owner's thread, soon.
+        on_blocked: Called there with a line that blocks the loop, and the seconds so far.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        post: Callable[[Callable[[], None]], None],
+        on_blocked: Callable[[str, float], None],
+        *,
+        warn_after: float = _WARN_AFTER,
+        limit: float = _FAIL_AFTER,
+    ) -> None:
+        self._name = name
+        self._post = post
+        self._on_blocked = on_blocked
+        self._warn_after, self._limit = warn_after, limit
+        self._new: deque[Coroutine[Any, Any, None]] = deque()
+        self._is_woken = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._ended = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"{name} coroutines", daemon=True)
+        self._thread.start()
+        threading.Thread(target=self._watch, name=f"{name} watchdog", daemon=True).start()
+
+    def start(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        on_result: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._new.append(self._answered(work, on_result, on_error))
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._begin)
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
+        self._is_closed = True
+        ended: Future[None] = Future()
+        self._loop.call_soon_threadsafe(self._begin_end, last, ended)
+        try:
+            ended.result(_CLOSE_WITHIN)
+        except TimeoutError:
+            line = self._line()
+            where = "" if line is None else f", at {line}"
+            logger.warning("coroutines of %s have not ended in time and are left%s", self._name, where)
+        finally:
+            self._ended.set()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_GRACE)
+
+    # -- on the loop --------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    def _begin(self) -> None:
+        self._is_woken = False  # before the deque is read: a coroutine that comes now wakes the loop again
+        while self._new:
+            task = self._loop.create_task(self._new.popleft())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answered(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        on_result: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        try:
+            result = await work()
+        except BaseException as error:  # the owner decides what an error means, a SystemExit too
+            failure = error
+            self._answer(lambda: on_error(failure))
+        else:
+            self._answer(lambda: on_result(result))
+
+    def _answer(self, callback: Callable[[], None]) -> None:
+        self._post(lambda: None if self._is_closed else callback())
+
+    def _begin_end(self, last: Callable[[], Coroutine[Any, Any, object]] | None, ended: Future[None]) -> None:
+        if not self._ended.is_set():
+            self._loop.create_task(self._end(last, ended))
+
+    async def _end(self, last: Callable[[], Coroutine[Any, Any, object]] | None, ended: Future[None]) -> None:
+        while self._new:
+            self._new.popleft().close()
+        try:
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_CLOSE_WITHIN / 2)
+            if last is not None:
+                await last()
+            await self._loop.shutdown_asyncgens()
+        except BaseException as error:
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    # -- the watchdog -------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._warn_after):
+            sign = threading.Event()
+            self._loop.call_soon_threadsafe(sign.set)
+            if sign.wait(self._warn_after) or sign.wait(_GRACE) or self._is_closed:
+                continue
+            line = self._line()
+            if line is None:
+                continue
+            logger.warning(
+                "a coroutine of %s has blocked its event loop for over %.1f seconds, at %s: all other calls "
+                "wait. Await something there, or use `await asyncio.to_thread(...)`",
+                self._name,
+                self._warn_after,
+                line,
+            )
+            if not sign.wait(max(0.0, self._limit - self._warn_after - _GRACE)) and not sign.wait(_GRACE):
+                self._report(self._line())
+                return
+
+    def _report(self, line: UserLocation | None) -> None:
+        if line is not None:
+            where = str(line)
+            self._answer(lambda: self._on_blocked(where, self._limit))
+
+    def _line(self) -> UserLocation | None:
+        ident = self._thread.ident
+        return None if ident is None else running_line(sys._current_frames().get(ident))

@@ -1,0 +1,210 @@
+"""One call of a user's coroutine function: tries, backoff, timeout, and its one outcome.
+
+`answer_of` runs on the event loop of the operator, so it needs no lock. Time is the loop's: in a simulation
+it is simulated. A call has exactly one outcome. The timeout covers the whole call, with all tries and the
+pauses between them, as Flink's does. When it expires, the running try or pause is cancelled first, and only
+then the outcome is decided. So no later try can answer a call that has timed out.
+
+`asyncio.timeout` is used, and not `asyncio.wait_for`: that one runs the call in another task, and its
+cancellation could lose an answer that had just come.
+
+Backoff is tenacity's. Its jitter comes from the call's idempotency key, so a simulation is reproducible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import xxhash
+
+from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.time.durations import Duration, seconds_in
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCall:
+    """The running call of a function of `map_async`.
+
+    Attributes:
+        idempotency_key: Text that names the call. It is the same in every try, and after a restore. Send it
+            to a service that must not act twice.
+        attempt: Number of the try within this run of the job, from 1.
+    """
+
+    idempotency_key: str
+    attempt: int
+
+
+_CURRENT: Final[ContextVar[AsyncCall]] = ContextVar("penstock_async_call")
+
+
+def async_call() -> AsyncCall:
+    """Return the running call, within a function of `map_async`.
+
+    Raises:
+        PenstockError: No call is running here.
+
+    Example:
+        >>> from penstock import async_call
+        >>> from penstock.testing import OperatorHarness
+        >>> async def tried(order):
+        ...     return async_call().attempt
+        >>> with OperatorHarness.of(lambda orders: orders.map_async(tried, id="tries")) as harness:
+        ...     harness.push(["a"]), harness.flush()
+        ([], [1])
+    """
+    call = _CURRENT.get(None)
+    if call is None:
+        msg = "async_call() is for functions of map_async while they run; no call is running here"
+        raise PenstockError(msg)
+    return call
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Tries of a call that fails, and the pauses between them.
+
+    Attributes:
+        attempts: Number of tries, including the first one.
+        delay: Seconds or `timedelta` before the second try. Each later pause is twice as long. A pause is
+            shortened by up to half, differently for each call, so that calls do not return together.
+        max_delay: Longest pause.
+        on: Exceptions after which the call is tried again; all others fail at once.
+
+    Raises:
+        ConfigurationError: A value is invalid.
+
+    Example:
+        >>> Retry(attempts=5, delay=0.2, on=(ConnectionError,)).attempts
+        5
+    """
+
+    attempts: int = 3
+    delay: Duration = 0.1
+    max_delay: Duration = 10.0
+    on: tuple[type[Exception], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+            msg = f"Retry: attempts is a whole number of at least 1, not {self.attempts!r:.80}"
+            raise ConfigurationError(msg)
+        seconds_in("Retry: delay", self.delay)
+        seconds_in("Retry: max_delay", self.max_delay)
+        kinds = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not kinds or not all(inspect.isclass(kind) and issubclass(kind, Exception) for kind in kinds):
+            msg = f"Retry: on is a tuple of exception classes, not {self.on!r:.80}"
+            raise ConfigurationError(msg)
+        object.__setattr__(self, "on", kinds)
+
+    def pause_after(self, attempt: int, key: str) -> float:
+        """Seconds between a try and the next one of the call with this key."""
+        longest = seconds_in("max_delay", self.max_delay)
+        full = min(longest, seconds_in("delay", self.delay) * 2.0 ** min(attempt - 1, 64))
+        share = xxhash.xxh3_64_intdigest(f"{key} {attempt}".encode()) / float(1 << 64)
+        return full * (1 - share / 2)
+
+
+#: Takes what the function was given and returns a result instead of an answer.
+OnTimeout: TypeAlias = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """Settings of all calls of an operator.
+
+    Attributes:
+        timeout: Seconds of a whole call; `None` for no limit.
+    """
+
+    function: Callable[[Any], Any]
+    timeout: float | None = None
+    retry: Retry | None = None
+    on_timeout: OnTimeout | None = None
+
+
+class CallCounts:
+    """Tries and timeouts of an operator; changed on the event loop, read by any thread."""
+
+    __slots__ = ("retries", "timeouts")
+
+    def __init__(self) -> None:
+        self.retries = self.timeouts = 0
+
+
+class CallTimeoutError(PenstockError):
+    """A call had no answer in time."""
+
+
+async def answer_of(settings: CallSettings, given: Callable[[], Any], key: str, counts: CallCounts) -> Any:
+    """Call the function until it answers, fails for good, or runs out of time.
+
+    Args:
+        given: Makes a new argument for each try, because a try may have changed its own.
+
+    Raises:
+        CallTimeoutError: There was no answer in time, and no `on_timeout`.
+        BaseException: The error of the last try.
+    """
+    tried = 0
+
+    async def attempt() -> Any:
+        nonlocal tried
+        tried += 1
+        _CURRENT.set(AsyncCall(key, tried))
+        made = settings.function(given())
+        if not inspect.isawaitable(made):
+            msg = (
+                f"it returned {short_repr(made)} of type {type(made).__name__}, which can't be awaited: "
+                "declare the function `async def`, or use map for a function that returns its result"
+            )
+            raise PenstockError(msg)
+        return await made
+
+    scope = asyncio.timeout(settings.timeout)
+    try:
+        async with scope:
+            if settings.retry is None:
+                return await attempt()
+            return await _with_retries(settings.retry, attempt, key, counts)
+    except TimeoutError as error:
+        if not scope.expired():
+            raise  # the function's own
+        cause = error
+    counts.timeouts += 1
+    if settings.on_timeout is None:
+        tries = "" if tried == 1 else f" in {tried} tries"
+        msg = (
+            f"there was no answer within {settings.timeout:g} seconds{tries}. Give a longer timeout, or "
+            "on_timeout, a function that returns a result instead"
+        )
+        raise CallTimeoutError(msg) from cause
+    instead = settings.on_timeout(given())
+    return await instead if inspect.isawaitable(instead) else instead
+
+
+async def _with_retries(retry: Retry, attempt: Callable[[], Any], key: str, counts: CallCounts) -> Any:
+    from tenacity import (  # loaded only for calls that are tried again
+        AsyncRetrying,
+        RetryCallState,
+        retry_if_exception_type,
+        stop_after_attempt,
+    )
+
+    def count(state: RetryCallState) -> None:
+        counts.retries += 1
+
+    tries = AsyncRetrying(
+        stop=stop_after_attempt(retry.attempts),
+        wait=lambda state: retry.pause_after(state.attempt_number, key),
+        retry=retry_if_exception_type(retry.on),
+        before_sleep=count,
+        sleep=asyncio.sleep,
+        reraise=True,
+    )
+    return await tries(attempt)

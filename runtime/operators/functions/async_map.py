@@ -1,0 +1,574 @@
+"""`map_async`: calls a coroutine function for each record, many calls at once.
+
+**Threads.** The operator, its queue and its counters belong to the task thread, like every operator. Only
+coroutines of users run on the event loop (the port `EventLoop`). In a job that is a thread of its own, in a
+simulation a step of the agenda. The two sides share no object that either changes. A call gets a copy of its
+record, a new one for each try, so no other try sees what a coroutine does to it. The answer is copied on the
+loop, before the coroutine can change it again, and travels to the task thread as mail. So nothing here needs
+a lock.
+
+**The path of a record.** `process` puts it into the queue (`async_queue.py`) and into `_waiting`. As soon as
+fewer than `capacity` calls run, it is called. Its answer marks it in the queue, and makes `flush` due.
+`flush` takes what may leave and emits it. A watermark or status goes into the queue behind the records that
+came before it, and leaves it in `flush`, too. With an empty queue it passes at once.
+
+**Back pressure.** The queue holds `capacity` calls. `room` says how much is free, and the subtask cuts its
+slices by it. Without room it begins no slice, and sleeps until an answer comes as mail. It never blocks. So a
+checkpoint can be taken at any time. An aligned barrier is met when it stands right behind the records that
+were taken. An unaligned one also captures the slices that were not begun. An operator before this one in the
+chain may give more records than there is room for, and a restore may as well. They wait in `_waiting`.
+
+**A snapshot** has every record of the queue, answered or not, as bytes that were encoded when it came. An
+answer that has left belongs to the output in front of the barrier. An answer that has not left is thrown away
+with the attempt, and its record is called again, with the same idempotency key. So each record of the input
+has exactly one result in the output: before the barrier, or after a restore from it. A restored queue with
+more records than `capacity` fills `_waiting`, so restoring waits for nothing and can't deadlock.
+
+Watermarks of the queue are restored at their places. At another parallelism their places mean nothing. The
+lowest watermark that all old subtasks had reached then comes behind the restored records.
+
+**Idempotency keys** name the job, the operator, a place, a number and a digest of the record. The place is
+the subtask, or with keys the key group, which does not depend on the parallelism. The number counts the
+records of the place. Records that are read again after a restore are counted again. They get their old keys
+if they come in their old order. If they do not, the digest differs. Two equal records may swap their keys,
+which a service can't see. So a service that remembers keys never takes one record for another. A job that
+starts from a snapshot of another job keeps that job's name in its keys.
+
+**Keys.** On a keyed stream calls of one key run one after the other, in their order, and their results leave
+in this order. A record waits in `_blocked` while its key is called. Its records are keyed state, written when
+a snapshot is taken.
+
+**The end.** The end of the data waits until the queue is empty (`Operator.is_drained`). A stop with a
+savepoint without a drain does not wait: the queue is in the savepoint.
+
+Three things must never happen. A result must not leave twice, or after a watermark that it preceded. A call
+must not have two outcomes. A record must not be in two queues after a rescale.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Final, TypeAlias
+
+import pyarrow as pa
+import xxhash
+
+from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.operators.functions.async_call import (
+    CallCounts,
+    CallSettings,
+    OnTimeout,
+    Retry,
+    answer_of,
+)
+from penstock.runtime.operators.functions.async_queue import (
+    AsyncQueue,
+    Entry,
+    Leaving,
+    OrderedQueue,
+    Passing,
+    UnorderedQueue,
+)
+from penstock.runtime.operators.functions.function_operator import (
+    FunctionOperator,
+    KeyedFunctionOperator,
+    only_table,
+    rows_of,
+)
+from penstock.runtime.operators.functions.record_functions import arrow_parts
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
+from penstock.runtime.operators.user_code.failure import CurrentRecord, short_repr
+from penstock.runtime.operators.user_code.function_class import FunctionClass
+from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
+from penstock.runtime.ports import EventLoop
+from penstock.runtime.record.elements import (
+    END_OF_TIME,
+    ArrowBatch,
+    Batch,
+    BatchFormat,
+    Buffer,
+    RowBatch,
+    StreamStatus,
+    Watermark,
+)
+from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.state.key_groups import key_group_of
+from penstock.runtime.state.own_copy import own_batch, own_copies, own_copy
+from penstock.runtime.user_location import function_location
+
+#: Names of the states: records that wait, the progress of each subtask, and the counts of key groups.
+CALLS: Final = "async_calls"
+PROGRESS: Final = "async_progress"
+GROUP_COUNTS: Final = "async_group_counts"
+
+#: Names of the built-in counts.
+IN_FLIGHT: Final = "async_in_flight"
+RETRIES: Final = "async_retries"
+TIMEOUTS: Final = "async_timeouts"
+
+#: A batch in a snapshot: its place in the queue, its idempotency key, its rows, and its bytes.
+SavedEntry: TypeAlias = tuple[int, str, int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncSettings:
+    """Settings of `map_async`, checked.
+
+    Attributes:
+        capacity: Maximum calls whose results have not left.
+        timeout: Seconds of a whole call; `None` for no limit.
+        batch: Maximum records of a call; `None` for one record and no list. In columns, rows of a call.
+        linger: Seconds that an incomplete batch waits for more records.
+    """
+
+    capacity: int = 100
+    timeout: float | None = None
+    retry: Retry | None = None
+    ordered: bool = True
+    on_timeout: OnTimeout | None = None
+    batch: int | None = None
+    linger: float = 0.0
+    batch_format: BatchFormat = "rows"
+
+
+class AsyncMapOperator(FunctionOperator):
+    """Replaces each record by the answer of a coroutine function; see the module's text."""
+
+    kind: ClassVar[str] = "map_async"
+    waits_for_answers: ClassVar[bool] = True
+
+    def __init__(
+        self, function: Callable[..., Any] | FunctionClass, settings: AsyncSettings = AsyncSettings()
+    ) -> None:
+        super().__init__(function)
+        self._settings = settings
+        self._arrow = settings.batch_format == "arrow"
+        self._queue: AsyncQueue = OrderedQueue() if settings.ordered else UnorderedQueue()
+        self._waiting: deque[Entry] = deque()
+        self._running = 0
+        self._sequence = 0
+        self._counts = CallCounts()
+        self._failure: BaseException | None = None
+        self._failed: CurrentRecord | None = None
+        self._is_open = self._holds = False
+        self._linger_until = 0.0
+        self._reached: int | None = None
+        self._loop: EventLoop | None = None
+
+    # -- its life -----------------------------------------------------------------------------------------
+
+    def open(self, context: OperatorContext) -> None:
+        assert context.open_event_loop is not None, "a subtask gives its operators an event loop"
+        connector = context.connector
+        self._context = context
+        self._clock = connector.clock
+        self._lineage = connector.job_id
+        self._subtask = connector.subtask, connector.parallelism
+        self._place = f"{connector.subtask}"
+        super().open(context)
+        self._calls = CallSettings(
+            self._function,
+            self._settings.timeout,
+            self._settings.retry,
+            self._settings.on_timeout,
+        )
+        self._restore(context)
+        self._loop = context.open_event_loop(self._blocked_loop)
+        opening = getattr(self._made, "open", None)
+        if inspect.iscoroutinefunction(opening):
+            user_context = self._context_of(context)
+            self._loop.start(lambda: opening(user_context), self._opened, self._failed_to_open)
+        else:
+            self._opened(None)
+
+    def _check_function(self) -> None:
+        function = self._function
+        if not callable(function):
+            msg = f"{self.kind} needs a coroutine function, not {type(function).__name__}"
+            raise ConfigurationError(msg)
+        if self._made is None and not inspect.isroutine(function):
+            self._made = function  # an object with methods
+
+    def _call_method(self, owner: object, name: str, *arguments: object) -> None:
+        if name in ("open", "close") and inspect.iscoroutinefunction(getattr(owner, name, None)):
+            return  # runs on the event loop
+        super()._call_method(owner, name, *arguments)
+
+    def close(self) -> None:
+        loop, self._loop = self._loop, None
+        closing = getattr(self._made, "close", None)
+        try:
+            if loop is not None:
+                loop.close(closing if self._is_open and inspect.iscoroutinefunction(closing) else None)
+        finally:
+            super().close()
+
+    @property
+    def only_reads(self) -> bool:
+        return False
+
+    @property
+    def current_record(self) -> CurrentRecord | None:
+        return self._failed or super().current_record
+
+    def built_in_counts(self) -> Mapping[str, int]:
+        counts = self._counts
+        return {IN_FLIGHT: len(self._queue), RETRIES: counts.retries, TIMEOUTS: counts.timeouts}
+
+    # -- records and time ---------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> int | None:
+        settings = self._settings
+        if self._arrow:
+            return 0 if len(self._queue) >= settings.capacity else None
+        return max(0, settings.capacity * (settings.batch or 1) - len(self._queue))
+
+    @property
+    def is_drained(self) -> bool:
+        return self._queue.is_empty and self._failure is None
+
+    @property
+    def holds_watermark(self) -> bool:
+        return self._holds
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        for part, of_key in self._parts(batch):
+            self._accept(part, of_key)
+        self._cursor.done()
+        self._begin_calls()
+        return iter(())
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        if watermark.timestamp != END_OF_TIME:
+            self._reached = watermark.timestamp
+        return self._pass(watermark)
+
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        return self._pass(status)
+
+    @property
+    def flush_at(self) -> float | None:
+        if self._failure is not None or self._queue.is_ready:
+            return 0.0
+        lingers = self._settings.batch is not None and self._waiting and self._can_begin
+        return self._linger_until if lingers else None
+
+    def flush(self) -> Iterator[Output]:
+        if self._failure is not None:
+            raise self._failure
+        self._begin_calls()
+        yield from self._emitted(list(self._queue.take()))
+
+    def _pass(self, element: Watermark | StreamStatus) -> Iterator[Output]:
+        self._holds = not self._queue.is_empty
+        if self._holds:
+            self._queue.add(Passing(self._sequence, element))
+        return iter(())
+
+    def _parts(self, batch: Batch) -> Iterator[tuple[Batch, Any]]:
+        """One batch for each place in the queue: of one row, or of columns."""
+        if self._arrow:
+            for part in arrow_parts(batch):
+                for piece in part.slices(self._settings.batch or max(1, len(part))):
+                    yield piece, None
+            return
+        rows = rows_of(batch)
+        stamps = rows.timestamps
+        for place, row in enumerate(self._cursor.over(rows.rows)):
+            yield RowBatch([row], None if stamps is None else [stamps[place]]), None
+
+    def _accept(self, part: Batch, of_key: Any) -> None:
+        saved = self._context.batches.encode(part).payload if self._context.transactional else b""
+        key = self._idempotency_key(self._number(of_key), saved)
+        self._enqueue(Entry(self._sequence, key, part, saved, of_key))
+
+    def _enqueue(self, entry: Entry) -> None:
+        self._sequence = entry.sequence + 1
+        self._queue.add(entry)
+        if not self._waiting:
+            self._linger_until = self._clock.monotonic() + self._settings.linger
+        self._waiting.append(entry)
+
+    def _number(self, of_key: Any) -> str:
+        """Place and number of the next record in its idempotency key."""
+        return f"{self._place}/{self._sequence}"
+
+    def _idempotency_key(self, number: str, saved: bytes) -> str:
+        digest = xxhash.xxh3_64_hexdigest(saved)
+        return f"{self._lineage}/{self._context.connector.operator_id}/{number}/{digest}"
+
+    # -- calls --------------------------------------------------------------------------------------------
+
+    @property
+    def _can_begin(self) -> bool:
+        return self._is_open and self._running < self._settings.capacity
+
+    def _begin_calls(self) -> None:
+        while self._waiting and self._can_begin and self._failure is None:
+            entries = self._next_entries()
+            if not entries:
+                return
+            self._running += 1
+            self._begin(entries)
+
+    def _next_entries(self) -> list[Entry]:
+        """Take the records of the next call; none if it waits for more of them."""
+        size = 1 if self._arrow else self._settings.batch or 1
+        if len(self._waiting) < size and self._clock.monotonic() < self._linger_until:
+            return []
+        taken: list[Entry] = []
+        while self._waiting and len(taken) < size:
+            entry = self._waiting.popleft()
+            if self._may_call(entry):
+                taken.append(entry)
+        self._linger_until = self._clock.monotonic() + self._settings.linger
+        return taken
+
+    def _may_call(self, entry: Entry) -> bool:
+        return True
+
+    def _begin(self, entries: list[Entry]) -> None:
+        assert self._loop is not None, "calls begin between open and close"
+        calls, counts = self._calls, self._counts
+        given = partial(_argument, entries, as_list=self._settings.batch is not None)
+        key = entries[0].key
+
+        async def answer() -> list[Any]:
+            answered = await answer_of(calls, given, key, counts)
+            return _results(answered, entries, as_list=self._settings.batch is not None)
+
+        self._loop.start(answer, partial(self._answered, entries), partial(self._call_failed, entries))
+
+    def _answered(self, entries: Sequence[Entry], results: Sequence[Any]) -> None:
+        self._running -= 1
+        for entry, result in zip(entries, results, strict=True):
+            self._queue.answered(entry, result)
+        self._release(entries)
+        self._begin_calls()
+
+    def _release(self, entries: Sequence[Entry]) -> None:
+        """Let the next records of the answered records' keys go."""
+
+    def _call_failed(self, entries: Sequence[Entry], error: BaseException) -> None:
+        batch = entries[0].value
+        if self._failure is None and isinstance(batch, RowBatch):
+            rows = [entry.rows[0] for entry in entries]
+            self._failed = CurrentRecord(rows[0] if self._settings.batch is None else rows)
+        self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+
+    def _opened(self, result: object) -> None:
+        self._is_open = True
+        self._begin_calls()
+
+    def _failed_to_open(self, error: BaseException) -> None:
+        self._running_method = function_location(self._made.open)
+        self._fail(error)
+
+    def _blocked_loop(self, where: str, seconds: float) -> None:
+        msg = (
+            f"a coroutine has blocked the event loop for {seconds:.1f} seconds, at {where}. All other calls "
+            "of the subtask wait for it. Await something there, run it with `await asyncio.to_thread(...)`, "
+            "or use map for a function that computes"
+        )
+        self._fail(PenstockError(msg))
+
+    def _emitted(self, leaving: Sequence[Leaving]) -> Iterator[Output]:
+        rows: list[Any] = []
+        stamps: list[int] = []
+        for element in leaving:
+            if isinstance(element, Passing):
+                yield from _rows(rows, stamps)
+                rows, stamps = [], []
+                yield element.element
+            elif isinstance(element.value, ArrowBatch):
+                yield from _columns(element.result, element.value)
+            else:
+                own = element.value.timestamps
+                if len(rows) >= OUTPUT_SLICE or (rows and bool(stamps) != bool(own)):
+                    yield from _rows(rows, stamps)
+                    rows, stamps = [], []
+                rows.append(element.result)
+                stamps.extend(own or ())
+        yield from _rows(rows, stamps)
+
+    # -- snapshots ----------------------------------------------------------------------------------------
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        super().snapshot(checkpoint_id)
+        passing = [
+            (element.after, element.element.timestamp)
+            for element in self._queue
+            if isinstance(element, Passing)
+            and isinstance(element.element, Watermark)
+            and element.element.timestamp != END_OF_TIME
+        ]
+        progress = (*self._subtask, self._sequence, self._lineage, self._reached, passing)
+        return {**self._saved_calls(), PROGRESS: SavedList([progress], RedistributionMode.UNION)}
+
+    def _saved_calls(self) -> Mapping[str, SavedList]:
+        return {CALLS: SavedList([_saved(e) for e in self._queue if isinstance(e, Entry)])}
+
+    def _restored_calls(self, context: OperatorContext) -> Iterable[tuple[Any, SavedEntry]]:
+        return [(None, saved) for saved in context.restored.get(CALLS, ())]
+
+    def _restore(self, context: OperatorContext) -> None:
+        progress = list(context.restored.get(PROGRESS, ()))
+        own = next((old for old in progress if tuple(old[:2]) == self._subtask), None)
+        saved = sorted(self._restored_calls(context), key=lambda one: one[1][0])
+        if not progress:
+            return
+        self._lineage = progress[0][3]
+        begin = max(old[2] for old in progress) if own is None else own[2]
+        watermarks = self._restored_watermarks(progress, own)
+        decode = context.batches.decode
+        for place, (of_key, (sequence, key, rows, payload)) in enumerate(saved):
+            while watermarks and watermarks[0][0] <= sequence:
+                self._queue.add(Passing(*watermarks.popleft()))
+            number = begin + place if own is None else sequence  # several subtasks have the same numbers
+            self._enqueue(Entry(number, key, decode(Buffer(payload, rows)), payload, of_key))
+        for after, watermark in watermarks:
+            self._queue.add(Passing(after, watermark))
+        self._sequence = max(begin, self._sequence)
+
+    def _restored_watermarks(
+        self, progress: Sequence[Sequence[Any]], own: Sequence[Any] | None
+    ) -> deque[tuple[int, Watermark]]:
+        """Restored watermarks, each with the number of the first record behind it."""
+        reached = [old[4] for old in progress] if own is None else [own[4]]
+        self._reached = None if None in reached else min(reached)
+        if own is not None:
+            return deque((after, Watermark(timestamp)) for after, timestamp in own[5])
+        last = max(old[2] for old in progress)
+        return deque() if self._reached is None else deque([(2 * last + 1, Watermark(self._reached))])
+
+
+class KeyedAsyncMapOperator(KeyedFunctionOperator, AsyncMapOperator):
+    """Calls the records of each key one after the other; its records are keyed state."""
+
+    def __init__(
+        self,
+        key_selector: Callable[[Any], Any],
+        function: Callable[..., Any] | FunctionClass,
+        settings: AsyncSettings,
+    ) -> None:
+        AsyncMapOperator.__init__(self, function, settings)
+        KeyedFunctionOperator._select_keys(self, key_selector)
+        self._called: dict[Any, int] = {}
+        self._blocked: dict[Any, deque[Entry]] = {}
+        self._group_counts: dict[int, int] = {}
+        self._saved_keys: set[Any] = set()
+
+    def open(self, context: OperatorContext) -> None:
+        assert context.keyed_state is not None, "a keyed operator is given keyed state"
+        self._max_parallelism = context.keyed_state.max_parallelism
+        self._table = only_table(context, CALLS, "map_async")
+        groups = context.keyed_state.key_groups
+        self._group_counts = {g: n for g, n in context.restored.get(GROUP_COUNTS, ()) if g in groups}
+        super().open(context)
+
+    def _parts(self, batch: Batch) -> Iterator[tuple[Batch, Any]]:
+        rows = rows_of(batch)
+        keys = self._keys_of(rows)
+        return ((part, key) for (part, _), key in zip(super()._parts(rows), keys, strict=True))
+
+    def _number(self, of_key: Any) -> str:
+        group = key_group_of(of_key, self._max_parallelism)
+        number = self._group_counts.get(group, 0)
+        self._group_counts[group] = number + 1
+        return f"g{group}/{number}"
+
+    def _may_call(self, entry: Entry) -> bool:
+        key = entry.of_key
+        if key in self._called:
+            self._blocked.setdefault(key, deque()).append(entry)
+            return False
+        return True
+
+    def _begin(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._called[entry.of_key] = self._called.get(entry.of_key, 0) + 1
+        super()._begin(entries)
+
+    def _release(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            key = entry.of_key
+            self._called[key] -= 1
+            if self._called[key]:
+                continue
+            del self._called[key]
+            if (blocked := self._blocked.pop(key, None)) is not None:
+                self._waiting.extendleft(reversed(blocked))
+
+    def _saved_calls(self) -> Mapping[str, SavedList]:
+        by_key: dict[Any, list[SavedEntry]] = {}
+        for element in self._queue:
+            if isinstance(element, Entry):
+                by_key.setdefault(element.of_key, []).append(_saved(element))
+        entries = self._table.entries
+        for key in self._saved_keys.difference(by_key):
+            del entries[key]
+        entries.update(by_key)
+        self._table.changed.update([*self._saved_keys.difference(by_key), *by_key])
+        self._saved_keys = set(by_key)
+        counts = list(self._group_counts.items())
+        return {GROUP_COUNTS: SavedList(counts, RedistributionMode.UNION)}
+
+    def _restored_calls(self, context: OperatorContext) -> Iterable[tuple[Any, SavedEntry]]:
+        restored = list(self._table.entries.items())
+        self._saved_keys = {key for key, _ in restored}
+        return [(key, tuple(saved)) for key, many in restored for saved in many]
+
+
+def _saved(entry: Entry) -> SavedEntry:
+    return entry.sequence, entry.key, len(entry.value), entry.saved
+
+
+def _argument(entries: Sequence[Entry], *, as_list: bool) -> Any:
+    """The argument of a try: copies, because a coroutine may change or keep what it gets."""
+    first = entries[0].value
+    if isinstance(first, ArrowBatch):
+        return first.batch
+    rows = own_copies([entry.rows[0] for entry in entries])
+    return rows if as_list else rows[0]
+
+
+def _results(answered: Any, entries: Sequence[Entry], *, as_list: bool) -> list[Any]:
+    """One result for each entry, copied while the coroutine can't change them."""
+    if isinstance(entries[0].value, ArrowBatch):
+        if isinstance(answered, pa.Table):
+            answered = answered.combine_chunks().to_batches()
+            answered = answered[0] if len(answered) == 1 else None
+        if not isinstance(answered, pa.RecordBatch):
+            msg = (
+                f"it answered {short_repr(answered)} of type {type(answered).__name__}; give a pa.RecordBatch"
+            )
+            raise PenstockError(msg)
+        return [own_batch(answered)]
+    if not as_list:
+        return [own_copy(answered)]
+    if not isinstance(answered, list) or len(answered) != len(entries):
+        what = f"{len(answered)} results" if isinstance(answered, list) else short_repr(answered)
+        msg = (
+            f"it answered {what} for a batch of {len(entries)} records; give a list with one result for each"
+        )
+        raise PenstockError(msg)
+    return own_copies(answered)
+
+
+def _rows(rows: list[Any], stamps: list[int]) -> Iterator[Output]:
+    if rows:
+        yield RowBatch(rows, stamps or None)
+
+
+def _columns(result: pa.RecordBatch, given: ArrowBatch) -> Iterator[Output]:
+    """The result of a batch; it keeps the timestamps if it is as long as its input."""
+    yield ArrowBatch(result, given.timestamps if result.num_rows == len(given) else None)

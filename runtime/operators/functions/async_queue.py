@@ -1,0 +1,204 @@
+"""The records of an async operator in the order in which they came, with watermarks and statuses in between.
+
+`OrderedQueue` gives results out in the order of the records. `UnorderedQueue` gives a result out as soon as
+it is there, but never across a watermark or status. It holds one group of records between each two of them,
+and only the first group gives out. In both a watermark leaves when all records in front of it have left.
+
+A record stays in the queue until its result is taken. So the records of a queue are exactly those whose
+results have not left, and that a snapshot must hold.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
+
+from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
+
+UNANSWERED: Final = object()
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A record, or in columns a batch, that waits for its result.
+
+    Attributes:
+        sequence: Place among all records of the subtask.
+        key: Idempotency key.
+        value: A batch of one row, or a batch of columns, as it came; calls get copies.
+        saved: The encoded batch, for snapshots.
+        of_key: Key of the stream; `None` on a stream without keys.
+    """
+
+    sequence: int
+    key: str
+    value: Batch
+    saved: bytes
+    of_key: Any = None
+    result: Any = UNANSWERED
+    group: _Group | None = field(default=None, repr=False)
+
+    @property
+    def rows(self) -> Sequence[Any]:
+        """The rows of the batch; none in columns."""
+        return self.value.rows if isinstance(self.value, RowBatch) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """A watermark or status behind all records up to a place."""
+
+    after: int
+    element: Watermark | StreamStatus
+
+
+Leaving: TypeAlias = Entry | Passing
+
+
+class AsyncQueue(Protocol):
+    def add(self, element: Leaving) -> None: ...
+
+    def answered(self, entry: Entry, result: Any) -> None: ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` has something to give."""
+        ...
+
+    def take(self) -> Iterator[Leaving]:
+        """Take everything that may leave now, in its order."""
+        ...
+
+    def __len__(self) -> int:
+        """Number of records."""
+        ...
+
+    def __iter__(self) -> Iterator[Leaving]:
+        """All elements; each watermark stands behind the records in front of it."""
+        ...
+
+    @property
+    def is_empty(self) -> bool: ...
+
+
+class OrderedQueue:
+    def __init__(self) -> None:
+        self._elements: deque[Leaving] = deque()
+        self._records = 0
+
+    def add(self, element: Leaving) -> None:
+        if isinstance(element, Passing):
+            _put_behind(self._elements, element)
+        else:
+            self._elements.append(element)
+            self._records += 1
+
+    def answered(self, entry: Entry, result: Any) -> None:
+        entry.result = result
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._elements) and _may_leave(self._elements[0])
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._elements
+
+    def take(self) -> Iterator[Leaving]:
+        elements = self._elements
+        while elements and _may_leave(elements[0]):
+            element = elements.popleft()
+            self._records -= isinstance(element, Entry)
+            yield element
+
+    def __len__(self) -> int:
+        return self._records
+
+    def __iter__(self) -> Iterator[Leaving]:
+        return iter(self._elements)
+
+
+def _may_leave(element: Leaving) -> bool:
+    return isinstance(element, Passing) or element.result is not UNANSWERED
+
+
+def _put_behind(elements: deque[Any], passing: Passing) -> None:
+    """Add a watermark or status; a watermark replaces one right in front of it, so they do not pile up."""
+    last = elements[-1] if elements else None
+    if (
+        isinstance(last, Passing)
+        and isinstance(last.element, Watermark)
+        and isinstance(passing.element, Watermark)
+    ):
+        elements.pop()
+    elements.append(passing)
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Records between two watermarks."""
+
+    records: dict[int, Entry] = field(default_factory=dict)
+    answered: deque[Entry] = field(default_factory=deque)
+
+
+class UnorderedQueue:
+    def __init__(self) -> None:
+        self._elements: deque[_Group | Passing] = deque()
+        self._records = 0
+
+    def add(self, element: Leaving) -> None:
+        if isinstance(element, Passing):
+            _put_behind(self._elements, element)
+            return
+        if not self._elements or isinstance(self._elements[-1], Passing):
+            self._elements.append(_Group())
+        group = self._elements[-1]
+        assert isinstance(group, _Group), "the last element is a group of records"
+        element.group = group
+        group.records[element.sequence] = element
+        self._records += 1
+
+    def answered(self, entry: Entry, result: Any) -> None:
+        entry.result = result
+        assert entry.group is not None, "only records of the queue are answered"
+        entry.group.answered.append(entry)
+
+    @property
+    def is_ready(self) -> bool:
+        if not self._elements:
+            return False
+        first = self._elements[0]
+        return isinstance(first, Passing) or bool(first.answered)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._elements
+
+    def take(self) -> Iterator[Leaving]:
+        while self._elements:
+            first = self._elements[0]
+            if isinstance(first, Passing):
+                self._elements.popleft()
+                yield first
+                continue
+            while first.answered:
+                entry = first.answered.popleft()
+                del first.records[entry.sequence]
+                self._records -= 1
+                yield entry
+            if first.records:
+                return
+            self._elements.popleft()
+
+    def __len__(self) -> int:
+        return self._records
+
+    def __iter__(self) -> Iterator[Leaving]:
+        for element in self._elements:
+            if isinstance(element, Passing):
+                yield element
+            else:
+                yield from element.records.values()
