@@ -112,6 +112,16 @@ def aggregated(emit_every: Any) -> Any:
     return made.args[2:]
 
 
+async def answered(numbers: Any) -> Any:
+    return numbers
+
+
+def called(stream: Any, **duration: Any) -> Any:
+    made = stream.map_async(answered, id="called", batch=2, **duration)
+    (factory,) = (n.operator.factory for n in made._builder.graph.nodes if n.operator.id == "called")
+    return factory.args[-1]
+
+
 def chosen(call: str, *arguments: Any) -> Callable[..., Any]:
     def operator(ttl: Any) -> Any:
         added = getattr(stream(), call)("chosen", *arguments, ttl=ttl)
@@ -227,6 +237,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "FailureRate": penstock.FailureRate,
     "FixedDelay": penstock.FixedDelay,
     "JobConfig": penstock.JobConfig,
+    "DataStream.map_async": lambda **duration: called(stream(), **duration),
+    "KeyedStream.map_async": lambda **duration: called(keyed(), **duration),
     "KeyedStream.aggregate": aggregated,
     "ListState": lambda ttl: penstock.ListState(int, ttl=ttl).ttl,
     "ManualClock.advance": clock_after,
@@ -245,6 +257,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "RayJobHandle.stop": lambda timeout: handle().stop(timeout=timeout),
     "RayJobHandle.wait": lambda timeout: handle().wait(timeout),
     "ReducingState": lambda ttl: penstock.ReducingState(max, ttl=ttl).ttl,
+    "Retry": penstock.Retry,
     "RuntimeContext.aggregating_state": requested("aggregating_state"),
     "RuntimeContext.list_state": requested("list_state"),
     "RuntimeContext.map_state": requested("map_state"),

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias
 
 import xxhash
 
+from penstock.runtime.config.checks import Settings, whole_number
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.time.durations import Duration, seconds_in
@@ -67,7 +68,7 @@ def async_call() -> AsyncCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Settings):
     """Tries of a call that fails, and the pauses between them.
 
     Attributes:
@@ -91,21 +92,19 @@ class Retry:
     on: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
-        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
-            msg = f"Retry: attempts is a whole number of at least 1, not {self.attempts!r:.80}"
-            raise ConfigurationError(msg)
-        seconds_in("Retry: delay", self.delay)
-        seconds_in("Retry: max_delay", self.max_delay)
+        whole_number("Retry.attempts", self.attempts, at_least=1)
+        object.__setattr__(self, "delay", seconds_in("Retry.delay", self.delay))
+        object.__setattr__(self, "max_delay", seconds_in("Retry.max_delay", self.max_delay))
         kinds = self.on if isinstance(self.on, tuple) else (self.on,)
         if not kinds or not all(inspect.isclass(kind) and issubclass(kind, Exception) for kind in kinds):
-            msg = f"Retry: on is a tuple of exception classes, not {self.on!r:.80}"
+            msg = f"Retry.on is a tuple of exception classes, not {self.on!r:.80}"
             raise ConfigurationError(msg)
         object.__setattr__(self, "on", kinds)
 
     def pause_after(self, attempt: int, key: str) -> float:
         """Seconds between a try and the next one of the call with this key."""
-        longest = seconds_in("max_delay", self.max_delay)
-        full = min(longest, seconds_in("delay", self.delay) * 2.0 ** min(attempt - 1, 64))
+        longest = seconds_in("Retry.max_delay", self.max_delay)
+        full = min(longest, seconds_in("Retry.delay", self.delay) * 2.0 ** min(attempt - 1, 64))
         share = xxhash.xxh3_64_intdigest(f"{key} {attempt}".encode()) / float(1 << 64)
         return full * (1 - share / 2)
 
