@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.files.file_sink import FileSink as FileSink
     from penstock.runtime.io.connectors.files.file_source import FileSource as FileSource
     from penstock.runtime.io.connectors.generator_source import GeneratorSource as GeneratorSource
-    from penstock.runtime.operators.functions.async_call import AsyncCall as AsyncCall
-    from penstock.runtime.operators.functions.async_call import CallTimeoutError as CallTimeoutError
     from penstock.runtime.operators.functions.async_call import Retry as Retry
     from penstock.runtime.operators.functions.async_call import async_call as async_call
     from penstock.runtime.operators.functions.keyed_folds import AggregateFunction as AggregateFunction

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.coordinators import (
         OperatorCoordinatorContext as OperatorCoordinatorContext,
     )
+    from penstock.runtime.operators.functions.async_call import AsyncCall as AsyncCall
     from penstock.runtime.operators.metrics import Counter as Counter
     from penstock.runtime.operators.metrics import Gauge as Gauge
     from penstock.runtime.operators.metrics import GaugeStatistics as GaugeStatistics

@@ -67,7 +67,7 @@ from penstock.runtime.operators.functions.async_call import (
 )
 from penstock.runtime.operators.functions.async_queue import (
     AsyncQueue,
-    Entry,
+    AwaitedRecord,
     Leaving,
     OrderedQueue,
     Passing,
@@ -148,7 +148,7 @@ class AsyncMapOperator(FunctionOperator):
         self._settings = settings
         self._arrow = settings.batch_format == "arrow"
         self._queue: AsyncQueue = OrderedQueue() if settings.ordered else UnorderedQueue()
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[AwaitedRecord] = deque()
         self._running = 0
         self._sequence = 0
         self._counts = CallCounts()
@@ -285,9 +285,9 @@ class AsyncMapOperator(FunctionOperator):
     def _accept(self, part: Batch, of_key: Any) -> None:
         saved = self._context.batches.encode(part).payload if self._context.transactional else b""
         key = self._idempotency_key(self._number(of_key), saved)
-        self._enqueue(Entry(self._sequence, key, part, saved, of_key))
+        self._enqueue(AwaitedRecord(self._sequence, key, part, saved, of_key))
 
-    def _enqueue(self, entry: Entry) -> None:
+    def _enqueue(self, entry: AwaitedRecord) -> None:
         self._sequence = entry.sequence + 1
         self._queue.add(entry)
         if not self._waiting:
@@ -316,12 +316,12 @@ class AsyncMapOperator(FunctionOperator):
             self._running += 1
             self._begin(entries)
 
-    def _next_entries(self) -> list[Entry]:
+    def _next_entries(self) -> list[AwaitedRecord]:
         """Take the records of the next call; none if it waits for more of them."""
         size = 1 if self._arrow else self._settings.batch or 1
         if len(self._waiting) < size and self._clock.monotonic() < self._linger_until:
             return []
-        taken: list[Entry] = []
+        taken: list[AwaitedRecord] = []
         while self._waiting and len(taken) < size:
             entry = self._waiting.popleft()
             if self._may_call(entry):
@@ -329,10 +329,10 @@ class AsyncMapOperator(FunctionOperator):
         self._linger_until = self._clock.monotonic() + self._settings.linger
         return taken
 
-    def _may_call(self, entry: Entry) -> bool:
+    def _may_call(self, entry: AwaitedRecord) -> bool:
         return True
 
-    def _begin(self, entries: list[Entry]) -> None:
+    def _begin(self, entries: list[AwaitedRecord]) -> None:
         assert self._loop is not None, "calls begin between open and close"
         calls, counts = self._calls, self._counts
         given = partial(_argument, entries, as_list=self._settings.batch is not None)
@@ -344,17 +344,17 @@ class AsyncMapOperator(FunctionOperator):
 
         self._loop.start(answer, partial(self._answered, entries), partial(self._call_failed, entries))
 
-    def _answered(self, entries: Sequence[Entry], results: Sequence[Any]) -> None:
+    def _answered(self, entries: Sequence[AwaitedRecord], results: Sequence[Any]) -> None:
         self._running -= 1
         for entry, result in zip(entries, results, strict=True):
             self._queue.answered(entry, result)
         self._release(entries)
         self._begin_calls()
 
-    def _release(self, entries: Sequence[Entry]) -> None:
+    def _release(self, entries: Sequence[AwaitedRecord]) -> None:
         """Let the next records of the answered records' keys go."""
 
-    def _call_failed(self, entries: Sequence[Entry], error: BaseException) -> None:
+    def _call_failed(self, entries: Sequence[AwaitedRecord], error: BaseException) -> None:
         batch = entries[0].value
         if self._failure is None and isinstance(batch, RowBatch):
             rows = [entry.rows[0] for entry in entries]
@@ -415,7 +415,7 @@ class AsyncMapOperator(FunctionOperator):
         return {**self._saved_calls(), PROGRESS: SavedList([progress], RedistributionMode.UNION)}
 
     def _saved_calls(self) -> Mapping[str, SavedList]:
-        return {CALLS: SavedList([_saved(e) for e in self._queue if isinstance(e, Entry)])}
+        return {CALLS: SavedList([_saved(e) for e in self._queue if isinstance(e, AwaitedRecord)])}
 
     def _restored_calls(self, context: OperatorContext) -> Iterable[tuple[Any, SavedEntry]]:
         return [(None, saved) for saved in context.restored.get(CALLS, ())]
@@ -434,7 +434,7 @@ class AsyncMapOperator(FunctionOperator):
             while watermarks and watermarks[0][0] <= sequence:
                 self._queue.add(Passing(*watermarks.popleft()))
             number = begin + place if own is None else sequence  # several subtasks have the same numbers
-            self._enqueue(Entry(number, key, decode(Buffer(payload, rows)), payload, of_key))
+            self._enqueue(AwaitedRecord(number, key, decode(Buffer(payload, rows)), payload, of_key))
         for after, watermark in watermarks:
             self._queue.add(Passing(after, watermark))
         self._sequence = max(begin, self._sequence)
@@ -463,7 +463,7 @@ class KeyedAsyncMapOperator(KeyedFunctionOperator, AsyncMapOperator):
         AsyncMapOperator.__init__(self, function, settings)
         KeyedFunctionOperator._select_keys(self, key_selector)
         self._called: dict[Any, int] = {}
-        self._blocked: dict[Any, deque[Entry]] = {}
+        self._blocked: dict[Any, deque[AwaitedRecord]] = {}
         self._group_counts: dict[int, int] = {}
         self._saved_keys: set[Any] = set()
 
@@ -486,19 +486,19 @@ class KeyedAsyncMapOperator(KeyedFunctionOperator, AsyncMapOperator):
         self._group_counts[group] = number + 1
         return f"g{group}/{number}"
 
-    def _may_call(self, entry: Entry) -> bool:
+    def _may_call(self, entry: AwaitedRecord) -> bool:
         key = entry.of_key
         if key in self._called:
             self._blocked.setdefault(key, deque()).append(entry)
             return False
         return True
 
-    def _begin(self, entries: list[Entry]) -> None:
+    def _begin(self, entries: list[AwaitedRecord]) -> None:
         for entry in entries:
             self._called[entry.of_key] = self._called.get(entry.of_key, 0) + 1
         super()._begin(entries)
 
-    def _release(self, entries: Sequence[Entry]) -> None:
+    def _release(self, entries: Sequence[AwaitedRecord]) -> None:
         for entry in entries:
             key = entry.of_key
             self._called[key] -= 1
@@ -511,7 +511,7 @@ class KeyedAsyncMapOperator(KeyedFunctionOperator, AsyncMapOperator):
     def _saved_calls(self) -> Mapping[str, SavedList]:
         by_key: dict[Any, list[SavedEntry]] = {}
         for element in self._queue:
-            if isinstance(element, Entry):
+            if isinstance(element, AwaitedRecord):
                 by_key.setdefault(element.of_key, []).append(_saved(element))
         entries = self._table.entries
         for key in self._saved_keys.difference(by_key):
@@ -528,11 +528,11 @@ class KeyedAsyncMapOperator(KeyedFunctionOperator, AsyncMapOperator):
         return [(key, tuple(saved)) for key, many in restored for saved in many]
 
 
-def _saved(entry: Entry) -> SavedEntry:
+def _saved(entry: AwaitedRecord) -> SavedEntry:
     return entry.sequence, entry.key, len(entry.value), entry.saved
 
 
-def _argument(entries: Sequence[Entry], *, as_list: bool) -> Any:
+def _argument(entries: Sequence[AwaitedRecord], *, as_list: bool) -> Any:
     """The argument of a try: copies, because a coroutine may change or keep what it gets."""
     first = entries[0].value
     if isinstance(first, ArrowBatch):
@@ -541,7 +541,7 @@ def _argument(entries: Sequence[Entry], *, as_list: bool) -> Any:
     return rows if as_list else rows[0]
 
 
-def _results(answered: Any, entries: Sequence[Entry], *, as_list: bool) -> list[Any]:
+def _results(answered: Any, entries: Sequence[AwaitedRecord], *, as_list: bool) -> list[Any]:
     """One result for each entry, copied while the coroutine can't change them."""
     if isinstance(entries[0].value, ArrowBatch):
         if isinstance(answered, pa.Table):

@@ -21,7 +21,7 @@ UNANSWERED: Final = object()
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class AwaitedRecord:
     """A record, or in columns a batch, that waits for its result.
 
     Attributes:
@@ -54,13 +54,13 @@ class Passing:
     element: Watermark | StreamStatus
 
 
-Leaving: TypeAlias = Entry | Passing
+Leaving: TypeAlias = AwaitedRecord | Passing
 
 
 class AsyncQueue(Protocol):
     def add(self, element: Leaving) -> None: ...
 
-    def answered(self, entry: Entry, result: Any) -> None: ...
+    def answered(self, entry: AwaitedRecord, result: Any) -> None: ...
 
     @property
     def is_ready(self) -> bool:
@@ -95,7 +95,7 @@ class OrderedQueue:
             self._elements.append(element)
             self._records += 1
 
-    def answered(self, entry: Entry, result: Any) -> None:
+    def answered(self, entry: AwaitedRecord, result: Any) -> None:
         entry.result = result
 
     @property
@@ -110,7 +110,7 @@ class OrderedQueue:
         elements = self._elements
         while elements and _may_leave(elements[0]):
             element = elements.popleft()
-            self._records -= isinstance(element, Entry)
+            self._records -= isinstance(element, AwaitedRecord)
             yield element
 
     def __len__(self) -> int:
@@ -140,8 +140,8 @@ def _put_behind(elements: deque[Any], passing: Passing) -> None:
 class _Group:
     """Records between two watermarks."""
 
-    records: dict[int, Entry] = field(default_factory=dict)
-    answered: deque[Entry] = field(default_factory=deque)
+    records: dict[int, AwaitedRecord] = field(default_factory=dict)
+    answered: deque[AwaitedRecord] = field(default_factory=deque)
 
 
 class UnorderedQueue:
@@ -161,7 +161,7 @@ class UnorderedQueue:
         group.records[element.sequence] = element
         self._records += 1
 
-    def answered(self, entry: Entry, result: Any) -> None:
+    def answered(self, entry: AwaitedRecord, result: Any) -> None:
         entry.result = result
         assert entry.group is not None, "only records of the queue are answered"
         entry.group.answered.append(entry)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.runtime.operators.functions.async_queue import (
     AsyncQueue,
-    Entry,
+    AwaitedRecord,
     OrderedQueue,
     Passing,
     UnorderedQueue,
@@ -18,12 +18,12 @@ from penstock.runtime.operators.functions.async_queue import (
 from penstock.runtime.record.elements import RowBatch, StreamStatus, Watermark
 
 
-def entry(number: int) -> Entry:
-    return Entry(number, f"key {number}", RowBatch([number]), b"")
+def entry(number: int) -> AwaitedRecord:
+    return AwaitedRecord(number, f"key {number}", RowBatch([number]), b"")
 
 
 def taken(queue: AsyncQueue) -> list[Any]:
-    return [e.sequence if isinstance(e, Entry) else e.element for e in queue.take()]
+    return [e.sequence if isinstance(e, AwaitedRecord) else e.element for e in queue.take()]
 
 
 #: A record, a watermark, a status, an answer to one of the open records, or a look at what may leave.
@@ -43,7 +43,7 @@ def run(queue: AsyncQueue, moves: list[Any]) -> tuple[list[Any], list[Any]]:
     """Everything that was put in and everything that came out, after all records were answered."""
     given: list[Any] = []
     out: list[Any] = []
-    open_entries: list[Entry] = []
+    open_entries: list[AwaitedRecord] = []
     for move in moves:
         if move == "record":
             new = entry(len(given))
@@ -62,7 +62,7 @@ def run(queue: AsyncQueue, moves: list[Any]) -> tuple[list[Any], list[Any]]:
             answered = open_entries.pop(int(move * len(open_entries)))
             queue.answered(answered, answered.sequence)
         left = [n for n in given if isinstance(n, int) and n not in out]
-        assert sorted(e.sequence for e in queue if isinstance(e, Entry)) == left
+        assert sorted(e.sequence for e in queue if isinstance(e, AwaitedRecord)) == left
         assert len(queue) == len(left)
     while open_entries:
         answered = open_entries.pop()

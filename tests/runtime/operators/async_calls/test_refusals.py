@@ -45,7 +45,7 @@ async def yields(row: int) -> AsyncIterator[int]:
         ({"timeout": 0}, "timeout"),
         ({"timeout": "1s"}, "timeout"),
         ({"retry": "twice"}, r"retry is a number of attempts or a Retry\(...\), not 'twice'"),
-        ({"retry": 0}, "attempts is a whole number of at least 1, not 0"),
+        ({"retry": 0}, "Retry.attempts=0: give a whole number of at least 1"),
         ({"ordered": "yes"}, "ordered must be True or False"),
         ({"linger": 1}, "linger is the time that a batch of rows waits"),
         ({"batch": 2, "linger": -1}, "linger"),
