@@ -57,8 +57,8 @@ def async_call() -> AsyncCall:
         >>> async def tried(order):
         ...     return async_call().attempt
         >>> with OperatorHarness.of(lambda orders: orders.map_async(tried, id="tries")) as harness:
-        ...     harness.push(["a"]), harness.flush()
-        ([], [1])
+        ...     harness.push(["a"])
+        [1]
     """
     call = _CURRENT.get(None)
     if call is None:
