@@ -2,8 +2,8 @@
 
 `ship_script_modules`: Ray puts the folder of the driver's script on the workers' path. In a job with a
 `working_dir`, workers have that folder instead. So modules beside a script in a subfolder are pickled by
-value, as the script itself is. Modules beside a notebook kernel's script are not: they are installed, and
-workers find them by name.
+value, as the script itself is. Modules beside a notebook kernel's script are pickled by name, because they
+are installed and workers find them.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ class RayJobHandle(NearestMembers):
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
         """The job's last checkpoints and savepoints, oldest first, with the measurements of each subtask.
 
-        After the death of a JobMaster only retained checkpoints keep the measurements; the others keep at
+        After the death of a JobMaster only retained checkpoints have measurements; other checkpoints have at
         most their records. A job that has ended has only records.
         """
         return self._details(None)

@@ -4,8 +4,8 @@ A hanging process can't answer, so another process on its node reads `/proc`: th
 otherwise a Ray task. So no node needs a watcher, and a task works even when all processes of a job hang. The
 first task on a node takes half a second, because Ray starts a worker; later tasks take some milliseconds.
 
-The system reuses process ids. So `Place` has the time at which the process started, and a later process with
-the same id is not mistaken for it. Without `/proc`, as on macOS, no processor time is known.
+The system reuses process ids. So `Place` has the start time of its process, and a later process with the same
+id is not mistaken for it. Without `/proc`, as on macOS, no processor time is known.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class GuardedLoop:
         self.loop.call_soon_threadsafe(self.run, callback)
 
     def retire(self) -> None:
-        """Stop ending the process on failures; the scheduler has ended, so another one may follow."""
+        """Stop ending the process on failures: the scheduler has ended, and another job may follow."""
         self._is_retired = True
 
     def run(self, callback: Callable[[], None]) -> None:

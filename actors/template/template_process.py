@@ -5,7 +5,7 @@
 `LISTENER`: file descriptor of the socket. `NODE`: process id of the node; the template ends with it.
 
 The template has one Python thread and runs no user's code, so a fork copies no half-finished
-operation. Libraries may have threads of their own (Arrow's allocator); those handle forks.
+operation. Libraries may have threads of their own, such as Arrow's allocator; these libraries handle forks.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ request that changes something must have the header `X-Penstock: 1`, too. A page
 another origin only after a preflight request, which this server refuses.
 
 **Session.** Other users of this machine reach loopback as well. So each request needs a session. The address
-that `penstock ui` prints has a token behind `#`, which browsers never send. The page exchanges it for a
+that `penstock ui` prints has a token after `#`, which browsers never send. The page exchanges it for a
 cookie, once: an address in a browser's history is useless. Programs send the standing token, if the server
 was given one, as `Authorization: Bearer`. A server that listens beyond loopback must have one.
 

@@ -66,7 +66,7 @@ def test_a_function_that_fails_is_named_and_the_job_is_not_tried_again() -> None
 def test_a_look_that_takes_too_long_is_cancelled() -> None:
     stream = StreamEnvironment("nothing").from_source("in", GeneratorSource(number, count=None, rate=1.0))
     nothing = stream.filter(lambda n: False)
-    with pytest.raises(JobTimeoutError, match=r"quick look .*after 1 s; it was cancelled"):
+    with pytest.raises(JobTimeoutError, match=r"quick look .*after 1 s; the job was cancelled"):
         nothing.take(1, timeout=1)
     assert still_running() == []
 

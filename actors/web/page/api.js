@@ -29,7 +29,7 @@ export async function ask(method, path, body) {
 export const look = (path) => ask("GET", path);
 export const jobPath = (job) => `v1/jobs/${encodeURIComponent(job)}`;
 
-// A session begins with the token behind `#`, which is taken out of the address at once.
+// A session begins with the token after `#`, which is taken out of the address at once.
 export async function beginSession() {
   const given = new URLSearchParams(location.hash.slice(1));
   const token = given.get("token");

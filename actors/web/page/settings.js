@@ -60,7 +60,7 @@ export function Settings({ report }) {
   return html`<section class="settings">
     <dl class="pairs">
       <div><dt>Checkpoint storage</dt><dd>${report.storage ? html`<code>${report.storage}</code>` : "none"}</dd></div>
-      <div><dt>JobMaster</dt><dd>${report.master ? html`pid ${report.master.pid} on node <code>${report.master.node_id.slice(0, 8)}</code>` : "has left"}</dd></div>
+      <div><dt>JobMaster</dt><dd>${report.master ? html`pid ${report.master.pid} on node <code>${report.master.node_id.slice(0, 8)}</code>` : "has ended"}</dd></div>
       ${report.savepoint && html`<div><dt>Stopped with</dt><dd><code>${report.savepoint}</code></dd></div>`}
     </dl>
     ${rows.length === 0 ? html`<${Notice}>An older version ran this job, and kept no settings.<//>` : html`
