@@ -81,8 +81,9 @@ class HybridSource(Generic[T], metaclass=NearestNames):
 
     Args:
         history: The bounded source. Its splits are assigned on request, as by `OnRequest`.
-        then: The source that follows. With `switch`, a function from its start to that source. The function
-            runs in the JobMaster and in each subtask, and must return the same source for the same start.
+        then: The source that follows. With `switch`, a function that takes the start and returns the source.
+            The function runs in the JobMaster and in each subtask, and must return the same source for the
+            same start.
         switch: Computes the start of the second source from an `EndOfHistory`, when the history has been
             read: any value that the codec carries, such as an offset. It may block. After a failure it may
             run again; only one result is used.
@@ -108,7 +109,7 @@ class HybridSource(Generic[T], metaclass=NearestNames):
         switch: Callable[[EndOfHistory], Any] | None = None,
     ) -> None:
         if isinstance(history, type) or not isinstance(history, Source):
-            msg = f"HybridSource: history is a source, which {short_repr(history)} is not"
+            msg = f"HybridSource: history must be a source, not {short_repr(history)}"
             raise ConfigurationError(msg)
         if switch is not None and not callable(switch):
             msg = f"HybridSource: switch is a function of an EndOfHistory, not {short_repr(switch)}"
@@ -164,13 +165,13 @@ class HybridSource(Generic[T], metaclass=NearestNames):
         return self._history if phase == HISTORY else self.live(start)
 
     def live(self, start: Any) -> Source[T]:
-        """The source that follows the history; raises `ConfigurationError` if it is none."""
+        """The source that follows the history; raises `ConfigurationError` if it is no source."""
         then = self._then
         source = then if self.switch is None or isinstance(then, Source) else then(start)
         if isinstance(source, type) or not isinstance(source, Source):
-            what = "then is a source" if self.switch is None else "then returns a source"
+            what = "then must be a source" if self.switch is None else "then must return a source"
             hint = " unless there is a switch" if callable(source) else ""
-            msg = f"HybridSource: {what}{hint}, which {short_repr(source)} is not"
+            msg = f"HybridSource: {what}{hint}, not {short_repr(source)}"
             raise ConfigurationError(msg)
         return source
 
@@ -280,7 +281,7 @@ class _PhaseContext:
 
 
 class HybridEnumerator:
-    """Runs the enumerator of the history, then that of the live source.
+    """Runs the enumerator of the history, then the enumerator of the live source.
 
     Attributes:
         context: The context of the whole source.
@@ -367,7 +368,7 @@ class HybridEnumerator:
 
     @property
     def _is_through(self) -> bool:
-        """Whether each reader has no split, and none will come."""
+        """Whether no reader has a split, and no more splits will come."""
         readers = range(self.context.parallelism)
         return self.phase == HISTORY and self._idle.issuperset(readers) and self._through.issuperset(readers)
 

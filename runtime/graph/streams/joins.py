@@ -86,10 +86,10 @@ class JoinSettings:
         check_choice("how", self.how, get_args(How))
         check_choice("batch_format", self.batch_format, get_args(BatchFormat))
         if not isinstance(self.suffix, str) or not self.suffix:
-            refuse(f"join: suffix is a text that is not empty, not {self.suffix!r:.80}")
+            refuse(f"join: suffix must be a string that is not empty, not {self.suffix!r:.80}")
 
     def check_functions(self) -> None:
-        """Refuse what a join of rows can't call."""
+        """Refuse a condition or a selection that a join of rows can't call."""
         if isinstance(self.where, pc.Expression):
             refuse('join: an expression as where needs batch_format="arrow"; give a function(left, right)')
         if self.where is not None:
@@ -135,7 +135,7 @@ def add_co_group(
     operator_id: str | None,
     options: OperatorOptions,
 ) -> DataStream[Any]:
-    """Both streams as one, of pairs of side and record, in windows (as in Flink's `CoGroupedStreams`)."""
+    """Read both streams as one stream of pairs of side and record, in windows (Flink: `CoGroupedStreams`)."""
     tagged = [
         inputs.builder.add("map", SIDES[side], partial(MapOperator, Tagging(side)), unkeyed, None, {})
         for side, upstreams in enumerate(inputs.sides)
@@ -153,7 +153,7 @@ def add_window_join(
     operator_id: str | None,
     options: OperatorOptions,
 ) -> DataStream[Any]:
-    """Pairs of records of one key and window, and nothing else."""
+    """Add a join that emits pairs of records of one key and window, and nothing else."""
     if settings.how != "inner" or settings.batch_format != "rows":
         refuse(
             'join: with window=..., only how="inner" and batch_format="rows" are possible; co_group gives a '
@@ -203,7 +203,7 @@ class BySide:
 
 
 class Product:
-    """All pairs of left and right records of a window, but none of a key that is null."""
+    """All pairs of left and right records of a window; none for a null key."""
 
     def __init__(self, select: Callable[[Any, Any], Any], where: Callable[[Any, Any], Any] | None) -> None:
         self._select, self._where = select, where
@@ -221,9 +221,9 @@ class Product:
 def _column_join(join: IntervalJoin, inputs: JoinInputs, settings: JoinSettings) -> OperatorFactory:
     keys, where = inputs.column_keys, settings.where
     if keys is None:
-        refuse('join: batch_format="arrow" needs keys that name columns, such as on="k", and got a function')
+        refuse('join: batch_format="arrow" needs keys that name columns, such as on="k", not a function')
     if settings.select is not None:
-        refuse('join: select is for batch_format="rows"; use select or with_columns behind the join')
+        refuse('join: select is for batch_format="rows"; use select or with_columns after the join')
     if where is not None and not isinstance(where, pc.Expression):
         refuse(
             'join: with batch_format="arrow", where is an expression such as '
@@ -250,7 +250,7 @@ def _named(inputs: JoinInputs) -> tuple[ColumnKey, ColumnKey]:
     keys = inputs.column_keys
     if keys is None:
         refuse(
-            "join: with key functions, the output of a pair is what select makes of both records; give "
+            "join: with key functions, select must make the output of a pair of records; give "
             "select=function(left, right), or keys that name columns"
         )
     return keys

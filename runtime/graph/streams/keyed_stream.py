@@ -236,8 +236,8 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         the side outputs `late_left` and `late_right`.
 
         A pair has the later timestamp of both. A record without a partner has its own timestamp, and is
-        emitted when no partner can come any more. So the watermark behind an outer, semi or anti join stays
-        behind.
+        emitted when no partner can come any more. So the watermark after an outer, semi or anti join lags
+        behind the input's.
 
         Args:
             other: The right stream.
@@ -246,13 +246,13 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             window: Windows instead of `within`, for an inner join of rows. Results have the window's last
                 microsecond as timestamp. For records without a partner use `co_group`.
             how: `"inner"` emits pairs. `"left"`, `"right"` and `"full"` also emit the records of that side,
-                or of both, without a partner. `"semi"` emits the left records with a partner, `"anti"`
-                those without.
+                or of both, without a partner. `"semi"` emits the left records with a partner, `"anti"` the
+                left records without one.
             where: A further condition: a function of a left and a right record, or with
                 `batch_format="arrow"` an expression over the columns of the output.
             select: Makes the output of a left and a right record; one of them is `None` if it had no partner.
                 By default dicts are merged: the key once, then the other left and right names.
-            suffix: What a right name gets if the left side has this name, too.
+            suffix: Appended to a right name that the left side also has.
             batch_format: `"arrow"` joins columns, with keys that name columns and state on the heap.
             id: The operator's id; a restore finds the operator's state by this id. By default it is made from
                 the operator's number, which changes with the program.

@@ -5,12 +5,13 @@ then added to the log of its own side. So the row that comes second finds the pa
 rules of time.
 
 A column `:matched` in the log says whether a row had a partner, where the kind of join needs it. It is part
-of the snapshot. The residual condition is looked at first, so a pair that it refuses is no partner.
+of the snapshot. The residual condition is checked first, so a pair that it refuses does not count.
 
 Rows are deleted only as the watermark advances, never while a batch is joined. A row may come when no partner
-can follow it. It is joined with the rows that are there, and comes out alone if it must, but is not added.
+can follow it. Such a row is joined with the rows in the log, but not added. If it has no partner, the join
+emits it alone where its kind requires that.
 
-A null in a key is no value, so such a row has no partner. It comes out alone at once.
+A row with a null in its key has no partner. A join that emits rows alone emits it at once.
 """
 
 from __future__ import annotations

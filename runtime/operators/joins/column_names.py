@@ -1,7 +1,7 @@
 """`OutputColumns`: names and order of the columns of a join's output.
 
 First come the columns of the key, then the other left columns, then the other right ones. If both sides have
-the same key columns, they stand once. A right column with the name of a left one gets a suffix.
+the same key columns, these appear once. A right column with the name of a left one gets a suffix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OutputColumns:
 
     Args:
         keys: Keys of both sides.
-        suffix: What a right column gets whose name the left side has.
+        suffix: Appended to the name of a right column if the left side has the same name.
 
     Example:
         >>> output = OutputColumns((ColumnKey(("k",)), ColumnKey(("k",))), "_right")

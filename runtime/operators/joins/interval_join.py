@@ -5,8 +5,8 @@ included. A row that comes at or before the watermark is late and takes no part.
 a right row only while `left + upper` is after the watermark, and a right row only while `right - lower` is.
 Then it *expires*: it is deleted, and an outer join emits it alone if it had no partner.
 
-A pair has the later timestamp of both rows, as in Flink. One of them has just come, so it is after the
-watermark. A row alone has its own timestamp, which may lie behind the watermark, by at most the time for
+A pair has the later timestamp of both rows, as in Flink. One of them has just come, so its timestamp is after
+the watermark. A row alone has its own timestamp, which may lie behind the watermark, by at most the time for
 which it was kept. So the output's watermark stays that far behind.
 
 | how | pairs | rows alone |

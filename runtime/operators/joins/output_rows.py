@@ -25,7 +25,7 @@ class OutputRows:
     """Makes the output of a pair or of a row alone by a function of the user.
 
     Attributes:
-        function: Called with a left and a right record, of which one is `None` if it has no partner.
+        function: Called with a left and a right record; a missing partner is `None`.
     """
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
@@ -38,7 +38,7 @@ class OutputRows:
         return {}
 
     def note(self, side: Side, rows: Iterable[Any]) -> None:
-        """Look at the rows of a batch before any of them is joined."""
+        """Examine the rows of a batch before any of them is joined."""
 
     def alone(self, side: Side, row: Any) -> Any:
         """The output of a row without a partner."""
@@ -70,8 +70,8 @@ class MergedRows(OutputRows):
     """Merges dicts.
 
     Args:
-        keys: Keys of both sides; names that both have alike stand once.
-        suffix: What a right name gets that the left side has, too.
+        keys: Keys of both sides; if they have the same names, these appear once.
+        suffix: Appended to a right name that the left side also has.
 
     Example:
         >>> output = MergedRows((ColumnKey(("k",)), ColumnKey(("k",))), "_right")

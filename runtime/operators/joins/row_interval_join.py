@@ -82,7 +82,7 @@ class Expiring:
             self._push(rows)
 
     def until(self, moment: int) -> Iterator[tuple[int, int, Any]]:
-        """Take out the rows up to a moment, a run after the other; rows that are not drawn stay."""
+        """Take out the rows up to a moment, one run after the other; rows that are not drawn stay."""
         while self._runs and self._runs[0][0] <= moment:
             run = heappop(self._runs)[2]
             try:

@@ -221,9 +221,9 @@ def test_a_history_with_an_enumerator_of_its_own_ends_when_its_readers_are_throu
 def test_what_is_no_source_is_refused() -> None:
     letters: Any = Letters("a")
     for make, message in (
-        (lambda: HybridSource("a", letters), "history is a source, which 'a' is not"),  # type: ignore[arg-type]
-        (lambda: HybridSource(Letters, letters), "history is a source"),  # type: ignore[arg-type]
-        (lambda: HybridSource(letters, lambda start: letters), "then is a source unless there is a switch"),
+        (lambda: HybridSource("a", letters), "history must be a source, not 'a'"),  # type: ignore[arg-type]
+        (lambda: HybridSource(Letters, letters), "history must be a source"),  # type: ignore[arg-type]
+        (lambda: HybridSource(letters, lambda start: letters), "then must be a source unless there is a switch"),
         (
             lambda: HybridSource(letters, letters, switch=after),
             "then is a function from the result of switch",
@@ -233,7 +233,7 @@ def test_what_is_no_source_is_refused() -> None:
         with pytest.raises(ConfigurationError, match=message):
             make()
     wrong: Any = HybridSource(letters, lambda start: start, switch=lambda end: 7)
-    with pytest.raises(ConfigurationError, match="then returns a source, which 7 is not"):
+    with pytest.raises(ConfigurationError, match="then must return a source, not 7"):
         Readers(wrong).read_all()
 
 
