@@ -223,7 +223,7 @@ def test_what_is_no_source_is_refused() -> None:
     for make, message in (
         (lambda: HybridSource("a", letters), "history must be a source, not 'a'"),  # type: ignore[arg-type]
         (lambda: HybridSource(Letters, letters), "history must be a source"),  # type: ignore[arg-type]
-        (lambda: HybridSource(letters, lambda start: letters), "then must be a source unless there is a switch"),
+        (lambda: HybridSource(letters, lambda start: letters), "then must be a source unless there is a"),
         (
             lambda: HybridSource(letters, letters, switch=after),
             "then is a function from the result of switch",
