@@ -57,7 +57,7 @@ def end_process(place: Place) -> bool:
     """Kill a process of this node; return `False` if it has already ended, even if its id was reused."""
     try:
         descriptor = os.pidfd_open(place.pid)  # refers to this process, even if its id is reused
-    except OSError:
+    except ProcessLookupError:
         return False
     try:
         if _processor_time(place) is None:

@@ -192,7 +192,7 @@ class Failing(State):
                 job.record_end(
                     JobState.FAILED,
                     cause,
-                    lambda note: job.enter(Failed(job, cause), f"{reason}{note}"),
+                    lambda note: job.enter(Failed(job, cause), "; ".join(filter(None, (reason, note)))),
                     lambda found: enter_earlier_end(job, found),
                     self._cause,
                 )

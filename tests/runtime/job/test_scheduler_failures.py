@@ -235,6 +235,17 @@ def test_the_same_bad_input_ends_the_job_at_its_second_failure():
     assert run.scheduler.statistics().transitions[-1].cause == "it would fail again"
 
 
+def test_a_failed_job_whose_end_can_never_be_recorded_says_both():
+    run = Run().start()
+    run.storage.down = True
+    run.fail(recoverable=False)
+    run.stopped()
+    while run.timers.fire_next():
+        run.runner.run_all()
+    cause = run.scheduler.statistics().transitions[-1].cause
+    assert cause.startswith("it would fail again; its end could not be recorded: ")
+
+
 def test_a_function_that_fails_twice_in_the_same_way_may_heal():
     run = Run(restart=FixedDelay(attempts=9, delay=1)).start()
     for _ in range(3):
