@@ -20,6 +20,7 @@ import penstock
 from penstock import spark, testing, windows
 from penstock.aggregates import Sum
 from penstock.cluster import RayJobHandle
+from penstock.connected import KeyedBroadcastProcessFunction
 from penstock.operators import Operator
 from penstock.ray_data import to_ray_dataset
 from penstock.runtime.time.durations import as_seconds
@@ -156,6 +157,31 @@ def requested(kind: str) -> Callable[..., Any]:
     return lambda ttl: driven(lambda stream: stream.key_by(abs).process("asks", Asks(ttl)))
 
 
+def requested_beside(kind: str) -> Callable[..., Any]:
+    """Asks the context of a function beside a broadcast stream for a state with a TTL."""
+    more = {"reducing_state": {"function": max}, "aggregating_state": {"function": Newest()}}
+
+    class Asks(KeyedBroadcastProcessFunction[int, int, int, object]):
+        def __init__(self, ttl: Any) -> None:
+            self.ttl = ttl
+
+        def process_element(self, value: int, ctx: Any) -> list[object]:
+            return []
+
+        def process_broadcast_element(self, value: int, ctx: Any) -> list[object]:
+            getattr(ctx, kind)("s", ttl=self.ttl, **more.get(kind, {}))
+            return []
+
+    def asked(ttl: Any) -> list[Any]:
+        def build(numbers: Any, others: Any) -> Any:
+            return numbers.key_by(abs).connect(others.broadcast()).process("asks", Asks(ttl))
+
+        with testing.OperatorHarness.of(build) as harness:
+            return harness.push([1], input_index=1)
+
+    return asked
+
+
 def opened(kind: str) -> Callable[..., Any]:
     """Asks the context of an operator for a state with a TTL."""
     more = {"reducing_state": {"function": max}, "aggregating_state": {"function": Newest()}}
@@ -258,6 +284,11 @@ CALLS: dict[str, Callable[..., Any]] = {
     "RayJobHandle.wait": lambda timeout: handle().wait(timeout),
     "ReducingState": lambda ttl: penstock.ReducingState(max, ttl=ttl).ttl,
     "Retry": penstock.Retry,
+    "BroadcastContext.aggregating_state": requested_beside("aggregating_state"),
+    "BroadcastContext.list_state": requested_beside("list_state"),
+    "BroadcastContext.map_state": requested_beside("map_state"),
+    "BroadcastContext.reducing_state": requested_beside("reducing_state"),
+    "BroadcastContext.value_state": requested_beside("value_state"),
     "RuntimeContext.aggregating_state": requested("aggregating_state"),
     "RuntimeContext.list_state": requested("list_state"),
     "RuntimeContext.map_state": requested("map_state"),

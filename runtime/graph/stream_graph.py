@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
 from penstock.runtime.errors import GraphError
-from penstock.runtime.graph.job_graph import OperatorSpec, Partitioner
+from penstock.runtime.graph.job_graph import OperatorSpec, Partitioner, Partitioning
 
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
 
@@ -62,6 +62,10 @@ class Upstream:
     tag: str | None = None
     partitioner: Partitioner | None = None
     input_index: int = 0
+
+    @property
+    def is_broadcast(self) -> bool:
+        return self.partitioner is not None and self.partitioner.partitioning is Partitioning.BROADCAST
 
 
 #: Kinds of operators that pass on records unchanged.

@@ -22,13 +22,14 @@ from penstock.runtime.errors import (
 )
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, RedistributionMode
 from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.state.broadcast_state import BroadcastStateView
 from penstock.runtime.state.declared_state import (
+    DeclaredOperatorState,
     ListStateMode,
     OperatorListState,
-    OperatorListView,
     type_names,
 )
-from penstock.runtime.state.known_states import list_states_of, set_views
+from penstock.runtime.state.known_states import operator_states_of, set_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class SavedList:
 
 
 class ListStates:
-    """The list states of one operator in one subtask, by name.
+    """The list states and broadcast states of one operator in one subtask, by name.
 
     A restored list that is not requested stays in every snapshot: the operator, or its next version, may
     request it later. For a union list, this subtask keeps only its own part (`own_parts`).
@@ -59,7 +60,7 @@ class ListStates:
         restored: Mapping[str, Sequence[Any]] | None = None,
         refusal: str = "",
     ) -> None:
-        self._states: dict[str, OperatorListState[Any]] = {}
+        self._states: dict[str, DeclaredOperatorState] = {}
         self._declared: set[str] = set()
         self._unasked = dict(unasked or {})
         self._decode = decode
@@ -68,13 +69,13 @@ class ListStates:
 
     def bind_declared(self, function: object) -> None:
         """Set the attributes of a function object to views of the lists that its class declares."""
-        declared = list_states_of(type(function))
+        declared = operator_states_of(type(function))
         if not declared:
             return
         self._declared.update(state.name for state in declared.values())
         set_views(function, {attribute: self.ask(state) for attribute, state in declared.items()})
 
-    def ask(self, wanted: OperatorListState[Any]) -> OperatorListState[Any]:
+    def ask(self, wanted: DeclaredOperatorState) -> DeclaredOperatorState:
         state = self._states.get(wanted.name)
         if state is not None:
             _check_same(state, wanted)
@@ -91,9 +92,15 @@ class ListStates:
                 f"{wanted.mode.value!r}: request it with its old mode, or give the new list another name"
             )
             raise StateMismatchError(msg)
-        state = self._states[wanted.name] = OperatorListView(wanted, self._restored.pop(name, ()))
+        state = self._states[wanted.name] = wanted.view(self._restored.pop(name, ()))
         self._unasked.pop(name, None)
         return state
+
+    def let_broadcasts_change(self, *, allowed: bool) -> None:
+        """Allow changes of broadcast states while records of the broadcast stream are processed."""
+        for state in self._states.values():
+            if isinstance(state, BroadcastStateView):
+                state.can_change = allowed
 
     def saved(self) -> dict[str, SavedList]:
         """The lists for a snapshot: the requested ones, and restored ones that were not requested."""
@@ -102,20 +109,23 @@ class ListStates:
             for name, (mode, values) in self._unasked.items()
         }
         asked = {
-            name: SavedList(state.get(), state.mode, type_names(state.types), name in self._declared)
+            name: SavedList(state.saved_values(), state.mode, type_names(state.types), name in self._declared)
             for name, state in self._states.items()
         }
         return {**unasked, **asked}
 
 
-def _check_same(known: OperatorListState[Any], wanted: OperatorListState[Any]) -> None:
+def _check_same(known: DeclaredOperatorState, wanted: DeclaredOperatorState) -> None:
+    if known.kind != wanted.kind:
+        msg = f"{wanted.label} has the name of {known.label}: give it another name"
+        raise ConfigurationError(msg)
     if known.mode is not wanted.mode:
         msg = (
             f"list state {known.name!r} already has the mode {known.mode.value!r} and can't have "
             f"{wanted.mode.value!r}"
         )
         raise ConfigurationError(msg)
-    if wanted.of_type not in (None, known.of_type):
+    if wanted.types not in ((), known.types):
         msg = (
             f"list state {known.name!r} already holds {type_names(known.types) or 'values of any type'} and "
             f"can't be of type {type_names(wanted.types)}"
@@ -178,7 +188,8 @@ class AsksForLists:
         """
         some: Any = of_type
         declaration: Any = OperatorListState(some, mode=mode, name=name, migrate=migrate)
-        return self._list_states.ask(declaration)
+        view: Any = self._list_states.ask(declaration)
+        return view  # type: ignore[no-any-return]
 
 
 class RestoredRawState:

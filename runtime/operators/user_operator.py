@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators import HasCoordinator
+from penstock.runtime.operators.functions.co_process import broadcasting
 from penstock.runtime.operators.functions.function_operator import (
     check_function,
     keyed_state_of,
@@ -298,7 +299,8 @@ class TwoInputUserOperator(TwoInputOperator, UserOperator):
         self._input_index = input_index
         self._select = select = self._selectors[input_index]
         self._look = None if select is None else reading(select)
-        yield from self._process_with(f"process_element{input_index + 1}", batch)
+        outputs = self._process_with(f"process_element{input_index + 1}", batch)
+        yield from broadcasting(self._context.lists, outputs) if input_index else outputs
         self._select = self._look = None
 
     def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any], batch: Batch, at: str) -> None:

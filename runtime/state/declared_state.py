@@ -199,7 +199,42 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 
-class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
+class DeclaredOperatorState(DeclaredState):
+    """The base of declared states that belong to no key: each subtask saves the values of a list.
+
+    Attributes:
+        mode: Redistribution of the values when a job starts from a snapshot.
+    """
+
+    __slots__ = ("mode",)
+
+    def __init__(
+        self,
+        name: str | None,
+        migrate: Callable[[Any], Any] | None,
+        renamed_from: str | None,
+        mode: RedistributionMode,
+    ) -> None:
+        super().__init__(name, migrate, renamed_from)
+        self.mode = mode
+
+    def view(self, restored: Sequence[Any]) -> DeclaredOperatorState:
+        """Return a view of the restored values of a subtask."""
+        raise NotImplementedError
+
+    def saved_values(self) -> Sequence[Any]:
+        """Return the values of a view for a snapshot."""
+        raise self._unbound()
+
+    def _checked_name(self, name: object) -> str:
+        text = super()._checked_name(name)
+        if text in TAKEN:
+            self.name = ""
+            self.refuse(f"the name {text!r} belongs to a list of Penstock's own operators: choose another")
+        return text
+
+
+class OperatorListState(DeclaredOperatorState, NearestMembers, Generic[T]):
     """A list of values that an operator keeps in one subtask (Flink's `ListState` of operator state).
 
     Every checkpoint holds the values that the list has when its barrier passes. Each value is encoded
@@ -239,7 +274,7 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
         [('c', 'd')]
     """
 
-    __slots__ = ("mode", "of_type")
+    __slots__ = ("of_type",)
     kind: ClassVar[str] = "operator_list"
 
     @overload
@@ -271,17 +306,21 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
         migrate: Callable[[Any], Any] | None = None,
         renamed_from: str | None = None,
     ) -> None:
-        super().__init__(name, migrate, renamed_from)
-        self.of_type = self._checked_type(of_type)
         known = get_args(ListStateMode)
-        if mode not in known:
+        is_known = mode in known
+        kind = RedistributionMode(mode) if is_known else RedistributionMode.SPLIT_DISTRIBUTE
+        super().__init__(name, migrate, renamed_from, kind)
+        self.of_type = self._checked_type(of_type)
+        if not is_known:
             hint = nearest_name(str(mode), known)
             self.refuse(f"mode is one of {', '.join(map(repr, known))}, not {mode!r}{hint}")
-        self.mode = RedistributionMode(mode)
 
     @property
     def types(self) -> tuple[type, ...]:
         return () if self.of_type is None else (self.of_type,)
+
+    def view(self, restored: Sequence[Any]) -> OperatorListState[T]:
+        return OperatorListView(self, restored)
 
     def get(self) -> list[T]:
         """Return a copy of the list."""
@@ -309,13 +348,6 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
         """Return whether the list has values; a declaration is always true."""
         return True
 
-    def _checked_name(self, name: object) -> str:
-        text = super()._checked_name(name)
-        if text in TAKEN:
-            self.name = ""
-            self.refuse(f"the name {text!r} belongs to a list of Penstock's own operators: choose another")
-        return text
-
 
 class OperatorListView(OperatorListState[Any]):
     """The values of an `OperatorListState` in a running subtask."""
@@ -331,6 +363,9 @@ class OperatorListView(OperatorListState[Any]):
         elif wrong := [value for value in restored if not isinstance(value, self._type)]:
             example = f", for example {wrong[0]!r:.100}"
             raise other_type(self.name, type_name(self._type), map(type, wrong), example, MIGRATE)
+
+    def saved_values(self) -> list[Any]:
+        return self.get()
 
     def get(self) -> list[Any]:
         return own_copies(self._values)

@@ -25,10 +25,11 @@ from typing import Any
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.snapshot.handles import KeyedStateHandle, SavedState
+from penstock.runtime.state.broadcast_state import BroadcastState
 from penstock.runtime.state.declared_state import (
     MIGRATE,
+    DeclaredOperatorState,
     DeclaredState,
-    OperatorListState,
     migrated,
     other_type,
     type_name,
@@ -221,7 +222,7 @@ def _info(state: DeclaredState) -> StateInfo:
     types, renamed_from = type_names(state.types), state.renamed_from or ""
     if isinstance(state, KeyedState):
         return StateInfo(state.name, state.kind, types, renamed_from, str(state.ttl or ""))
-    assert isinstance(state, OperatorListState), "there is keyed state and operator state"
+    assert isinstance(state, DeclaredOperatorState), "there is keyed state and operator state"
     return StateInfo(state.name, state.mode.value, types, renamed_from, is_keyed=False)
 
 
@@ -230,8 +231,15 @@ def states_of(kind: type) -> dict[str, KeyedState]:
     return {name: state for name, state in _declared(kind).items() if isinstance(state, KeyedState)}
 
 
-def list_states_of(kind: type) -> dict[str, OperatorListState[Any]]:
-    return {name: state for name, state in _declared(kind).items() if isinstance(state, OperatorListState)}
+def operator_states_of(kind: type) -> dict[str, DeclaredOperatorState]:
+    return {
+        name: state for name, state in _declared(kind).items() if isinstance(state, DeclaredOperatorState)
+    }
+
+
+def broadcast_names_of(kind: type) -> list[str]:
+    """Return the names of the broadcast states that a class declares."""
+    return [s.name for s in operator_states_of(kind).values() if isinstance(s, BroadcastState)]
 
 
 def set_views(function: object, views: Mapping[str, DeclaredState]) -> None:

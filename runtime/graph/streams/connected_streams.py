@@ -22,9 +22,15 @@ from penstock.runtime.graph.streams.checked_call import (
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.stream import Stream
 from penstock.runtime.names import unknown_attribute
+from penstock.runtime.operators.functions.broadcast_process_function import (
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+)
 from penstock.runtime.operators.functions.co_process import (
+    BroadcastProcessOperator,
     CoFunctionOperator,
     CoProcessOperator,
+    KeyedBroadcastProcessOperator,
     KeyedCoProcessOperator,
 )
 from penstock.runtime.operators.functions.co_process_function import (
@@ -108,8 +114,11 @@ class ConnectedStreams(_TwoStreams, Generic[T1, T2]):
             **options: See `OperatorOptions`.
         """
         is_keyed = isinstance(function, KeyedCoProcessFunction)
-        keyed = "; call key_by on both streams before connect" if is_keyed else ""
-        hint = "; for plain functions use co_map or co_flat_map" if callable(function) else keyed
+        hint = "; for plain functions use co_map or co_flat_map" if callable(function) else ""
+        if is_keyed:
+            hint = "; call key_by on both streams before connect"
+        elif isinstance(function, BroadcastProcessFunction | KeyedBroadcastProcessFunction):
+            hint = "; it needs a broadcast stream as the second one: data.connect(rules.broadcast())"
         need_object("process", function, CoProcessFunction, hint)
         what, factory = type(function).__name__, partial(CoProcessOperator, function)
         return self._builder.add(
@@ -189,6 +198,61 @@ class KeyedConnectedStreams(_TwoStreams, Generic[K, T1, T2]):
         """
         need_object("process", function, KeyedCoProcessFunction)
         factory = partial(KeyedCoProcessOperator, self._key_selectors, function)
+        what = type(function).__name__
+        return self._builder.add(
+            "process", what, factory, self._inputs, id, options, keyed=True, function=function
+        )
+
+
+class BroadcastConnectedStream(_TwoStreams, Generic[T1, T2]):
+    """A stream of data beside a broadcast stream; made by `DataStream.connect(other.broadcast())`.
+
+    Every subtask gets all records of the broadcast stream, and its part of the data. Event time is the lower
+    one of both streams; an idle stream and one that has ended don't hold it back.
+    """
+
+    @checked_with_options
+    def process(
+        self, id: str, function: BroadcastProcessFunction[T1, T2, R], **options: Unpack[OperatorOptions]
+    ) -> DataStream[R]:
+        """Run a `BroadcastProcessFunction`.
+
+        Args:
+            id: The operator's id; a restore finds the operator's state by this id.
+            function: An object; each subtask works with a copy of it.
+            **options: See `OperatorOptions`.
+        """
+        is_keyed = isinstance(function, KeyedBroadcastProcessFunction)
+        hint = "; call key_by on the data before connect" if is_keyed else ""
+        need_object("process", function, BroadcastProcessFunction, hint)
+        what, factory = type(function).__name__, partial(BroadcastProcessOperator, function)
+        return self._builder.add(
+            "process", what, factory, self._inputs, id, options, stateful=True, function=function
+        )
+
+
+class KeyedBroadcastConnectedStream(_TwoStreams, Generic[K, T1, T2]):
+    """A keyed stream beside a broadcast stream; made by `KeyedStream.connect(other.broadcast())`.
+
+    See `BroadcastConnectedStream`; the data has state and timers by key.
+    """
+
+    @checked_with_options
+    def process(
+        self,
+        id: str,
+        function: KeyedBroadcastProcessFunction[K, T1, T2, R],
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]:
+        """Run a `KeyedBroadcastProcessFunction`.
+
+        Args:
+            id: The operator's id; a restore finds the operator's state by this id.
+            function: An object; each subtask works with a copy of it.
+            **options: See `OperatorOptions`.
+        """
+        need_object("process", function, KeyedBroadcastProcessFunction)
+        factory = partial(KeyedBroadcastProcessOperator, self._key_selectors, function)
         what = type(function).__name__
         return self._builder.add(
             "process", what, factory, self._inputs, id, options, keyed=True, function=function

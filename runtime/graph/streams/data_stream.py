@@ -43,7 +43,7 @@ from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
-    from penstock.runtime.graph.streams.connected_streams import ConnectedStreams
+    from penstock.runtime.graph.streams.connected_streams import BroadcastConnectedStream, ConnectedStreams
     from penstock.runtime.graph.streams.joins import Condition, Within
     from penstock.runtime.graph.streams.keyed_stream import KeyedStream
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -223,16 +223,33 @@ class DataStream(KeyedChoices[T_co]):
             inputs += other._inputs
         return DataStream(self._builder, tuple(inputs))
 
+    @overload
+    def connect(self, other: BroadcastStream[U]) -> BroadcastConnectedStream[T_co, U]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def connect(self, other: DataStream[U]) -> ConnectedStreams[T_co, U]: ...
+
     @checked
-    def connect(self, other: DataStream[U]) -> ConnectedStreams[T_co, U]:
+    def connect(
+        self, other: DataStream[Any]
+    ) -> ConnectedStreams[T_co, Any] | BroadcastConnectedStream[T_co, Any]:
         """Connect this stream to another one, of records of any type, for an operator that reads both.
 
         The event time of the result is the lower event time of the two streams. For functions with state by
         key, call `key_by` on both streams first.
+
+        Args:
+            other: A stream, or a broadcast stream such as `rules.broadcast()`, for functions with a
+                `BroadcastState`.
         """
-        from penstock.runtime.graph.streams.connected_streams import ConnectedStreams
+        from penstock.runtime.graph.streams.connected_streams import (
+            BroadcastConnectedStream,
+            ConnectedStreams,
+        )
 
         self._check_connects(other)
+        if other._is_broadcast:
+            return BroadcastConnectedStream(self._builder, self._inputs, other._inputs)
         return ConnectedStreams(self._builder, self._inputs, other._inputs)
 
     @checked_with_options
@@ -300,9 +317,13 @@ class DataStream(KeyedChoices[T_co]):
         return self._partitioned(Partitioner(Partitioning.REBALANCE))
 
     @checked
-    def broadcast(self) -> DataStream[T_co]:
-        """Send every record to all subtasks of the next operator."""
-        return self._partitioned(Partitioner(Partitioning.BROADCAST))
+    def broadcast(self) -> BroadcastStream[T_co]:
+        """Send every record to all subtasks of the next operator.
+
+        As the argument of `connect` it can be kept in a `BroadcastState`.
+        """
+        broadcast = self._partitioned(Partitioner(Partitioning.BROADCAST))
+        return BroadcastStream(self._builder, broadcast._inputs)
 
     @overload
     def partition_custom(
@@ -435,25 +456,33 @@ class DataStream(KeyedChoices[T_co]):
 
     def _check_connects(self, other: object) -> None:
         if not isinstance(other, DataStream):
-            is_keyed = type(other).__name__ == "KeyedStream"
-            hint = "; call key_by on both streams, or on neither" if is_keyed else ""
+            hint = ""
+            if type(other).__name__ == "KeyedStream":
+                hint = (
+                    "; call key_by on both streams, or on neither. For rules beside data leave their key_by "
+                    "out: data.connect(rules.broadcast())"
+                )
             refuse(f"connect: the argument is not a DataStream but {other!r:.80}{hint}")
         if other._builder is not self._builder:
             refuse("connect: the argument is a stream of another StreamEnvironment")
+        if not other._is_broadcast and any(upstream.is_broadcast for upstream in other._inputs):
+            refuse(
+                "connect: part of the second stream is broadcast: call broadcast() on all of it, or on none"
+            )
 
     def _partitioned(self, partitioner: Partitioner) -> DataStream[T_co]:
-        is_broadcast = any(
-            upstream.partitioner is not None
-            and upstream.partitioner.partitioning is Partitioning.BROADCAST is not partitioner.partitioning
-            for upstream in self._inputs
-        )
-        if is_broadcast:
+        is_other = partitioner.partitioning is not Partitioning.BROADCAST
+        if is_other and any(upstream.is_broadcast for upstream in self._inputs):
             refuse(
                 "broadcast() came before, and its copies for all subtasks would be lost: leave it out, or "
                 "connect the broadcast stream to the other one: data.connect(rules.broadcast())"
             )
         inputs = tuple(replace(upstream, partitioner=partitioner) for upstream in self._inputs)
         return DataStream(self._builder, inputs)
+
+
+class BroadcastStream(DataStream[T_co]):
+    """A stream whose records go to all subtasks of the next operator; made by `DataStream.broadcast`."""
 
 
 def _key_selector(key: Any) -> Callable[[Any], Any]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from penstock.runtime.graph.streams.checked_call import need_function, refuse
 from penstock.runtime.operators.user_code.function_class import FunctionClass, is_function_class
-from penstock.runtime.state.known_states import list_states_of
+from penstock.runtime.state.known_states import operator_states_of
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -38,7 +38,7 @@ def given_function(
             f"{call}: fn_constructor_args and fn_constructor_kwargs are for a class with a method __call__, "
             f"whose objects are made in the subtasks, not for {function!r:.80}"
         )
-    if list_states_of(type(function)):
+    if operator_states_of(type(function)):
         kind = type(function).__name__
         refuse(
             f"{call}: {kind} declares state, so each subtask makes an object of its own: give the class, "

@@ -12,7 +12,7 @@ from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.source import Source
 from penstock.runtime.operators.user_code.function_class import FunctionClass, tags_of
 from penstock.runtime.state.key_groups import default_max_parallelism
-from penstock.runtime.state.known_states import StateInfo, infos_of
+from penstock.runtime.state.known_states import StateInfo, broadcast_names_of, infos_of
 from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 
@@ -76,7 +76,7 @@ class GraphBuilder:
         if "state_backend" in given and not keyed:
             refuse(f"{kind}: state_backend is for operators with keyed state; this one has none")
         parallelism = given.setdefault("parallelism", self._parallelism)
-        states = _declared_states(kind, function, operator_id, keyed=keyed)
+        states = _declared_states(kind, function, operator_id, keyed=keyed, broadcast=_is_broadcast(inputs))
         with refusals(kind):
             tags = tuple(tags_of(type(function)))
         operator = OperatorSpec(
@@ -116,8 +116,14 @@ class GraphBuilder:
         return self._max_parallelism
 
 
+def _is_broadcast(inputs: tuple[Upstream, ...]) -> bool:
+    """Whether all records of a second input go to every subtask."""
+    second = [upstream.is_broadcast for upstream in inputs if upstream.input_index == 1]
+    return bool(second) and all(second)
+
+
 def _declared_states(
-    kind: str, function: object, operator_id: str | None, *, keyed: bool
+    kind: str, function: object, operator_id: str | None, *, keyed: bool, broadcast: bool
 ) -> tuple[StateInfo, ...]:
     declaring = function.kind if isinstance(function, FunctionClass) else type(function)
     with refusals(kind):
@@ -127,6 +133,12 @@ def _declared_states(
         refuse(
             f"{kind}: {declaring.__name__} declares keyed state ({of_keys}), so it needs a keyed stream: "
             "call key_by(function) first"
+        )
+    of_broadcast = ", ".join(map(repr, broadcast_names_of(declaring)))
+    if of_broadcast and not broadcast:
+        refuse(
+            f"{kind}: {declaring.__name__} declares broadcast state ({of_broadcast}), so it needs a second "
+            "stream, which is broadcast: data.connect(rules.broadcast())"
         )
     if states and operator_id is None:
         refuse(

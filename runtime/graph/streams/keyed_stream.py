@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from penstock.runtime.config.job_config import StateBackend
@@ -29,6 +30,7 @@ from penstock.runtime.graph.streams.joins import (
     add_window_join,
     check_columns,
 )
+from penstock.runtime.graph.streams.stream import Stream
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import GroupedStream, WindowedStream
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
@@ -50,8 +52,11 @@ from penstock.runtime.time.windows import RecordWindowAssigner, TimeWindow, Wind
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
-    from penstock.runtime.graph.streams.connected_streams import KeyedConnectedStreams
-    from penstock.runtime.graph.streams.data_stream import DataStream
+    from penstock.runtime.graph.streams.connected_streams import (
+        KeyedBroadcastConnectedStream,
+        KeyedConnectedStreams,
+    )
+    from penstock.runtime.graph.streams.data_stream import BroadcastStream, DataStream
     from penstock.runtime.operators.functions.async_call import Retry
 
 T = TypeVar("T")
@@ -71,6 +76,10 @@ class KeyedStream(GroupedStream, Generic[T, K]):
     _next_step = (
         "call {} before key_by, or combine the records of a key with reduce(id, function) or "
         "process(id, function) first"
+    )
+
+    _next_steps = MappingProxyType(
+        {"broadcast": "all subtasks get all records of a broadcast stream, so leave key_by out"}
     )
 
     @checked_with_options
@@ -304,15 +313,19 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         keys = self._keys_with(call, other)
         return JoinInputs(self._builder, self._inputs, other._inputs, keys)
 
+    def _check_environment(self, call: str, other: Stream) -> None:
+        if other._builder is not self._builder:
+            refuse(f"{call}: the argument is a stream of another StreamEnvironment")
+
     def _keys_with(self, call: str, other: object) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
         """The key functions of this stream and another; refuses a stream that can't be its partner."""
         if not isinstance(other, KeyedStream):
             refuse(
                 f"{call}: the first stream is keyed, so the second must be, too, but it is {other!r:.80}; "
-                "call key_by on both streams, or on neither"
+                "call key_by on both streams, or on neither. For rules beside data, broadcast the rules: "
+                "data.connect(rules.broadcast())"
             )
-        if other._builder is not self._builder:
-            refuse(f"{call}: the argument is a stream of another StreamEnvironment")
+        self._check_environment(call, other)
         check_columns(call, self._key_selector, other._key_selector)
         return self._key_selector, other._key_selector
 
@@ -360,8 +373,16 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             key_selector=self._key_selector,
         )
 
+    @overload
+    def connect(self, other: BroadcastStream[U]) -> KeyedBroadcastConnectedStream[K, T, U]: ...
+
+    @overload
+    def connect(self, other: KeyedStream[U, K]) -> KeyedConnectedStreams[K, T, U]: ...
+
     @checked
-    def connect(self, other: KeyedStream[U, K]) -> KeyedConnectedStreams[K, T, U]:
+    def connect(
+        self, other: KeyedStream[Any, K] | BroadcastStream[Any]
+    ) -> KeyedConnectedStreams[K, T, Any] | KeyedBroadcastConnectedStream[K, T, Any]:
         """Connect this stream to another one with the same kind of key, for a function that reads both.
 
         Records of equal key meet, whichever stream they come from. The event time of the result is the lower
@@ -369,10 +390,18 @@ class KeyedStream(GroupedStream, Generic[T, K]):
 
         Args:
             other: A keyed stream of records of any type. A job fails if the keys of its streams can never be
-                equal, such as numbers and text.
+                equal, such as numbers and text. Or a broadcast stream without keys, such as
+                `rules.broadcast()`, for functions with a `BroadcastState`.
         """
-        from penstock.runtime.graph.streams.connected_streams import KeyedConnectedStreams
+        from penstock.runtime.graph.streams.connected_streams import (
+            KeyedBroadcastConnectedStream,
+            KeyedConnectedStreams,
+        )
 
+        if isinstance(other, self._builder.stream_type) and other._is_broadcast:
+            self._check_environment("connect", other)
+            inputs = self._inputs, other._inputs
+            return KeyedBroadcastConnectedStream(self._builder, *inputs, self._key_selector)
         selectors = self._keys_with("connect", other)
         return KeyedConnectedStreams(self._builder, self._inputs, other._inputs, *selectors)
 

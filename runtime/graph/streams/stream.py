@@ -124,6 +124,10 @@ class Stream:
         self._builder = builder
         self._inputs = inputs
 
+    @property
+    def _is_broadcast(self) -> bool:
+        return all(upstream.is_broadcast for upstream in self._inputs)
+
     def _repr_html_(self) -> str:
         def build() -> JobGraph:
             environment = self._builder.environment

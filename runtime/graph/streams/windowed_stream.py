@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -67,8 +68,9 @@ Keys = TypeVarTuple("Keys")
 class GroupedStream(Stream):
     """Records in groups; a call of a `DataStream` method raises an error that names the next step."""
 
-    #: Advice in error messages.
+    #: Advice in error messages; some methods have their own.
     _next_step: ClassVar[str]
+    _next_steps: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(
         self, builder: GraphBuilder, inputs: tuple[Upstream, ...], key_selector: Callable[[Any], Any]
@@ -84,7 +86,8 @@ class GroupedStream(Stream):
                 raise unknown_attribute(self, name)
             kind = type(self).__name__
             article = "an" if kind.startswith("A") else "a"
-            msg = f"{article} {kind} has no {name}: {self._next_step.format(name)}"
+            next_step = self._next_steps.get(name, self._next_step)
+            msg = f"{article} {kind} has no {name}: {next_step.format(name)}"
             raise WrongStreamError(msg)
 
 

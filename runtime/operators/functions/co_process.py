@@ -6,14 +6,16 @@ input before it processes the batch. Everything else serves both inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from penstock.runtime.operators.functions.co_process_function import KeyedCoProcessFunction
+from penstock.runtime.operators.functions.broadcast_process_function import BroadcastContext
 from penstock.runtime.operators.functions.function_operator import FunctionOperator, check_function
 from penstock.runtime.operators.functions.input_keys import InputKeys
 from penstock.runtime.operators.functions.process import KeyedProcessOperator, ProcessOperator
+from penstock.runtime.operators.functions.process_function import TimerFunction
 from penstock.runtime.operators.operator import OperatorContext, Output, TwoInputOperator
+from penstock.runtime.operators.operator_state import ListStates
 from penstock.runtime.operators.user_code.failure import CurrentRecord
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.result_collector import reading
@@ -84,7 +86,7 @@ class KeyedCoProcessOperator(TwoInputOperator, KeyedProcessOperator):
     def __init__(
         self,
         key_selectors: Sequence[Callable[[Any], Any]],
-        function: KeyedCoProcessFunction[Any, Any, Any, Any],
+        function: TimerFunction[Any],
     ) -> None:
         super().__init__(key_selectors[0], function)
         self._selectors = tuple(key_selectors)
@@ -119,3 +121,44 @@ class KeyedCoProcessOperator(TwoInputOperator, KeyedProcessOperator):
         self._input_keys.check(self._input_index, keys)
         self._selecting = False
         return keys
+
+
+class BroadcastProcessOperator(CoProcessOperator):
+    """Runs a `BroadcastProcessFunction`; its broadcast state can change during the second input's batches."""
+
+    methods = ("process_element", "process_broadcast_element")
+
+    def open(self, context: OperatorContext) -> None:
+        self._lists = context.lists
+        super().open(context)
+
+    def process_element2(self, batch: Batch) -> Iterator[Output]:
+        yield from broadcasting(self._lists, super().process_element2(batch))
+
+
+class KeyedBroadcastProcessOperator(KeyedCoProcessOperator):
+    """Runs a `KeyedBroadcastProcessFunction`; records of its second input have no key."""
+
+    methods = ("process_element", "process_broadcast_element")
+    _context_type = BroadcastContext
+
+    def open(self, context: OperatorContext) -> None:
+        self._lists = context.lists
+        super().open(context)
+
+    def process_element2(self, batch: Batch) -> Iterator[Output]:
+        self._input_index = 1
+        self._function = self._user.process_broadcast_element
+        yield from broadcasting(self._lists, KeyedProcessOperator.process(self, batch))
+
+    def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
+        if self._input_index == 1:
+            return self._results_without_keys(batch, self._context)
+        return super()._results(batch)
+
+
+def broadcasting(lists: ListStates, outputs: Iterator[Output]) -> Iterator[Output]:
+    """Let broadcast states change while outputs of a broadcast stream's batch are computed."""
+    lists.let_broadcasts_change(allowed=True)
+    yield from outputs
+    lists.let_broadcasts_change(allowed=False)

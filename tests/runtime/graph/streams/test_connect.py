@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from penstock import GraphError, StreamEnvironment
-from penstock.connected import CoProcessFunction, KeyedCoProcessFunction
+from penstock.connected import (
+    BroadcastConnectedStream,
+    BroadcastProcessFunction,
+    BroadcastState,
+    ConnectedStreams,
+    CoProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+)
 from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph
@@ -144,3 +152,71 @@ def test_exchange_that_would_lose_the_copies_of_a_broadcast_is_refused(then: Any
     assert "broadcast() came before" in refusal(lambda: then(left.union(right.broadcast())))
     assert "broadcast() came before" in refusal(lambda: then(right.broadcast()))
     right.broadcast().broadcast()
+
+
+class Rules(BroadcastProcessFunction[Any, Any, Any]):
+    rules = BroadcastState(str, int)
+
+    def process_element(self, value: Any, ctx: Any) -> None: ...
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> None: ...
+
+
+class RulesByKey(KeyedBroadcastProcessFunction[Any, Any, Any, Any]):
+    def process_element(self, value: Any, ctx: Any) -> None: ...
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> None: ...
+
+
+class RulesWithoutBroadcast(Both):
+    rules = BroadcastState(str, int)
+
+
+def test_broadcast_stream_goes_to_all_subtasks_on_the_second_input() -> None:
+    env, left, right = two_streams(parallelism=2)
+    left.key_by(abs).connect(right.broadcast()).process("x", RulesByKey()).sink("sink", DiscardSink())
+    edges = [
+        (e.input_index, e.partitioner.partitioning.value) for e in job(env).edges if e.target_vertex == "x"
+    ]
+    assert edges == [(0, "key_group"), (1, "broadcast")]
+
+
+def test_declared_broadcast_state_is_a_state_of_the_operator() -> None:
+    env, left, right = two_streams()
+    left.connect(right.broadcast()).process("x", Rules())
+    (state,) = env._builder.graph.nodes[-1].operator.states
+    assert (state.name, state.kind, state.of_type, state.is_keyed) == (
+        "rules",
+        "broadcast",
+        "str: int",
+        False,
+    )
+
+
+def test_union_of_broadcast_streams_is_broadcast() -> None:
+    env, left, right = two_streams()
+    more = env.from_collection("more", [3])
+    assert isinstance(left.connect(right.broadcast().union(more.broadcast())), BroadcastConnectedStream)
+    assert isinstance(left.connect(right.union(more)), ConnectedStreams)
+    text = refusal(lambda: left.connect(right.broadcast().union(more)))
+    assert "part of the second stream is broadcast" in text
+
+
+def test_rules_that_are_keyed_are_refused() -> None:
+    _, left, right = two_streams()
+    assert "leave key_by out" in refusal(lambda: right.key_by(abs).broadcast())
+    assert "data.connect(rules.broadcast())" in refusal(lambda: left.connect(right.key_by(abs)))
+    assert "broadcast() came before" in refusal(
+        lambda: left.key_by(abs).connect(right.broadcast().key_by(abs))
+    )
+
+
+def test_functions_with_broadcast_state_need_a_broadcast_stream() -> None:
+    _, left, right = two_streams()
+    text = refusal(lambda: left.connect(right).process("x", RulesWithoutBroadcast()))
+    assert "RulesWithoutBroadcast declares broadcast state ('rules'), so it needs a second stream" in text
+    assert "data.connect(rules.broadcast())" in refusal(lambda: left.connect(right).process("x", Rules()))
+    broadcast = left.connect(right.broadcast())
+    assert "call key_by on the data before connect" in refusal(lambda: broadcast.process("x", RulesByKey()))
+    assert "is not a BroadcastProcessFunction" in refusal(lambda: broadcast.process("x", Both()))
+    assert "stream of another" in refusal(lambda: two_streams()[1].key_by(abs).connect(right.broadcast()))
