@@ -17,7 +17,7 @@ import pytest
 from door import public_values
 
 import penstock
-from penstock import spark, testing, windows
+from penstock import patterns, spark, testing, windows
 from penstock.aggregates import Sum
 from penstock.cluster import RayJobHandle
 from penstock.connected import KeyedBroadcastProcessFunction
@@ -275,6 +275,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "OperatorContext.reducing_state": opened("reducing_state"),
     "OperatorContext.value_state": opened("value_state"),
     "OperatorHarness.advance": operator_after,
+    "Pattern.within": lambda duration: patterns.Pattern.begin("a").within(duration).limit,
     "ProcessingTimeSessionWindows": of_class(windows.ProcessingTimeSessionWindows),
     "RayJobHandle.checkpoint": lambda timeout: handle().checkpoint(timeout=timeout),
     "RayJobHandle.ends_within": lambda timeout: handle().ends_within(timeout),

@@ -138,6 +138,15 @@ class DirtyEntries:
             self._revived.discard(entry)
             self.written[entry] = DELETED
 
+    def remove_many(self, entries: Iterable[Any]) -> None:
+        """Report the deletion of entries, as `remove` does; for entries of a key that were deleted together.
+
+        A backend may write back all reported changes of a key at once. A deletion that is not reported yet
+        would be lost then.
+        """
+        for entry in entries:
+            self.remove(entry)
+
     def put_all(self) -> None:
         if self._nested:
             for key, parts in self._entries.items():
@@ -231,6 +240,9 @@ class DirtyKeys(DirtyEntries):
 
     def remove(self, entry: Any) -> None:
         self.add(entry)
+
+    def remove_many(self, entries: Iterable[Any]) -> None:
+        self.update(entries)
 
     def clear(self) -> None:
         self.dirty_keys.clear()

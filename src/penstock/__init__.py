@@ -3,6 +3,7 @@
 Programs begin with `from penstock import StreamEnvironment`. Modules by subject have the other public names:
 
 - `penstock.windows`: window assigners, triggers, evictors;
+- `penstock.patterns`: patterns over the records of a key;
 - `penstock.aggregates`: aggregates of columns;
 - `penstock.state`: operator state, and the state of a savepoint as tables;
 - `penstock.connected`: functions of two connected streams;

@@ -14,6 +14,7 @@ from itertools import pairwise
 from math import inf
 from pathlib import Path
 
+import card_fraud
 import model_server
 import own_connector
 import process_function
@@ -171,6 +172,31 @@ def test_every_review_gets_the_mood_that_the_model_server_answers(
     assert model_server.moods_in(tmp_path / "moods") == expected
     moods = Counter(review["mood"] for review in expected)
     assert all(f"{mood}: {number}\n" in run.stdout for mood, number in moods.items()), run.stdout
+
+
+@pytest.mark.ray
+def test_each_large_payment_after_two_small_ones_is_an_alarm_unless_it_is_confirmed(
+    run_example: RunExample, tmp_path: Path
+) -> None:
+    count = 10_000
+    run = run_example("card_fraud.py", "--output", tmp_path / "alarms", "--events", count)
+
+    of_card: dict[str, list[card_fraud.Event]] = {}
+    for event in sorted(map(card_fraud.event, range(count)), key=lambda event: event.second):
+        of_card.setdefault(event.card, []).append(event)
+    expected = []
+    for events in of_card.values():
+        for at, (one, other, large) in enumerate(zip(events, events[1:], events[2:], strict=False)):
+            end = one.second + card_fraud.LIMIT
+            is_confirmed = any(e.amount == 0 and e.second < end for e in events[at + 3 :])
+            if {one.amount, other.amount} == {1, 2} and large.amount == 900 and not is_confirmed:
+                expected.append({"card": large.card, "second": large.second, "amount": large.amount})
+    assert run.returncode == 0, run.stdout
+    assert card_fraud.alarms_of(tmp_path / "alarms") == sorted(
+        expected, key=lambda found: (str(found["card"]), found["second"])
+    )
+    assert len(expected) > 100
+    assert f"{len(expected)} alarms for" in run.stdout
 
 
 @pytest.mark.ray

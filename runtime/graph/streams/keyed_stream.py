@@ -30,6 +30,7 @@ from penstock.runtime.graph.streams.joins import (
     add_window_join,
     check_columns,
 )
+from penstock.runtime.graph.streams.pattern_stream import PatternStream, checked_pattern
 from penstock.runtime.graph.streams.stream import Stream
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import GroupedStream, WindowedStream
@@ -45,6 +46,7 @@ from penstock.runtime.operators.functions.process_function import KeyedProcessFu
 from penstock.runtime.operators.functions.time_order import SortedByTimeOperator, by_arrival
 from penstock.runtime.operators.joins.interval_join import How
 from penstock.runtime.operators.operator import Operator
+from penstock.runtime.operators.patterns.pattern import Pattern
 from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.time.durations import Duration
@@ -404,6 +406,21 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             return KeyedBroadcastConnectedStream(self._builder, *inputs, self._key_selector)
         selectors = self._keys_with("connect", other)
         return KeyedConnectedStreams(self._builder, self._inputs, other._inputs, *selectors)
+
+    @checked
+    def pattern(self, pattern: Pattern[T], order: Callable[[T], Any] | None = None) -> PatternStream[T, K]:
+        """Find a pattern in the records of each key, in the order of their timestamps.
+
+        Records need timestamps: call `assign_timestamps_and_watermarks` before `key_by`.
+
+        Args:
+            pattern: For example `Pattern.begin("a", where=is_a).followed_by("b", where=is_b).within(60)`.
+            order: Orders records of equal timestamps, as in `sorted_by_time`.
+        """
+        if order is not None:
+            need_function("pattern: order", order)
+        whole = checked_pattern(pattern)
+        return PatternStream(self._builder, self._inputs, self._key_selector, whole, order or by_arrival)
 
     @checked
     def window(self, assigner: WindowAssigner | RecordWindowAssigner[T]) -> WindowedStream[T, K]:

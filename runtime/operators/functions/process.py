@@ -81,7 +81,7 @@ class _FunctionObjectOperator(FunctionOperator):
     def process(self, batch: Batch) -> Iterator[Output]:
         rows = rows_of(batch)
         collected = self._collector.collect(self._results(rows), rows.timestamps, are_iterable=True)
-        yield from self._with_side(collected)
+        yield from self._side.merged_into(collected)
         self._cursor.done()
 
     def _results_without_keys(self, batch: RowBatch, context: FunctionContext) -> Iterator[Iterable[Any]]:
@@ -91,16 +91,6 @@ class _FunctionObjectOperator(FunctionOperator):
             context.timestamp = stamp
             result = process(row, context)
             yield result if type(result) is GeneratorType else iterable_of(result)
-
-    def _with_side(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        """Emit side outputs before a watermark and after all other outputs."""
-        for output in outputs:
-            if isinstance(output, Watermark):
-                yield from self._side.take()
-            yield output
-            if self._side.is_full:
-                yield from self._side.take()
-        yield from self._side.take()
 
 
 class ProcessOperator(_FunctionObjectOperator):
@@ -171,7 +161,7 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         self._backend.time.advance(watermark.timestamp)
-        yield from self._with_side(self._timers.advance(watermark))
+        yield from self._side.merged_into(self._timers.advance(watermark))
         self._without_key()
 
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
@@ -191,7 +181,7 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
     def flush(self) -> Iterator[Output]:
         self._sweep.run_if_due()
         if self._timers.flush_at is not None:
-            yield from self._with_side(self._timers.flush())
+            yield from self._side.merged_into(self._timers.flush())
             self._without_key()
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
@@ -225,7 +215,7 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
         self._without_key()
 
     def _before_batch(self) -> Iterator[Output]:
-        yield from self._with_side(self._timers.begin_batch())
+        yield from self._side.merged_into(self._timers.begin_batch())
         self._without_key()
 
     def _on_timer(self, at: int, key: Any, is_event_time: bool) -> Any:

@@ -13,13 +13,13 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.names import unknown_attribute
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
-from penstock.runtime.operators.operator import OperatorContext, Tagged
+from penstock.runtime.operators.operator import OperatorContext, Output, Tagged
 from penstock.runtime.operators.operator_state import AsksForLists, ListStates
 from penstock.runtime.operators.source import ConnectorContext, RunsInSubtask
 from penstock.runtime.operators.timers import FunctionTimerService, KeyedTimerService
 from penstock.runtime.operators.user_code.function_class import OutputTag, declared_name, tag_name, tags_of
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
-from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.record.elements import RowBatch, Watermark
 from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.state.state_backend import KeyedStateBackend
 
@@ -57,6 +57,20 @@ class SideOutputs:
         rows.append(own_copy(record) if self.isolates else record)
         self._stamps[name].append(timestamp)
         self._count += 1
+
+    def declare(self, tag: OutputTag[Any]) -> None:
+        """Accept a tag that the class does not declare."""
+        self._declared = {**self._declared, tag.name: tag}
+
+    def merged_into(self, outputs: Iterable[Output]) -> Iterator[Output]:
+        """Emit side outputs before a watermark and after all other outputs."""
+        for output in outputs:
+            if isinstance(output, Watermark):
+                yield from self.take()
+            yield output
+            if self.is_full:
+                yield from self.take()
+        yield from self.take()
 
     def take(self) -> Iterator[Tagged]:
         """Remove the records, as one batch per tag; without timestamps if a record of the tag has none."""

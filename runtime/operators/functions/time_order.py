@@ -120,8 +120,7 @@ class RecordBuffer:
         if not records:
             del self._entries[key]
         self._size -= count
-        for number in range(count):
-            self._changed.remove((key, (at, number)))
+        self._changed.remove_many([(key, (at, number)) for number in range(count)])
         return at, key, released
 
 

@@ -25,7 +25,7 @@ from penstock.runtime.testing.manual_time import ManualClock
 from penstock.testing import OperatorHarness
 
 #: Tests import what they share from beside themselves.
-for _folder in ("chain", "ranking", "windows"):
+for _folder in ("chain", "patterns", "ranking", "windows"):
     if (_path := str(Path(__file__).parent / _folder)) not in sys.path:
         sys.path.insert(0, _path)
 

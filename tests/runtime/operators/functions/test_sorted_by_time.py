@@ -117,6 +117,16 @@ def test_a_key_leaves_the_state_with_its_last_record() -> None:
         assert harness.state(WAITING_RECORDS) == {}
 
 
+def test_many_records_of_a_key_and_moment_leave_the_state_together() -> None:
+    with OperatorHarness.of(in_order) as harness:
+        pushed(harness, *((str(n % 10), str(n), 10) for n in range(1000)))
+        assert len(harness.push_watermark(10)) == 1000
+        assert harness.state(WAITING_RECORDS) == {}
+        snapshot = harness.snapshot()
+    with OperatorHarness.of(in_order, restored=[snapshot]) as harness:
+        assert harness.state(WAITING_RECORDS) == {}
+
+
 def test_many_records_leave_in_portions_and_the_watermark_waits_for_the_last() -> None:
     with OperatorHarness.of(in_order) as harness:
         harness.push([("a", str(n), 0) for n in range(3000)], list(range(3000)))

@@ -1,0 +1,128 @@
+"""Fraud by a pattern: small payments try a card out, then a large one comes that is not confirmed.
+
+    python examples/card_fraud.py --output alarms
+
+An alarm is two small payments in a row, a large one right after them, and no confirmation. The time is five
+minutes from the first payment. The pattern ends with the absence of a record, so time alone completes it.
+Payments come out of order; the job looks at them in the order of time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock import (
+    Checkpointing,
+    FileSink,
+    GeneratorSource,
+    PenstockError,
+    StreamEnvironment,
+    WatermarkStrategy,
+)
+from penstock.patterns import Pattern
+
+CARDS = 50
+SECOND = 1_000_000
+
+#: Seconds between the first small payment and the alarm.
+LIMIT = 300
+
+#: Largest difference of places in the stream and in time, in seconds.
+DELAY = 20
+
+
+class Event(NamedTuple):
+    """A payment, or the confirmation of one by the holder of the card, which has no amount."""
+
+    card: str
+    second: int
+    amount: int
+
+
+def is_small(event: Event) -> bool:
+    """Whether a payment may be a test of the card."""
+    return 0 < event.amount < 3
+
+
+def is_large(event: Event, match: dict[str, list[Event]]) -> bool:
+    """Whether a payment is large beside the small ones in front of it."""
+    return event.amount > 100 * max(small.amount for small in match["small"])
+
+
+def is_confirmation(event: Event) -> bool:
+    """Whether the holder of the card has confirmed a payment."""
+    return event.amount == 0
+
+
+FRAUD: Pattern[Event] = (
+    Pattern.begin("small", where=is_small)
+    .times(2)
+    .consecutive()
+    .next("large", where=is_large)
+    .not_followed_by("confirmation", where=is_confirmation)
+    .within(timedelta(seconds=LIMIT))
+)
+
+
+def alarm(match: dict[str, list[Event]]) -> dict[str, Any]:
+    """The alarm for a match."""
+    (large,) = match["large"]
+    return {"card": large.card, "second": large.second, "amount": large.amount}
+
+
+def event(i: int) -> Event:
+    """The i-th event: some cards repeat small, small, large; every fourth time a confirmation follows."""
+    turn, number = divmod(i, CARDS)
+    noise = (i * 7919) % DELAY
+    amounts = (1, 2, 900, 0 if number % 4 == 0 else 40, 15) if number % 3 == 0 else (40, 1, 15, 900, 0)
+    return Event(f"card-{number}", 30 * turn + noise, amounts[turn % len(amounts)])
+
+
+def alarms_of(output: Path) -> list[dict[str, Any]]:
+    """The alarms in the committed files, sorted."""
+    lines = [line for file in output.glob("part-*") for line in file.read_text(encoding="utf-8").splitlines()]
+    return sorted(map(json.loads, lines), key=lambda found: (found["card"], found["second"]))
+
+
+def main() -> int:
+    """Run the job and print how many alarms there were."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder that alarms are committed to")
+    parser.add_argument("--events", type=int, default=100_000, metavar="N")
+    parser.add_argument("--parallelism", type=int, default=2)
+    options = parser.parse_args()
+    output = Path(options.output).resolve()
+
+    env = StreamEnvironment(
+        "card-fraud",
+        parallelism=options.parallelism,
+        checkpointing=Checkpointing(every=1, storage=str(output.with_name(f"{output.name}-checkpoints"))),
+    )
+    strategy: WatermarkStrategy[Event] = WatermarkStrategy.for_bounded_out_of_orderness(DELAY)
+    strategy = strategy.with_timestamp_assigner(lambda payment: payment.second * SECOND)
+    (
+        env.from_source(
+            "payments", GeneratorSource(event, count=options.events), watermarks=strategy, parallelism=1
+        )
+        .key_by(lambda payment: payment.card)
+        .pattern(FRAUD)
+        .select("fraud", alarm)
+        .sink("alarms", FileSink.json(output))
+    )
+    try:
+        env.run()
+    except PenstockError as error:
+        print(f"card_fraud: {error}", file=sys.stderr)
+        return 1
+    found = alarms_of(output)
+    print(f"{len(found)} alarms for {len({each['card'] for each in found})} cards")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

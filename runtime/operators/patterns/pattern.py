@@ -1,0 +1,420 @@
+"""`Pattern`: steps that records of a key match one after the other, as users describe them.
+
+Terms and rules are those of Flink's CEP. Each method returns a new pattern, whose last step it has added or
+changed. `matcher.py` says which records match.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final, Generic, Literal, NoReturn, TypeAlias, TypeVar
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.names import checked_keywords, checked_name, nearest_name
+from penstock.runtime.time.durations import Duration, micros_in
+
+T = TypeVar("T")
+
+#: A function of a record, or of a record and of the records that the partial match has so far.
+Condition: TypeAlias = Callable[[T], object] | Callable[[T, dict[str, list[T]]], object]
+
+
+class Contiguity(Enum):
+    """Records that may lie between two records of a match; the value names the method that says so."""
+
+    #: None.
+    STRICT = "next"
+    #: Those that do not match the next step.
+    RELAXED = "followed_by"
+    #: Any.
+    ANY = "followed_by_any"
+
+
+class SkipKind(Enum):
+    """Partial matches that an emitted match discards, by the record with which they began."""
+
+    NO_SKIP = "no_skip"
+    TO_NEXT = "skip_to_next"
+    PAST_LAST_EVENT = "skip_past_last_event"
+    TO_FIRST = "skip_to_first"
+    TO_LAST = "skip_to_last"
+
+
+@dataclass(frozen=True, slots=True)
+class AfterMatchSkipStrategy:
+    """Partial matches that are discarded when a match is emitted (Flink's `AfterMatchSkipStrategy`).
+
+    Example:
+        >>> AfterMatchSkipStrategy.skip_to_last("b")
+        AfterMatchSkipStrategy.skip_to_last('b')
+    """
+
+    kind: SkipKind = SkipKind.NO_SKIP
+    step: str | None = None
+
+    @staticmethod
+    def no_skip() -> AfterMatchSkipStrategy:
+        """Emit every possible match."""
+        return AfterMatchSkipStrategy()
+
+    @staticmethod
+    def skip_to_next() -> AfterMatchSkipStrategy:
+        """Discard partial matches that began with the same record as the match."""
+        return AfterMatchSkipStrategy(SkipKind.TO_NEXT)
+
+    @staticmethod
+    def skip_past_last_event() -> AfterMatchSkipStrategy:
+        """Discard partial matches that began before the match ended."""
+        return AfterMatchSkipStrategy(SkipKind.PAST_LAST_EVENT)
+
+    @staticmethod
+    def skip_to_first(step: str) -> AfterMatchSkipStrategy:
+        """Discard partial matches that began before the match's first record of a step.
+
+        If the match has no record of the step, nothing is discarded.
+        """
+        return AfterMatchSkipStrategy(SkipKind.TO_FIRST, step)
+
+    @staticmethod
+    def skip_to_last(step: str) -> AfterMatchSkipStrategy:
+        """Discard partial matches that began before the match's last record of a step.
+
+        If the match has no record of the step, nothing is discarded.
+        """
+        return AfterMatchSkipStrategy(SkipKind.TO_LAST, step)
+
+    def __repr__(self) -> str:
+        of_step = "" if self.step is None else repr(self.step)
+        return f"AfterMatchSkipStrategy.{self.kind.value}({of_step})"
+
+
+def _any_record(record: object) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a pattern.
+
+    Attributes:
+        contiguity: Records that may lie between this step and the one before it.
+        is_negative: Whether no record may match.
+        at_most: Maximum number of records; `None` for no limit.
+        inner: Records that may lie between two records of this step.
+        until: Ends the step: no record of it comes from the record on that matches this condition.
+        gap: Microseconds within which a record must follow the one before it; `None` for no limit.
+    """
+
+    name: str
+    where: Callable[..., object]
+    contiguity: Contiguity
+    is_negative: bool = False
+    at_least: int = 1
+    at_most: int | None = 1
+    inner: Contiguity = Contiguity.RELAXED
+    is_optional: bool = False
+    is_greedy: bool = False
+    until: Callable[..., object] | None = None
+    gap: int | None = None
+
+    @property
+    def is_quantified(self) -> bool:
+        return (self.at_least, self.at_most) != (1, 1)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The parts of the step on which saved partial matches depend."""
+        return (
+            self.name,
+            self.contiguity.value,
+            self.is_negative,
+            self.at_least,
+            self.at_most,
+            self.inner.value,
+            self.is_optional,
+            self.is_greedy,
+        )
+
+    def __str__(self) -> str:
+        if self.is_negative:
+            return f"not_{self.contiguity.value} {self.name}"
+        times = "" if not self.is_quantified else f"{{{self.at_least},{self.at_most or ''}}}"
+        return self.name + times + "?" * self.is_optional
+
+
+_NO_NEGATIVE: Final = "a negative step takes no quantifier: it says that no record matches"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern(Generic[T]):
+    """Steps that records of one key match one after the other, in the order of time.
+
+    Begin with `Pattern.begin`, add steps, and give the pattern to `KeyedStream.pattern`. `next` demands that
+    records follow each other directly. `followed_by` skips records that do not match. `followed_by_any` also
+    skips records that match, so that each of them gives a match. Each other method changes the last step, or
+    the whole pattern.
+
+    A condition `where` takes a record. It may have a second parameter: a dict of the records that the partial
+    match has so far, as lists by the names of steps.
+
+    Example:
+        >>> from penstock.testing import OperatorHarness
+        >>> risen = (
+        ...     Pattern.begin("low", where=lambda price: price < 10)
+        ...     .followed_by("high", where=lambda price, match: price > 2 * match["low"][0])
+        ...     .within(60)
+        ... )
+        >>> def found(prices):
+        ...     return prices.key_by(lambda price: 0).pattern(risen).select("risen", dict)
+        >>> with OperatorHarness.of(found) as harness:
+        ...     pushed = harness.push([19, 8, 20], timestamps=[3, 1, 2])
+        ...     harness.push_watermark(5)
+        [{'low': [8], 'high': [20]}]
+    """
+
+    steps: tuple[Step, ...]
+    skip: AfterMatchSkipStrategy = field(default_factory=AfterMatchSkipStrategy)
+    #: Microseconds within which the last record of a match follows the first; `None` for no limit.
+    limit: int | None = None
+
+    @staticmethod
+    @checked_keywords
+    def begin(
+        name: str,
+        where: Condition[T] | None = None,
+        *,
+        skip: AfterMatchSkipStrategy | None = None,
+    ) -> Pattern[T]:
+        """Begin a pattern with its first step.
+
+        Args:
+            name: Name of the step; matches have its records under this name.
+            where: Condition of the step's records; by default any record matches.
+            skip: Partial matches that a match discards; by default none.
+
+        Raises:
+            ConfigurationError: A name or condition is invalid. All other methods raise this, too.
+        """
+        if skip is not None and not isinstance(skip, AfterMatchSkipStrategy):
+            _refuse("begin", f"skip= is an AfterMatchSkipStrategy, not {skip!r:.80}")
+        empty: Pattern[T] = Pattern((), skip or AfterMatchSkipStrategy())
+        return empty._with_step("begin", name, where, Contiguity.RELAXED)
+
+    @checked_keywords
+    def next(self, name: str, where: Condition[T] | None = None) -> Pattern[T]:
+        """Add a step whose record directly follows the one before it."""
+        return self._with_step("next", name, where, Contiguity.STRICT)
+
+    @checked_keywords
+    def followed_by(self, name: str, where: Condition[T] | None = None) -> Pattern[T]:
+        """Add a step; records that do not match it may come in between."""
+        return self._with_step("followed_by", name, where, Contiguity.RELAXED)
+
+    @checked_keywords
+    def followed_by_any(self, name: str, where: Condition[T] | None = None) -> Pattern[T]:
+        """Add a step; any records may come in between, so each matching record gives a match of its own."""
+        return self._with_step("followed_by_any", name, where, Contiguity.ANY)
+
+    @checked_keywords
+    def not_next(self, name: str, where: Condition[T] | None = None) -> Pattern[T]:
+        """Discard a partial match if the record that directly follows it matches.
+
+        At the end of a pattern, the match is complete when another record follows.
+        """
+        return self._with_step("not_next", name, where, Contiguity.STRICT, is_negative=True)
+
+    @checked_keywords
+    def not_followed_by(self, name: str, where: Condition[T] | None = None) -> Pattern[T]:
+        """Discard a partial match if any record before the next step's record matches.
+
+        At the end of a pattern, the match is complete when its time is over, so `within` is needed.
+        """
+        return self._with_step("not_followed_by", name, where, Contiguity.RELAXED, is_negative=True)
+
+    @checked_keywords
+    def times(self, at_least: int, at_most: int | None = None) -> Pattern[T]:
+        """Let the last step take several records.
+
+        Args:
+            at_least: Number of records; 0 makes the step optional.
+            at_most: Maximum number of records; by default `at_least`.
+        """
+        most = at_least if at_most is None else at_most
+        for number in (at_least, most):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                _refuse("times", f"a number of records is a whole number of at least 0, not {number!r:.80}")
+        if most < max(at_least, 1):
+            _refuse("times", f"at_most must be at least {max(at_least, 1)}, not {most}")
+        step = self._unquantified("times")
+        is_optional = step.is_optional or at_least == 0
+        return self._with(replace(step, at_least=max(at_least, 1), at_most=most, is_optional=is_optional))
+
+    @checked_keywords
+    def times_or_more(self, at_least: int) -> Pattern[T]:
+        """Let the last step take a number of records or more."""
+        if isinstance(at_least, bool) or not isinstance(at_least, int) or at_least < 1:
+            _refuse("times_or_more", f"give a whole number of at least 1, not {at_least!r:.80}")
+        return self._with(replace(self._unquantified("times_or_more"), at_least=at_least, at_most=None))
+
+    def one_or_more(self) -> Pattern[T]:
+        """Let the last step take one record or more; limit it with `until` or `within`."""
+        return self._with(replace(self._unquantified("one_or_more"), at_most=None))
+
+    def optional(self) -> Pattern[T]:
+        """Let the last step be missing in a match."""
+        step = self._positive("optional")
+        return self._with(replace(step, is_optional=True))
+
+    def greedy(self) -> Pattern[T]:
+        """Let the last step take as many records as possible.
+
+        No later step takes or skips a record that this step can take.
+        """
+        step = self._quantified("greedy")
+        if step.inner is Contiguity.ANY:
+            _refuse("greedy", f"step {step.name!r} allows combinations, so it can't be greedy")
+        return self._with(replace(step, is_greedy=True))
+
+    def consecutive(self) -> Pattern[T]:
+        """Let the records of the last step follow each other directly."""
+        return self._with_inner("consecutive", Contiguity.STRICT)
+
+    def allow_combinations(self) -> Pattern[T]:
+        """Let any records come between the records of the last step, also those that match it."""
+        step = self._quantified("allow_combinations")
+        if step.is_greedy:
+            _refuse("allow_combinations", f"step {step.name!r} is greedy, so it can't allow combinations")
+        return self._with_inner("allow_combinations", Contiguity.ANY)
+
+    @checked_keywords
+    def until(self, condition: Condition[T]) -> Pattern[T]:
+        """End the last step: it takes neither the record that matches nor a later one."""
+        step = self._quantified("until")
+        if step.at_most is not None:
+            _refuse("until", f"step {step.name!r} has a maximum; until is for one_or_more or times_or_more")
+        if step.until is not None:
+            _refuse("until", f"step {step.name!r} has a condition already")
+        return self._with(replace(step, until=_checked_condition("until", condition)))
+
+    @checked_keywords
+    def within(self, duration: Duration, since: Literal["first", "previous"] = "first") -> Pattern[T]:
+        """Limit the time of matches; a partial match that is too old times out.
+
+        The limit is exclusive: a record at exactly the limit comes too late.
+
+        Args:
+            duration: A `timedelta`, or seconds of event time.
+            since: `"first"` limits the time from the first to the last record of a match, wherever `within`
+                is written; the smallest of several limits holds. `"previous"` limits the time between a
+                record of the last step and the record before it in the match.
+        """
+        micros = micros_in("duration", duration)
+        if since == "first":
+            return replace(self, limit=micros if self.limit is None else min(micros, self.limit))
+        if since != "previous":
+            _refuse("within", f'since= is "first" or "previous", not {since!r:.80}')
+        gap = self.steps[-1].gap
+        return self._with(replace(self.steps[-1], gap=micros if gap is None else min(micros, gap)))
+
+    def checked(self) -> Pattern[T]:
+        """Return the pattern itself; refuse one that is not complete.
+
+        Raises:
+            ConfigurationError: The pattern ends with `not_followed_by` and has no limit of time, or its skip
+                strategy names no step.
+        """
+        last = self.steps[-1]
+        has_limit = self.limit is not None or last.gap is not None
+        if last.is_negative and last.contiguity is not Contiguity.STRICT and not has_limit:
+            msg = (
+                f"the pattern ends with not_followed_by({last.name!r}), so nothing says when a match is "
+                "complete: add within(duration)"
+            )
+            raise ConfigurationError(msg)
+        names = [step.name for step in self.steps if not step.is_negative]
+        wanted = self.skip.step
+        if wanted is not None and wanted not in names:
+            msg = f"{self.skip!r}: the pattern has no step {wanted!r}{nearest_name(wanted, names)}"
+            raise ConfigurationError(msg)
+        return self
+
+    def _with_step(
+        self, call: str, name: object, where: object, contiguity: Contiguity, *, is_negative: bool = False
+    ) -> Pattern[T]:
+        step_name = checked_name(f"Pattern.{call}", name)
+        if any(step.name == step_name for step in self.steps):
+            _refuse(call, f"the pattern has a step {step_name!r} already; each step needs a name of its own")
+        if is_negative and self.steps[-1].is_optional:
+            _refuse(call, f"a negative step can't follow the optional step {self.steps[-1].name!r}")
+        condition = _any_record if where is None else _checked_condition(call, where)
+        step = Step(step_name, condition, contiguity, is_negative)
+        return replace(self, steps=(*self.steps, step))
+
+    def _with(self, last: Step) -> Pattern[T]:
+        return replace(self, steps=(*self.steps[:-1], last))
+
+    def _with_inner(self, call: str, inner: Contiguity) -> Pattern[T]:
+        step = self._quantified(call)
+        if step.inner not in (Contiguity.RELAXED, inner):
+            _refuse(call, f"step {step.name!r} is consecutive or allows combinations, not both")
+        return self._with(replace(step, inner=inner))
+
+    def _positive(self, call: str) -> Step:
+        step = self.steps[-1]
+        if step.is_negative:
+            _refuse(call, f"step {step.name!r}: {_NO_NEGATIVE}")
+        return step
+
+    def _unquantified(self, call: str) -> Step:
+        step = self._positive(call)
+        if step.is_quantified:
+            _refuse(call, f"step {step.name!r} has a quantifier already")
+        return step
+
+    def _quantified(self, call: str) -> Step:
+        step = self._positive(call)
+        if not step.is_quantified:
+            _refuse(call, f"step {step.name!r} takes one record; call times or one_or_more first")
+        return step
+
+    def __str__(self) -> str:
+        first, *others = self.steps
+        parts = [str(first)]
+        for step in others:
+            parts.append(str(step) if step.is_negative else f"{step.contiguity.value} {step}")
+        return " ".join(parts)
+
+
+def takes_match(condition: Callable[..., object]) -> bool:
+    """Return whether a condition also takes the records of the partial match: it has a second parameter.
+
+    Example:
+        >>> takes_match(lambda record: True), takes_match(lambda record, match: True), takes_match(bool)
+        (False, True, False)
+    """
+    return len(_required(condition)) == 2
+
+
+def _required(condition: Callable[..., object]) -> list[str]:
+    try:
+        parameters = inspect.signature(condition).parameters.values()
+    except (TypeError, ValueError):  # a function that is written in C may have no signature
+        return ["record"]
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in parameters if p.kind in kinds and p.default is p.empty]
+
+
+def _checked_condition(call: str, condition: object) -> Callable[..., object]:
+    if not callable(condition):
+        _refuse(call, f"a condition is a function of a record, not {condition!r:.80}")
+    if len(_required(condition)) > 2:
+        _refuse(call, "a condition takes a record, or a record and the dict of the match so far")
+    return condition
+
+
+def _refuse(call: str, what: str) -> NoReturn:
+    msg = f"Pattern.{call}: {what}"
+    raise ConfigurationError(msg)
