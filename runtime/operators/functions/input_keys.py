@@ -29,7 +29,7 @@ _ANY: Final = "None"
 #: Classes whose values equal only values of the same class; `datetime` comes before its base, `date`.
 _CLASSES: Final = (str, bytes, datetime, date, time)
 
-#: Maximum number of kinds of an input that are compared; further kinds are ignored.
+#: Maximum number of kinds of an input; with more, its keys are not compared any more.
 _MOST_KINDS: Final = 32
 
 
@@ -87,7 +87,8 @@ class InputKeys:
             if len(kinds) < _MOST_KINDS:
                 kinds.setdefault(kind_of(key), key)
         first, second = self._kinds
-        if first and second and not any(can_be_equal(*pair) for pair in product(first, second)):
+        knows_all = max(len(first), len(second)) < _MOST_KINDS
+        if knows_all and first and second and not any(can_be_equal(*pair) for pair in product(first, second)):
             (kind, key), (other, found) = next(iter(first.items())), next(iter(second.items()))
             msg = (
                 f"the keys of the inputs can never be equal: the first has {_shown(kind)} keys such as "
