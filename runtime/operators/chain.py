@@ -121,6 +121,7 @@ class OperatorChain:
             index for index, op in enumerate(self.operators) if type(op).tick is not Operator.tick
         ]
         self._answered_later = [op for op in self.operators if op.waits_for_answers]
+        self._limiting = [op for op in self.operators if type(op).room is not Operator.room]
 
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
         """Open all operators, the last one first: when an operator emits, everything below it is open."""
@@ -193,9 +194,9 @@ class OperatorChain:
     @property
     def room(self) -> int | None:
         """Rows that all operators can take now; `None` for any number."""
-        if not self._answered_later:
+        if not self._limiting:
             return None
-        return min((room for op in self._answered_later if (room := op.room) is not None), default=None)
+        return min((room for op in self._limiting if (room := op.room) is not None), default=None)
 
     @property
     def is_drained(self) -> bool:

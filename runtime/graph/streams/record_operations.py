@@ -30,6 +30,7 @@ from penstock.runtime.operators.functions.record_functions import (
     MapOperator,
 )
 from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.rate_limit import RateLimitOperator
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.user_location import function_name
 
@@ -345,6 +346,32 @@ class RecordOperations(AsyncOperations[T_co]):
         given = given_function("map_batches", function, fn_constructor_args, fn_constructor_kwargs)
         factory = partial(MapBatchesOperator, given, batch_format, schema)
         return self._apply("map_batches", given, factory, id, options)
+
+    @checked_with_options
+    def rate_limit(
+        self, per_second: float, *, id: str | None = None, **options: Unpack[OperatorOptions]
+    ) -> DataStream[T_co]:
+        """Let at most this many records a second pass, in all subtasks together.
+
+        Each subtask has an equal share, also if others have nothing to read. A limited subtask takes no more
+        records, so it slows down the source or the senders. Checkpoints, cancellation and timers do not wait
+        for it. Records that wait in channels delay aligned checkpoints as those of a slow operator do. So
+        limit the rate right behind the source, or use unaligned checkpoints.
+
+        Args:
+            per_second: Records a second of the whole job, greater than 0. Bursts have at most a tenth of it.
+            **options: See `OperatorOptions`.
+
+        Example:
+            >>> from penstock import GeneratorSource, StreamEnvironment
+            >>> numbers = StreamEnvironment("numbers").from_source("numbers", GeneratorSource(lambda n: n))
+            >>> slow = numbers.rate_limit(100)
+        """
+        is_number = isinstance(per_second, int | float) and not isinstance(per_second, bool)
+        if not is_number or not 0 < per_second < float("inf"):
+            refuse(f"rate_limit: per_second is a finite number greater than 0, not {per_second!r:.80}")
+        factory = partial(RateLimitOperator, per_second)
+        return self._builder.add("rate_limit", f"{per_second:g}", factory, self._inputs, id, options)
 
     def _apply(
         self,
