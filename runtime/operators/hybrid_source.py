@@ -46,7 +46,7 @@ from penstock.runtime.operators.source import (
     SplitProgress,
 )
 from penstock.runtime.operators.source_coordinator import OnRequest
-from penstock.runtime.operators.source_operator import refuse_followers
+from penstock.runtime.operators.source_operator import EndedReaders, refuse_induced
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
 
@@ -190,6 +190,7 @@ class HybridReader(Generic[T]):
         self._waiting = [list(some) for _, some in groupby(ordered, key=lambda split: split[:2])]
         self._place: tuple[int, Any] = (HISTORY, None)
         self._reader: SourceReader[T] | None = None
+        self._ended = EndedReaders()
         self._reports: ReportsSplits | None = None
         self._progress = SplitProgress((), has_waiting=bool(self._waiting))
         #: Whether the reader that was polled last makes new records.
@@ -208,13 +209,24 @@ class HybridReader(Generic[T]):
             polled = replace(polled, split=(self._place[0], polled.split))
         if not polled.finished:
             return polled
-        self.close()
+        reader, self._reader = self._reader, None
+        self._ended.add(reader)
         return replace(polled, finished=not self._waiting)
 
     def snapshot(self) -> Sequence[_Split]:
         reading = [] if self._reader is None else self._reader.snapshot()
         waiting = [split for some in self._waiting for split in some]
+        ended = self._ended.snapshot()
+        assert not ended, f"a reader at the end of its splits has {ended!r:.80} left"
         return [*((*self._place, split) for split in reading), *waiting]
+
+    def snapshot_taken(self, checkpoint_id: int) -> None:
+        """Note that the last snapshot belongs to this checkpoint."""
+        self._ended.snapshot_taken(checkpoint_id, self._reader)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Release the records that this checkpoint covers."""
+        self._ended.notify_checkpoint_complete(checkpoint_id, self._reader)
 
     @property
     def split_progress(self) -> SplitProgress:
@@ -232,13 +244,14 @@ class HybridReader(Generic[T]):
         reader, self._reader = self._reader, None
         if reader is not None:
             check_has_run("close", reader.close())  # type: ignore[func-returns-value]
+        self._ended.close()
 
     def _begin(self) -> None:
         splits = self._waiting.pop(0)
         self._place = splits[0][:2]
         source = self._source.of_phase(*self._place)
         reader = self._reader = source.reader(self._context, [split for *_, split in splits])
-        refuse_followers(reader)
+        refuse_induced(reader)
         self._reports = reader if isinstance(reader, ReportsSplits) else None
         self.makes_new_records = getattr(reader, "makes_new_records", False) is True
 

@@ -68,6 +68,7 @@ class RequestedSplits(Generic[T]):
         self._progress = SplitProgress(())
         self._is_asking = False
         self._no_more = False
+        self._ended = EndedReaders()
         #: Whether the reader that was polled last makes new records.
         self.makes_new_records = False
 
@@ -83,7 +84,8 @@ class RequestedSplits(Generic[T]):
             polled = replace(polled, split=(self._assignment, polled.split))
         if not polled.finished:
             return polled
-        self.close()
+        reader, self._reader = self._reader, None
+        self._ended.add(reader)
         return replace(polled, finished=self._nothing().finished)
 
     def handle_event(self, event: Any) -> None:
@@ -98,7 +100,13 @@ class RequestedSplits(Generic[T]):
 
     def snapshot(self) -> Sequence[Any]:
         reading = [] if self._reader is None else list(self._reader.snapshot())
-        return [*reading, *self._waiting]
+        return [*self._ended.snapshot(), *reading, *self._waiting]
+
+    def snapshot_taken(self, checkpoint_id: int) -> None:
+        self._ended.snapshot_taken(checkpoint_id, self._reader)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self._ended.notify_checkpoint_complete(checkpoint_id, self._reader)
 
     @property
     def split_progress(self) -> SplitProgress:
@@ -117,12 +125,13 @@ class RequestedSplits(Generic[T]):
         reader, self._reader = self._reader, None
         if reader is not None:
             _run(reader, "close")
+        self._ended.close()
 
     def _begin(self) -> None:
         """Create a reader for the waiting splits."""
         reader = self._reader = self._source.reader(self._context, list(self._waiting))
         self._waiting = []
-        refuse_followers(reader)
+        refuse_induced(reader)
         self._reports = reader if isinstance(reader, ReportsSplits) else None
         self.makes_new_records = getattr(reader, "makes_new_records", False) is True
         self._assignment += 1
@@ -138,16 +147,58 @@ class RequestedSplits(Generic[T]):
         return Polled()
 
 
-def refuse_followers(reader: object) -> None:
-    """Refuse a reader that needs to know completed checkpoints, where splits come from an enumerator."""
-    for kind in (FollowsCheckpoints, ExternallyInducedReader):
-        if isinstance(reader, kind):
-            msg = (
-                f"{type(reader).__name__} is a {kind.__name__}, which a reader of a source with an "
-                "enumerator can't be: it is closed at the end of its splits, before their checkpoint is "
-                "complete. List the splits in `splits` instead"
-            )
-            raise PenstockError(msg)
+def refuse_induced(reader: object) -> None:
+    """Refuse a reader that triggers checkpoints, where splits come from an enumerator."""
+    if isinstance(reader, ExternallyInducedReader):
+        msg = (
+            f"{type(reader).__name__} is an ExternallyInducedReader, which a reader of a source with an "
+            "enumerator can't be: no mark of its checkpoints comes while it waits for splits. List the "
+            "splits in `splits` instead"
+        )
+        raise PenstockError(msg)
+
+
+class EndedReaders:
+    """Readers at the end of their splits that stay open until a completed checkpoint covers them.
+
+    Other readers are closed at once; they do not follow checkpoints.
+    """
+
+    def __init__(self) -> None:
+        self._readers: list[SourceReader[Any]] = []
+        #: The first checkpoint that covers each reader; not set before one was taken.
+        self._covered_by: list[int | None] = []
+
+    def add(self, reader: SourceReader[Any]) -> None:
+        if isinstance(reader, FollowsCheckpoints):
+            self._readers.append(reader)
+            self._covered_by.append(None)
+        else:
+            _run(reader, "close")
+
+    def snapshot(self) -> list[Any]:
+        return [split for reader in self._readers for split in reader.snapshot()]
+
+    def snapshot_taken(self, checkpoint_id: int, current: SourceReader[Any] | None) -> None:
+        for reader in (*self._readers, current):
+            if isinstance(reader, FollowsCheckpoints):
+                _run(reader, "snapshot_taken", checkpoint_id)
+        self._covered_by = [checkpoint_id if first is None else first for first in self._covered_by]
+
+    def notify_checkpoint_complete(self, checkpoint_id: int, current: SourceReader[Any] | None) -> None:
+        for reader in (*self._readers, current):
+            if isinstance(reader, FollowsCheckpoints):
+                _run(reader, "notify_checkpoint_complete", checkpoint_id)
+        ended = list(zip(self._readers, self._covered_by, strict=True))
+        left = [(reader, first) for reader, first in ended if first is None or first > checkpoint_id]
+        self._readers, self._covered_by = [reader for reader, _ in left], [first for _, first in left]
+        for reader, first in ended:
+            if first is not None and first <= checkpoint_id:
+                _run(reader, "close")
+
+    def close(self) -> None:
+        while self._readers:
+            _run(self._readers.pop(), "close")
 
 
 #: Name of the list state with the unfinished splits.

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from penstock import CollectionSource, ConfigurationError, GeneratorSource, HybridSource, PenstockError
 from penstock.connectors import ConnectorContext, EndOfHistory, OnRequest, Polled
 from penstock.runtime.operators.source import NeededColumns, SplitProgress
+from penstock.runtime.operators.source_operator import RequestedSplits
+from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.testing.manual_time import ManualClock
 
@@ -237,24 +239,77 @@ def test_what_is_no_source_is_refused() -> None:
         Readers(wrong).read_all()
 
 
-def test_a_reader_that_follows_checkpoints_is_refused() -> None:
-    class Following:
-        def poll(self, max_rows: int) -> Polled[Any]:
-            return Polled(finished=True)
+class Followed:
+    """A reader of one record that notes what it learns of checkpoints."""
 
-        def snapshot(self) -> Sequence[Any]:
-            return ()
+    def __init__(self, letter: str, log: list[Any]) -> None:
+        self.letter, self.log, self.is_read = letter, log, False
 
-        def close(self) -> None: ...
+    def poll(self, max_rows: int) -> Polled[Any]:
+        self.is_read = True
+        return Polled(RowBatch([self.letter]), finished=True)
 
-        def snapshot_taken(self, checkpoint_id: int) -> None: ...
+    def snapshot(self) -> Sequence[Any]:
+        return [] if self.is_read else [self.letter]
 
-        def notify_checkpoint_complete(self, checkpoint_id: int) -> None: ...
+    def snapshot_taken(self, checkpoint_id: int) -> None:
+        self.log.append((self.letter, "taken", checkpoint_id))
 
-    class Acknowledged(Letters):
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.log.append((self.letter, "complete", checkpoint_id))
+
+    def close(self) -> None:
+        self.log.append((self.letter, "closed"))
+
+
+class Acknowledged(Letters):
+    def __init__(self, letters: str, log: list[Any]) -> None:
+        super().__init__(letters)
+        self.log = log
+
+    def reader(self, context: ConnectorContext, splits: Sequence[str]) -> Any:
+        return Followed(splits[0], self.log)
+
+
+def test_a_reader_that_follows_checkpoints_stays_open_until_one_covers_its_splits() -> None:
+    log: list[Any] = []
+    source = HybridSource(Acknowledged("a", log), then=Acknowledged("b", log))
+    requested = RequestedSplits(source, CONTEXT, [(0, None, "a")], lambda event: None)
+    requested.snapshot()
+    requested.snapshot_taken(1)
+    assert log == []
+    assert requested.poll(10).batch == RowBatch(["a"])
+    requested.notify_checkpoint_complete(1)
+    assert log == [("a", "complete", 1)], "it covers no record"
+    requested.handle_event(((1, None, "b"),))
+    assert requested.poll(10).batch == RowBatch(["b"])
+    assert requested.snapshot() == []
+    requested.snapshot_taken(2)
+    log.clear()
+    requested.notify_checkpoint_complete(2)
+    assert log == [("a", "complete", 2), ("a", "closed"), ("b", "complete", 2), ("b", "closed")]
+    requested.close()
+    assert len(log) == 4, "each was closed once"
+
+
+def test_readers_that_no_checkpoint_covers_are_closed_with_the_source() -> None:
+    log: list[Any] = []
+    source = HybridSource(Acknowledged("a", log), then=Acknowledged("b", log))
+    reader = source.reader(CONTEXT, [(0, None, "a"), (1, None, "b")])
+    assert [reader.poll(1).finished, reader.poll(1).finished] == [False, True]
+    reader.close()
+    assert sorted(log) == [("a", "closed"), ("b", "closed")]
+
+
+def test_a_reader_that_triggers_checkpoints_is_refused() -> None:
+    class Inducing(Followed):
+        def should_trigger_checkpoint(self) -> int | None:
+            return None
+
+    class Induced(Letters):
         def reader(self, context: ConnectorContext, splits: Sequence[str]) -> Any:
-            return Following()
+            return Inducing("a", [])
 
-    source = HybridSource(Acknowledged("a"), then=GeneratorSource(abs))
-    with pytest.raises(PenstockError, match="Following is a FollowsCheckpoints, which a reader of a source"):
+    source = HybridSource(Induced("a"), then=GeneratorSource(abs))
+    with pytest.raises(PenstockError, match="Inducing is an ExternallyInducedReader, which a reader of"):
         source.reader(CONTEXT, [(0, None, "a")]).poll(1)
