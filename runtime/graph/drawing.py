@@ -363,7 +363,8 @@ def _label(edge: EdgeInfo) -> str:
     """The short label of an edge; `edge_label` returns the full one."""
     key = "" if edge.key is None else f" by {edge.key}"
     tag = "" if edge.side_output is None else f", {edge.side_output!r}"
-    return _cut(f"{edge.partitioning}{key}{tag}")
+    second = f"{edge.input_index + 1}: " if edge.input_index else ""
+    return _cut(f"{second}{edge.partitioning}{key}{tag}")
 
 
 def _text(x: float, y: float, text: str, more: str = "", *, title: str = "") -> str:

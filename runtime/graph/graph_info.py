@@ -211,7 +211,9 @@ def edge_label(edge: EdgeInfo) -> str:
 
 
 def _partitioning(edge: EdgeInfo) -> str:
-    return edge.partitioning if edge.key is None else f"{edge.partitioning} by {edge.key}"
+    """Partitioning, and key; `2: broadcast` for an edge to the second input of its target."""
+    second = f"{edge.input_index + 1}: " if edge.input_index else ""
+    return f"{second}{edge.partitioning}{'' if edge.key is None else f' by {edge.key}'}"
 
 
 def _subtasks(number: int) -> str:

@@ -28,14 +28,15 @@ follow it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
-from penstock.runtime.operators.metrics import Metrics, OperatorStatistics
-from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
+from penstock.runtime.operators.metrics import RECORDS_OF_INPUT, Metrics, OperatorStatistics
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged, TwoInputOperator
 from penstock.runtime.operators.operator_state import ListStates, RawState, SavedList
 from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.user_code.failure import (
@@ -264,6 +265,11 @@ class OperatorChain:
             operator_id: OperatorStatistics(taken, passed, extra=counts[operator_id])
             for operator_id, (taken, passed) in zip(self.ids, pairwise(self._records), strict=True)
         }
+        if self.operators and isinstance(self.operators[0], TwoInputOperator):
+            first = statistics[self.ids[0]]
+            by_input = first.records_in - self._of_second_input, self._of_second_input
+            counted = dict(zip(RECORDS_OF_INPUT, by_input, strict=True))
+            statistics[self.ids[0]] = replace(first, extra={**first.extra, **counted})
         for operator_id, metrics in self._metrics.items():
             statistics[operator_id] = statistics[operator_id].with_metrics(metrics.statistics())
         if self._source is not None:

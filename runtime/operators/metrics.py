@@ -41,6 +41,9 @@ UNRANKED_RECORDS: Final = "unranked_records"
 #: Counters of the late records of each side of a join.
 LATE_OF_SIDE: Final = "late_records_left", "late_records_right"
 
+#: Counters of the records of each input of an operator with two.
+RECORDS_OF_INPUT: Final = "records_in_1", "records_in_2"
+
 #: Counters of Penstock's own operators.
 BUILT_IN: Final = frozenset(
     {
@@ -50,6 +53,7 @@ BUILT_IN: Final = frozenset(
         "committed",
         "late_records",
         *LATE_OF_SIDE,
+        *RECORDS_OF_INPUT,
         "timers",
         "uncommitted",
         UNRANKED_RECORDS,

@@ -15,6 +15,7 @@ from math import inf
 from pathlib import Path
 
 import card_fraud
+import changing_rules
 import model_server
 import own_connector
 import process_function
@@ -136,6 +137,27 @@ def test_the_process_function_raises_each_alarm_once(run_example: RunExample, tm
     assert run.returncode == 0, run.stdout
     assert process_function.committed_alarms(tmp_path / "alarms") == expected
     assert f"sensor-9: {expected['sensor-9']} alarms" in run.stdout
+
+
+@pytest.mark.ray
+def test_changing_rules_compares_each_payment_with_the_limit_of_its_time(
+    run_example: RunExample, tmp_path: Path
+) -> None:
+    count = 6_000
+    run = run_example("changing_rules.py", "--output", tmp_path / "alarms", "--payments", count)
+
+    assert run.returncode == 0, run.stdout
+    limits = [changing_rules.limit(i) for i in range(18)]
+    expected = []
+    for payment in map(changing_rules.payment, range(count)):
+        of_country = [limit for limit in limits if limit.country == payment.country]
+        limit = [limit for limit in of_country if limit.second <= payment.second][-1]
+        if payment.amount > limit.amount:
+            expected.append({**payment._asdict(), "limit": limit.amount})
+    alarms = changing_rules.alarms_of(tmp_path / "alarms")
+    assert len(expected) > 100
+    assert sorted(map(str, alarms)) == sorted(map(str, expected))
+    assert len({alarm["limit"] for alarm in alarms}) > 3, "the limits changed while data flowed"
 
 
 @pytest.mark.ray

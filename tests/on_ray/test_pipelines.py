@@ -36,6 +36,8 @@ CHOSEN = [
             ("early_results", "two-at-a-time", "heap", 1, 2),
             ("late_records", "with-timeout", "rocksdb", 2, 1),
             ("column_sessions", "unaligned", "heap", 2, 1),
+            ("paid_orders", "unaligned", "rocksdb", 2, 1),
+            ("changing_rules", "with-timeout", "heap", 1, 2),
             ("renamed_state", "stored", "rocksdb", 1, 2),
         ]
     ),

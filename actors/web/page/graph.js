@@ -8,8 +8,9 @@ import { useNarrow } from "./narrow.js";
 import { Notice } from "./parts.js";
 
 const addressOf = (job, vertex) => `#/jobs/${job}/subtasks/${encodeURIComponent(vertex.id)}`;
-const nameOf = (edge) => edge.side_output ?? edge.partitioning.replaceAll("_", " ");
-const wholeNameOf = (edge) => `${edge.source} to ${edge.target}: ${edge.partitioning.replaceAll("_", " ")}${edge.key ? ` by ${edge.key}` : ""}`;
+const inputOf = (edge) => (edge.input_index ? `${edge.input_index + 1}: ` : "");
+const nameOf = (edge) => `${inputOf(edge)}${edge.side_output ?? edge.partitioning.replaceAll("_", " ")}`;
+const wholeNameOf = (edge) => `${edge.source} to ${edge.target}: ${inputOf(edge)}${edge.partitioning.replaceAll("_", " ")}${edge.key ? ` by ${edge.key}` : ""}`;
 const fillOf = (summary) => ((summary?.fill ?? null) === null ? "" : `${share(summary.fill)} full`);
 const isFull = (summary) => (summary?.fill_max ?? 0) > 0.8;
 const reachedBy = (summary) => ((summary?.watermark ?? null) === null ? "" : watermark(summary.watermark));

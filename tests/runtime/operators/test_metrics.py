@@ -24,6 +24,7 @@ from penstock.runtime.operators.metrics import (
     BUILT_IN,
     LATE_OF_SIDE,
     MOST_METRICS,
+    RECORDS_OF_INPUT,
     UNRANKED_RECORDS,
     Counter,
     Gauge,
@@ -207,7 +208,8 @@ def test_names_are_those_that_prometheus_takes(name: Any, message: str) -> None:
 
 
 def test_numbers_of_penstock_s_own_operators_are_no_metrics_of_the_user() -> None:
-    of_operators = {*LATE_OF_SIDE, LATE_RECORDS, OPEN_WINDOWS, TIMERS, UNRANKED_RECORDS, WAITING_RECORDS}
+    of_inputs = {*LATE_OF_SIDE, *RECORDS_OF_INPUT}
+    of_operators = {*of_inputs, LATE_RECORDS, OPEN_WINDOWS, TIMERS, UNRANKED_RECORDS, WAITING_RECORDS}
     of_calls = {IN_FLIGHT, RETRIES, TIMEOUTS}
     assert {*of_operators, *of_calls, "committed", "uncommitted"} == BUILT_IN
     statistics = OperatorStatistics(extra={"late_records": 1, "odd": 2})

@@ -17,7 +17,9 @@ from penstock.connected import (
     KeyedCoProcessFunction,
 )
 from penstock.runtime.graph.chaining import build_job_graph
+from penstock.runtime.graph.drawing import draw_graph
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.graph_info import graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 
@@ -220,3 +222,10 @@ def test_functions_with_broadcast_state_need_a_broadcast_stream() -> None:
     assert "call key_by on the data before connect" in refusal(lambda: broadcast.process("x", RulesByKey()))
     assert "is not a BroadcastProcessFunction" in refusal(lambda: broadcast.process("x", Both()))
     assert "stream of another" in refusal(lambda: two_streams()[1].key_by(abs).connect(right.broadcast()))
+
+
+def test_picture_and_text_of_the_graph_name_the_second_input() -> None:
+    env, left, right = two_streams()
+    left.connect(right.broadcast()).process("x", Rules()).sink("sink", DiscardSink())
+    assert "(2: broadcast)" in env.describe()
+    assert "2: broadcast" in draw_graph(graph_info(job(env)))

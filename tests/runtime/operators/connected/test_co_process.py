@@ -272,3 +272,13 @@ def test_harness_refuses_an_input_that_the_operator_does_not_have() -> None:
         pytest.raises(ValueError, match="has one input, 0"),
     ):
         harness.push_watermark(1, input_index=1)
+
+
+def test_records_are_counted_by_input() -> None:
+    with OperatorHarness.of(joined) as harness:
+        harness.push([("a", 1), ("b", 2)])
+        harness.push([("a", 3)], input_index=1)
+        statistics = harness.statistics()
+    assert (statistics.records_in, statistics.records_out) == (3, 1)
+    assert (statistics.extra["records_in_1"], statistics.extra["records_in_2"]) == (2, 1)
+    assert statistics.counters == {}, "they are no metrics of the user's"
