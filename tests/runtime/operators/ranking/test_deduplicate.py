@@ -243,3 +243,20 @@ def test_wrong_arguments_are_refused_with_the_line_of_the_program() -> None:
     refused(lambda s: s.top_n("d", "v", 0, "k"), "n is a whole number from 1 to 1000, not 0")
     refused(lambda s: s.top_n("d", "v", 3, "k", change_kind=""), "change_kind")
     refused(lambda s: s.top_n("d", "v", 3, "k", descending=None), "descending must be True or False")
+
+
+def test_keys_are_there_after_many_incremental_checkpoints_also_those_that_expired_and_came_again() -> None:
+    def new(stream: DataStream[Any]) -> DataStream[Any]:
+        return stream.dedup("d", "k", ttl=10)
+
+    clock = ManualClock()
+    with OperatorHarness.of(new, clock=clock) as harness:
+        for number in range(40):
+            harness.push([{"k": number}, {"k": number % 12}])
+            clock.advance(1)
+            snapshot = harness.snapshot()
+            harness.complete_checkpoint(snapshot)
+        seen = {number for number in range(50) if not harness.push([{"k": number}])}
+    with OperatorHarness.of(new, clock=clock, restored=[snapshot]) as harness:
+        assert {number for number in range(50) if not harness.push([{"k": number}])} == seen
+    assert seen >= set(range(31, 40))

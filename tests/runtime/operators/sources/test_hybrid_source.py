@@ -103,8 +103,15 @@ def test_the_live_source_begins_when_every_reader_has_read_the_history() -> None
 
 
 def test_switch_computes_the_live_source_from_the_end_of_the_history() -> None:
-    source = HybridSource(Letters("bca"), then=lambda start: Letters(start.upper()), switch=after)
+    ends: list[EndOfHistory] = []
+
+    def switch(end: EndOfHistory) -> str:
+        ends.append(end)
+        return after(end)
+
+    source = HybridSource(Letters("bca"), then=lambda start: Letters(start.upper()), switch=switch)
     found = Readers(source).read_all()
+    assert ends == [EndOfHistory(("b", "c", "a"))], "it is asked once, at the end"
     assert [split for phase, split in found if phase == 0] == ["b", "c", "a"]
     assert sorted(split for phase, split in found if phase == 1) == ["A", "B", "C"]
 
