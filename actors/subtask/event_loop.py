@@ -1,7 +1,8 @@
 """`ThreadedEventLoop`: an asyncio event loop in a thread beside the task thread, for coroutines of users.
 
 The task thread hands coroutines over in a deque, and wakes the loop once for many of them. Five thousand
-calls that begin together take one write to the loop's pipe. Answers come back as mail of the task thread.
+calls that begin together take one write to the loop's pipe. Answers come back as mail of the task thread,
+those of one round of the loop together.
 
 A coroutine that blocks holds up all others. A watchdog thread asks the loop for a sign once a second. If none
 comes, it reads the line of the user's code that the loop's thread is at. After a second it logs a warning
@@ -16,7 +17,7 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -60,6 +61,7 @@ class ThreadedEventLoop:
         self._warn_after, self._limit = warn_after, limit
         self._new: deque[Coroutine[Any, Any, None]] = deque()
         self._is_woken = False
+        self._answers: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._ended = threading.Event()
@@ -123,7 +125,19 @@ class ThreadedEventLoop:
             self._answer(lambda: on_result(result))
 
     def _answer(self, callback: Callable[[], None]) -> None:
-        self._post(lambda: None if self._is_closed else callback())
+        """Keep an answer until the others of this round of the loop are there, too."""
+        self._answers.append(callback)
+        if len(self._answers) == 1:
+            self._loop.call_soon(self._send_answers)
+
+    def _send_answers(self) -> None:
+        answers, self._answers = self._answers, []
+        self._post(lambda: self._call_back(answers))
+
+    def _call_back(self, answers: Sequence[Callable[[], None]]) -> None:
+        for callback in answers:
+            if not self._is_closed:
+                callback()
 
     def _begin_end(self, last: Callable[[], Coroutine[Any, Any, object]] | None, ended: Future[None]) -> None:
         if not self._ended.is_set():
@@ -170,7 +184,7 @@ class ThreadedEventLoop:
     def _report(self, line: UserLocation | None) -> None:
         if line is not None:
             where = str(line)
-            self._answer(lambda: self._on_blocked(where, self._limit))
+            self._post(lambda: self._call_back([lambda: self._on_blocked(where, self._limit)]))
 
     def _line(self) -> UserLocation | None:
         ident = self._thread.ident

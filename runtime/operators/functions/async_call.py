@@ -18,6 +18,7 @@ import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import xxhash
@@ -165,12 +166,14 @@ async def answer_of(settings: CallSettings, given: Callable[[], Any], key: str, 
             raise PenstockError(msg)
         return await made
 
+    retry = settings.retry
+    answer = attempt if retry is None else partial(_with_retries, retry, attempt, key, counts)
+    if settings.timeout is None:
+        return await answer()
     scope = asyncio.timeout(settings.timeout)
     try:
         async with scope:
-            if settings.retry is None:
-                return await attempt()
-            return await _with_retries(settings.retry, attempt, key, counts)
+            return await answer()
     except TimeoutError as error:
         if not scope.expired():
             raise  # the function's own
