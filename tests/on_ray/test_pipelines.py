@@ -30,6 +30,7 @@ CHOSEN = [
         pytest.param(*one, marks=pytest.mark.long)
         for one in [
             ("aligned_sources", "aligned", "heap", 2, 1),
+            ("charged_accounts", "unaligned", "rocksdb", 1, 2),
             ("column_totals", "with-timeout", "heap", 1, 2),
             ("count_windows", "stored", "rocksdb", 2, 1),
             ("deadlines", "unaligned", "rocksdb", 2, 1),
