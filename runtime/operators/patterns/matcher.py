@@ -251,7 +251,7 @@ class Matcher:
         number = max(of_key.records, default=-1) + 1
         of_key.records[number] = at, record
         simple: dict[_Condition, object] = {}
-        next_id = max((*of_key.partial, *of_key.held), default=-1) + 1
+        first_id = next_id = max((*of_key.partial, *of_key.held), default=-1) + 1
         partial: dict[int, PartialMatch] = {}
         complete: list[PartialMatch] = []
         gone: list[PartialMatch] = []
@@ -269,9 +269,12 @@ class Matcher:
         for new in begun:
             partial[next_id] = new
             next_id += 1
+        complete += ended
         self.running = None
         of_key.partial = partial
-        return Outcome(self._emitted(of_key, [*complete, *ended], gone, number), [])
+        if next_id == first_id and not complete:
+            del of_key.records[number]
+        return Outcome(self._emitted(of_key, complete, gone, number if complete else None), [])
 
     def _empty(self, at: int) -> PartialMatch:
         """The partial match without records, of which all others begin."""
@@ -378,6 +381,8 @@ class Matcher:
         newest: int | None = None,
     ) -> list[Match]:
         """Emit complete matches as the skip strategy demands, and delete records that are left over."""
+        if not complete and not gone:
+            return []
         if self._skip.kind is SkipKind.NO_SKIP:
             matches = [self._match(of_key, match) for match in sorted(complete, key=lambda m: m.first)]
             released = [*gone, *complete]

@@ -146,7 +146,6 @@ class PatternOperator(TimeOrderedOperator):
 
     kind: ClassVar[str] = "pattern"
     owner: ClassVar[str] = "a pattern"
-    takes_generators = True
 
     _matcher: Matcher
     _partial: StateTable
@@ -174,6 +173,7 @@ class PatternOperator(TimeOrderedOperator):
         elif type(self._user).process_timed_out_match is PatternProcessFunction.process_timed_out_match:
             self._timeout_function = None
         super().__init__(key_selector, self._user_function, late_tag, order=order)
+        self.takes_generators = not isinstance(self._user, Selection)
         self._deadlines = TimerIndex()
         self._stamp: int | None = None
         #: The record that the matcher processes, in a list of one.

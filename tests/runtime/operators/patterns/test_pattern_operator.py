@@ -94,6 +94,17 @@ def test_a_deadline_comes_before_the_records_of_its_moment_and_before_later_ones
         assert harness.side_output("timed out") == [{"a": ["a1"], "b": []}]
 
 
+def test_timed_out_partial_matches_as_a_side_output() -> None:
+    pattern = then(then(begin("a"), "followed_by", "b"), "followed_by", "c").within(10)
+    with OperatorHarness.of(a_b(pattern)) as harness:
+        pushed(harness, a1=1, b1=2, c1=3, a2=4, b2=5, a3=6)
+        assert harness.push_watermark(60 * SECOND) == ["a1 b1 c1"]
+        assert harness.side_output("timed out") == [
+            {"a": ["a2"], "b": ["b2"], "c": []},
+            {"a": ["a3"], "b": [], "c": []},
+        ]
+
+
 def test_a_record_that_comes_at_a_deadline_is_stored_in_place_of_the_one_that_leaves() -> None:
     with OperatorHarness.of(a_b()) as harness:
         pushed(harness, a1=1, a_1=11)
@@ -330,6 +341,14 @@ def test_conditions_that_yield_are_refused() -> None:
 
     with pytest.raises(OperatorError, match="yields"):
         OperatorHarness.of(a_b(begin("a").next("b", where=yields)))
+
+
+def test_a_function_of_select_that_yields_is_refused() -> None:
+    def yields(match: dict[str, list[str]]) -> Iterator[str]:
+        yield "match"
+
+    with pytest.raises(OperatorError, match="yields"):
+        OperatorHarness.of(lambda s: s.key_by(key_of).pattern(begin("a")).select("x", yields))
 
 
 def test_records_without_timestamps_are_refused() -> None:
