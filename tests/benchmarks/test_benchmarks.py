@@ -239,6 +239,15 @@ def test_choices_by_key_are_measured_by_the_row(tmp_path: Path, capsys: pytest.C
     assert {"dedup, 100 keys", "top_n, 10 places, 100 keys, last tenth"} <= figures["seconds"].keys()
 
 
+def test_joins_are_measured_by_the_row_with_their_checkpoints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("joins", tmp_path, capsys)
+    assert {"inner, arrow, 4,000 rows of state", "inner, rows, 2,000 rows of state: stop"} <= figures[
+        "seconds"
+    ].keys()
+
+
 def test_a_checkpoint_of_many_subtasks_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
