@@ -66,6 +66,8 @@ class DirtyEntries:
         dirty_keys: Entries whose values a snapshot looks up in the table.
         only_leaves: Whether all values in `written` are leaves.
         accepts_all: Whether values of any type may be written; `only_leaves` is then never true.
+        never_in_place: Whether no value is changed after it was written, whatever its type. Then no value is
+            encoded while the task waits.
     """
 
     __slots__ = (
@@ -79,6 +81,7 @@ class DirtyEntries:
         "accepts_all",
         "add",
         "dirty_keys",
+        "never_in_place",
         "only_leaves",
         "update",
         "written",
@@ -93,6 +96,7 @@ class DirtyEntries:
         self.add: Callable[[Any], None] = self.dirty_keys.add
         self.update: Callable[[Iterable[Any]], None] = self.dirty_keys.update
         self.accepts_all = False
+        self.never_in_place = False
         self.only_leaves = True
         self._examined: dict[Any, Any] = {}
         self._revived: set[Any] = set()
@@ -166,7 +170,7 @@ class DirtyEntries:
 
     @property
     def is_examination_due(self) -> bool:
-        return not self.only_leaves and len(self.written) > MAX_UNEXAMINED
+        return not (self.only_leaves or self.never_in_place) and len(self.written) > MAX_UNEXAMINED
 
     def examine(self) -> None:
         """Separate immutable values from others ahead of the snapshot; called between two batches."""
@@ -185,7 +189,7 @@ class DirtyEntries:
     def mutable(self) -> dict[Any, Any]:
         """The values that must be encoded now because they may change; all entries stay dirty."""
         self._look_up()
-        if self.only_leaves:
+        if self.only_leaves or self.never_in_place:
             return {}
         written = self.written
         return {entry: written[entry] for entry in self._immutable.mutable(written)}

@@ -14,8 +14,10 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, Side
 from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.user_code.failure import no_dict
+from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.state.own_copy import own_copy
 
 #: Name of the list state with the names of each side.
 NAMES: Final = "names"
@@ -30,6 +32,14 @@ class OutputRows:
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         self.function = function
+
+    @property
+    def user_functions(self) -> tuple[Callable[..., Any], ...]:
+        return (self.function,)
+
+    def isolate(self) -> None:
+        """Give the function copies of the records, unless it only reads them: they are in the state."""
+        self.function = reading_both(self.function)
 
     def restore(self, context: OperatorContext) -> None:
         """Read the state; called once before anything else."""
@@ -90,6 +100,13 @@ class MergedRows(OutputRows):
         #: Names of the output, by the names of the right side.
         self._right: dict[str, str] = {}
 
+    @property
+    def user_functions(self) -> tuple[Callable[..., Any], ...]:
+        return ()
+
+    def isolate(self) -> None:
+        """Do nothing: merging changes no record."""
+
     def restore(self, context: OperatorContext) -> None:
         for side, name in context.restored.get(NAMES, ()):
             self._names[side][name] = None
@@ -141,3 +158,16 @@ def check_dict(record: Any) -> None:
     if not isinstance(record, dict):
         advice = "give join select=function(left, right), or put a map before it that makes dicts"
         raise PenstockError(no_dict("join", record, advice))
+
+
+def reading_both(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Wrap a function of two records so that it can change neither.
+
+    Example:
+        >>> row = {"n": 1}
+        >>> reading_both(lambda left, right: left.pop("n"))(row, None), row
+        (1, {'n': 1})
+    """
+    if only_reads(function):
+        return function
+    return lambda left, right: function(own_copy(left), own_copy(right))

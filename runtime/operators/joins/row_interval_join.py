@@ -34,7 +34,7 @@ from penstock.runtime.operators.joins.interval_join import (
     no_timestamps,
     other_side,
 )
-from penstock.runtime.operators.joins.output_rows import OutputRows
+from penstock.runtime.operators.joins.output_rows import OutputRows, reading_both
 from penstock.runtime.operators.metrics import LATE_OF_SIDE
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged, TwoInputOperator
 from penstock.runtime.operators.user_code.only_reads import only_reads
@@ -145,11 +145,16 @@ class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         check_function("key_by", self._selectors[RIGHT])
         if self._where is not None:
             check_function(self.kind, self._where)
+        self._condition = self._where
+        if self.isolates:
+            self._output.isolate()
+            self._condition = None if self._where is None else reading_both(self._where)
         self._clock = context.connector.clock
         self._collector = self._collector_of(context)
         self._output.restore(context)
         left, right = only_tables(context, TABLES, "a join", nested=True)
         self._tables = left, right
+        left.changed.never_in_place = right.changed.never_in_place = True
         for side in (LEFT, RIGHT):
             entries = self._tables[side].entries.items()
             rows = [(row[0], number, key) for key, held in entries for number, row in held.items()]
@@ -163,7 +168,8 @@ class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
 
     @property
     def _functions(self) -> Iterable[Callable[..., Any]]:
-        return (self._output.function,) if self._where is None else (self._output.function, self._where)
+        of_condition = () if self._where is None else (self._where,)
+        return (*self._output.user_functions, *of_condition)
 
     @property
     def only_reads(self) -> bool:
@@ -202,7 +208,7 @@ class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         join, reached, other = self._join, self._reached.timestamp, other_side(side)
         expired = None if reached is None else join.expired(side, reached)
         partners, rows = self._tables[other].entries, self._tables[side].entries
-        partners_of, rows_of_key, where = partners.get, rows.get, self._where
+        partners_of, rows_of_key, where = partners.get, rows.get, self._condition
         first_distance, last_distance = join.distances(side)
         marks_partners, emits_pairs, function = other in join.marks, join.emits_pairs, self._output.function
         drops_matched = side == LEFT and not emits_pairs

@@ -16,6 +16,7 @@ from penstock.operators import ArrowBatch
 from penstock.runtime.graph.streams.joins import BySide, Product
 from penstock.runtime.operators.joins.column_interval_join import ColumnIntervalJoinOperator
 from penstock.runtime.operators.joins.output_rows import MergedDicts
+from penstock.runtime.state.captured_rows import CapturedRows
 from penstock.testing import OperatorHarness
 from penstock.windows import TimeWindow, TumblingEventTimeWindows
 
@@ -269,3 +270,29 @@ def test_a_window_join_gives_all_pairs_but_none_of_a_null_key() -> None:
     ]
     assert list(pairs(None, window, left, right)) == []
     assert list(pairs((1, None), window, left, right)) == []
+
+
+def test_functions_that_change_their_records_do_not_change_the_state() -> None:
+    def taken(left: dict[str, Any], right: dict[str, Any]) -> Any:
+        return left.pop("n", None), right.pop("m", None)
+
+    def fits(left: dict[str, Any], right: dict[str, Any]) -> bool:
+        return left.pop("k", None) is not None
+
+    with OperatorHarness.of(lambda a, b: a.join(b, on="k", within=9, where=fits, select=taken)) as harness:
+        harness.push([{"k": 1, "n": 5}], [0])
+        assert harness.push([{"k": 1, "m": 1}], [0], input_index=1) == [(5, 1)]
+        assert harness.push([{"k": 1, "m": 2}], [0], input_index=1) == [(5, 2)]
+        assert harness.push([{"k": 1, "n": 6}], [0]) == [(6, 1), (6, 2)]
+
+
+def test_a_snapshot_of_dicts_encodes_none_of_them_while_the_task_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with joined("rows") as harness:
+        push(harness, 0, [{"k": 1, "n": [n]} for n in range(10)], [0] * 10)
+        backend = harness._backend
+        assert backend is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(CapturedRows, "encoded", None)
+            backend.snapshot(1, -1)
