@@ -33,6 +33,7 @@ NO_DURATIONS = {
     "ExponentialBackoff.multiplier": "a factor",
     "ExponentialBackoff.jitter": "a share",
     "GeneratorSource.rate": "records a second",
+    "DataStream.rate_limit.per_second": "records a second",
     "Gauge.set.value": "a measured value",
     "Histogram.update.value": "a measured value",
     "MasterHook.trigger_checkpoint.timestamp": "a moment",
