@@ -32,9 +32,9 @@ from penstock.bridge.receive_buffer_messages import (
 
 #: Maximum number of unacknowledged frames of a task.
 OUTSTANDING: Final = 4
-#: Maximum bytes of a frame, by the average row of each batch, and maximum rows.
+#: Maximum bytes of a frame; the bytes of a batch's rows are estimated from their average.
 FRAME_BYTES: Final = 4 * 1024 * 1024
-
+#: Maximum rows of a frame.
 FRAME_ROWS: Final = 131_072
 
 #: Schema of a task's report, as a DDL string of Spark.

@@ -185,7 +185,9 @@ class JobBuffers:
         deadline = time.monotonic() + _LOOK
         for call in calls:
             if not program_ends.is_set() and not call.wait(deadline - time.monotonic()):
-                logger.warning("can't report to a receive buffer of job %s: %s", self.job_id, reason)
+                logger.warning(
+                    "a receive buffer of job %s has not confirmed this failure: %s", self.job_id, reason
+                )
 
     def ask(self, method: str, *arguments: Any, seconds: float = ANSWER) -> list[Any]:
         """Call a method of all receive buffers at once; it must be idempotent. Returns their answers."""

@@ -4,9 +4,9 @@
 
 `assign_channel_states`: in the same graph, in-flight data of an unaligned checkpoint returns to the subtask
 that captured it. In a changed graph, all of it becomes input of the receivers. Each receiver gets the handles
-of all data on its exchanges, and takes its part by key group, or by number on a rebalance
-(`penstock.runtime.task.channel_restore`). The model is Flink's rescaling of unaligned checkpoints
-(FLINK-19801).
+of all data on its exchanges, and takes its part. The part is chosen by key group, or on a rebalance by the
+number of a channel's old receiver (`penstock.runtime.task.channel_restore`). The model is Flink's rescaling
+of unaligned checkpoints (FLINK-19801).
 
 `state_changes` predicts, for each state, the effect of the rules in `runtime/state/known_states.py` and
 `runtime/operators/operator_state.py`. States that are first requested at run time are not known yet.
@@ -199,7 +199,7 @@ def finished_on_restore(
             running = sorted({str(s) for subtask in mine for s in _senders(subtask) if s not in finished})
             msg = (
                 f"operator {vertex.id!r} had finished when the checkpoint was taken and does not run again, "
-                f"but {', '.join(running[:3])} sends to it and does run, so its records would be lost. "
+                f"so it would lose the records of senders that run: {', '.join(running[:3])}. "
                 "Let the new part of the job send to operators with new ids instead"
             )
             raise StateMismatchError(msg)
@@ -235,7 +235,7 @@ def _finished_indices(vertex: JobVertex, operators: Mapping[str, OperatorState])
         done = [operator for operator, indices in by_operator.items() if indices == all_indices]
         others = [operator for operator, indices in by_operator.items() if indices != all_indices]
         msg = (
-            f"{', '.join(map(repr, done))} had finished when the checkpoint was taken and does not run "
+            f"{', '.join(map(repr, done))} had finished when the checkpoint was taken and will not run "
             f"again, but {', '.join(map(repr, others))} in the same chain had not and would get no input. "
             "Start from a snapshot in which all operators of the chain have finished, or none"
         )

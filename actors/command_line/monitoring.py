@@ -22,7 +22,7 @@ metrics = typer.Typer(
 _JOBS: Final = '{job_name=~"$job_name"}'
 _OF_JOB: Final = "sum by (job_name) "
 _OF_OPERATOR: Final = "sum by (job_name, operator) "
-#: Panels in a row of the dashboard, and their height, in the units of Grafana.
+#: Panels in a row of the dashboard, and a panel's width and height in Grafana's units.
 _COLUMNS, _WIDTH, _HEIGHT = 2, 12, 8
 
 
@@ -75,7 +75,7 @@ PANELS: Final = (
         "Latency from the sources to a sink",
         "s",
         (
-            (_quantile(0.5, "latency_seconds", "operator"), "{{operator}} half"),
+            (_quantile(0.5, "latency_seconds", "operator"), "{{operator}} median"),
             (_quantile(0.99, "latency_seconds", "operator"), "{{operator}} 99 %"),
         ),
     ),
@@ -83,7 +83,7 @@ PANELS: Final = (
         "Duration of checkpoints",
         "s",
         (
-            (_quantile(0.5, "checkpoint_duration_seconds"), "half"),
+            (_quantile(0.5, "checkpoint_duration_seconds"), "median"),
             (_quantile(0.99, "checkpoint_duration_seconds"), "99 %"),
             (_quantile(0.99, "checkpoint_alignment_seconds"), "alignment, 99 %"),
         ),

@@ -57,7 +57,7 @@ def ui(
         bool, typer.Option("--with-parent", hidden=True, help="End when standard input is closed.")
     ] = False,
     openapi: Annotated[
-        bool, typer.Option("--openapi", help="Print the description of REST (OpenAPI), and end.")
+        bool, typer.Option("--openapi", help="Print the OpenAPI description of the REST API, and end.")
     ] = False,
 ) -> None:
     """Show jobs in a browser, and over REST. Runs until Ctrl-C.

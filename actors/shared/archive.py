@@ -62,7 +62,7 @@ def list_cluster() -> dict[str, JobReport | CorruptSnapshotError]:
         except CorruptSnapshotError as error:
             found[job_id] = error
         else:
-            if report is not None:  # deleted meanwhile
+            if report is not None:  # else it was deleted meanwhile
                 found[job_id] = report
     return found
 

@@ -4,8 +4,8 @@ A job may change any of it, on purpose or through a library, and a later job in 
 the change. Setting a value back is safe only if nothing depends on the new one, which can't be known. So
 `ProcessResidue` only compares, and ends a process in which something differs.
 
-Limits, priorities and processors are read from `/proc` where Linux has them. On Linux each thread has its own
-priority, so `read_threads` reads all of them.
+The umask, signals, threads, children and open files are read from `/proc`, where it exists. On Linux each
+thread has its own priority, so `read_threads` reads all of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STANDARD: Final = sys.stdlib_module_names - {"__main__", "distutils"}
 _PROC: Final = Path("/proc/self")
 #: Fields of `/proc/self/status` that a job may change.
 _OF_STATUS: Final = frozenset({"Uid", "Gid", "Groups", "Umask", "SigIgn", "SigCgt", "NoNewPrivs", "Seccomp"})
-#: Types of values that are code of a module. All other values are its data, which may change.
+#: Types of a class's attributes that are code. All other attributes are data, which may change.
 _CODE: Final = (
     types.FunctionType,
     types.BuiltinFunctionType,

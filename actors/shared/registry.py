@@ -240,8 +240,8 @@ def processes_of_job(job_id: str) -> Sequence[str]:
 def offer(job_id: str, process: str) -> None:
     """Let other jobs of this program claim a process that has given its role back.
 
-    Does nothing if the process no longer belongs to this job. The process then ends when its lease expires;
-    so it does if the caller dies after it has deleted the record.
+    Does nothing if the process no longer belongs to this job. The process then ends when its lease expires.
+    It also ends then if the caller dies after it has deleted the record.
     """
     record = _of_job(job_id, process)
     calls = get(record)

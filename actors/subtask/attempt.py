@@ -189,7 +189,10 @@ class TaskThread:
 
 
 class Attempt:
-    """An attempt of a subtask (`RunningAttempt`); all but its callbacks run on the actor's event loop."""
+    """An attempt of a subtask (`RunningAttempt`).
+
+    Its methods run on the actor's event loop, except those that the task thread calls.
+    """
 
     def __init__(
         self,

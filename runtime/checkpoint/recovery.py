@@ -244,7 +244,8 @@ def _name(checkpoint: CheckpointCompleted | CompletedCheckpoint) -> str:
 
 
 _CHECKPOINT: Final = re.compile(r"chk-[0-9]+-[0-9]+")
-#: Maximum id of a snapshot, from which a job's ids continue: JSON readers may round integers above 2^53.
+#: Maximum id of a snapshot that a job starts from. The job's own ids are higher, and JSON readers may round
+#: integers above 2^53.
 LAST_ID: Final = 1 << 53
 
 _LOOKED_FOR: Final = (

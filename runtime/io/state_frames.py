@@ -100,7 +100,10 @@ def parts_of_columns(
     codec: ValueCodec,
     files: PartFiles,
 ) -> dict[int, OperatorSubtaskState]:
-    """Write a table as the columnar state of a draft, by subtask; blocks."""
+    """Write a table as the columnar state of a draft; return the state of each subtask.
+
+    The call blocks, because it writes files.
+    """
     names = _key_names(table, keys)
     extra = sum(_is_extra(name) for name in names[1:])
     if any(map(_is_extra, names[1 : len(names) - extra])):
@@ -314,7 +317,10 @@ def write_state(
 def parts_of_table(
     table: pa.Table, draft: SavepointDraft, conversion: Conversion, files: PartFiles
 ) -> dict[int, OperatorSubtaskState]:
-    """Write the rows of a table as the state of a draft, by subtask; blocks."""
+    """Write the rows of a table as the state of a draft; return the state of each subtask.
+
+    The call blocks, because it writes files.
+    """
     codec, place = conversion.codec(), draft.place
     keys, columns = rows_of(table, keyed=draft.mode is None)
     values = conversion.decode(columns, codec)

@@ -14,8 +14,9 @@ conditions:
    gets no permit to commit the removed output. Output that it writes afterwards stays.
 2. *The newest snapshot could be read.* Otherwise nothing is removed.
 
-`ClosingOperators`: closes master hooks and coordinators. They are users' code: a call may fail, and a call of
-a hook may never return. The end is in the log by then, so the user only learns what was not closed, and why.
+`ClosingOperators`: waits for the closing of master hooks, and collects errors of hooks and coordinators. Both
+are users' code: a call may fail, and a call of a hook may never return. The end is in the log by then, so the
+user only learns what was not closed, and why.
 """
 
 from __future__ import annotations

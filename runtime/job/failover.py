@@ -3,10 +3,11 @@
 A restart strategy decides whether and when a failed job restarts. A region is a set of subtasks that restart
 together (Flink's `RestartPipelinedRegionFailoverStrategy`).
 
-Subtasks that channels connect restart together: a failed subtask loses elements that others have sent or wait
-for. Every channel is pipelined, so a region is a connected component of the graph. All subtasks of a vertex
-belong to one region, even if no channel connects them. They share the splits of one source, their union list
-state, and the clean-up of one sink. So the restart of a region affects nothing that another region uses.
+Subtasks that are connected by channels restart together: a failed subtask loses elements that others have
+sent or wait for. Every channel is pipelined, so a region is a connected component of the graph. All subtasks
+of a vertex belong to one region, even if no channel connects them. They share the splits of one source, their
+union list state, and the clean-up of one sink. So the restart of a region affects nothing that another region
+uses.
 
 Flink's regions are smaller: single subtasks where all edges are pointwise. Its sources and committers have
 coordinators that can restore one subtask.
@@ -77,7 +78,7 @@ class FixedDelayStrategy:
 
     def _give_up(self) -> GiveUp:
         if self._attempts == 0:
-            return GiveUp("it may not restart")
+            return GiveUp("its settings allow no restart")
         plural = "" if self._attempts == 1 else "s"
         return GiveUp(f"it has used its {self._attempts} restart{plural}")
 

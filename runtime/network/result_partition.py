@@ -288,7 +288,7 @@ def channel_selector(
 Overtaken: TypeAlias = tuple[OutputChannelSpec, list[bytes]]
 
 
-#: Divisor of the buffer timeout that gives the rest of an idle channel.
+#: A channel that has sent a frame rests for the buffer timeout divided by this number.
 _RESTS: Final = 10
 
 

@@ -1,4 +1,4 @@
-"""State of one operator in one subtask that belongs to no key: lists, and raw bytes.
+"""Lists, broadcast maps and raw state of one operator in one subtask.
 
 `RawState` is encoded by the operator itself (Flink's raw operator state and raw keyed state). It may be in a
 foreign format, such as an index or a model. The runtime stores and redistributes the bytes, and does not

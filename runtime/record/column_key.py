@@ -185,9 +185,13 @@ class ColumnKey:
         twice = [name for at, name in enumerate(self.names) if name in self.names[:at]]
         if wrong or twice or not self.names:
             what = (
-                f"{wrong[0]!r:.80} is not a name" if wrong else f"{twice[0]!r} twice" if twice else "no name"
+                f"{wrong[0]!r:.80} is not a name"
+                if wrong
+                else f"it has {twice[0]!r} twice"
+                if twice
+                else "it has no name"
             )
-            msg = f'a key is named by columns, key_by("k") or key_by(["a", "b"]), but here is {what}'
+            msg = f'a key needs names of columns, as in key_by("k") or key_by(["a", "b"]): {what}'
             raise ConfigurationError(msg)
 
     @property

@@ -10,8 +10,8 @@ precedence.
 **Immutable values.** `ImmutableValues` checks all of `written` at once: types first, then the parts of tuples
 and records. Nothing is checked while all values are leaves (`only_leaves`). `put` checks a batch of values.
 Other values are examined between two batches, as soon as `MAX_UNEXAMINED` have accumulated (`examine`). So
-the task stops for a bounded time, however much has changed. Only a report of a whole table is examined at
-once.
+the task stops for a bounded time, however much has changed. Only a report of a whole table is examined in
+one step.
 
 **Short-lived entries.** A timer that was set and has fired between two snapshots is in neither. `put_new` and
 `remove` leave no trace of it. The deletion of an entry that existed before is kept even if the entry was
@@ -280,7 +280,7 @@ class _NoEntries(dict[Any, Any]):
         """Do nothing."""
 
 
-#: `_written` of a view whose writes are reported by its entries, or not at all.
+#: `_written` of a view that reports no writes itself: `LiveEntries` reports them, or nothing does.
 UNREPORTED: Final[dict[Any, Any]] = _NoEntries()
 
 

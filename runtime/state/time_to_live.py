@@ -4,8 +4,8 @@ Each entry of a state with a TTL is saved with a *stamp*: the time of its last u
 so is a read if reads refresh. An entry has expired when stamp + TTL is not after now. So a changed TTL in the
 next version of a program also applies to saved entries.
 
-**Hidden.** Every read compares the stamp with the current time; the clean-up only frees memory. The current
-time never goes back, so an expired entry stays hidden when a clock is set back. In event time it is the
+**Hidden.** Every read compares the stamp with the current time; the clean-up only frees memory. Processing
+time never goes back, so an expired entry stays hidden when a clock is set back. The current event time is the
 watermark, or the timestamp of the current record if that is later. The clean-up uses the watermark alone,
 because an earlier record may still come. A write keeps the old stamp if that is later.
 
@@ -55,8 +55,8 @@ class StateTtl:
 
     Attributes:
         duration: A `timedelta` or seconds; kept as seconds.
-        refreshed_by: Whether reads extend the life of an entry, too. Each read is then a change that the next
-            checkpoint saves.
+        refreshed_by: Accesses that extend the life of an entry. With `"reads_and_writes"` each read is a
+            change that the next checkpoint saves.
         time: `"processing"` uses the clock of the machine, `"event"` uses watermarks and timestamps.
 
     Raises:

@@ -173,7 +173,7 @@ async def called_back(
 
 
 class HarnessEventLoop:
-    """The port `EventLoop` of a harness; callbacks run in `run`, after the coroutines."""
+    """The port `EventLoop` of a harness; `loop.run_ready` runs the coroutines and the callbacks."""
 
     def __init__(self, clock: ManualClock, on_blocked: Callable[[str, float], None]) -> None:
         self.loop = ManualEventLoop(clock.monotonic)

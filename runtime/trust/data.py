@@ -1,7 +1,7 @@
 """Data that may run code when it is read, or make a reader read out of bounds.
 
-Reading a pickle can run any code, so a codec with `allow_pickle=False` neither writes nor reads one. Four
-other ways would run code that the data chooses, and are refused then:
+Reading a pickle can run any code, so a codec with `allow_pickle=False` neither writes nor reads one. Such a
+codec also refuses four other kinds of data that could run code of their choice:
 
 - The data names a class in a module that is not loaded. The module is not imported.
 - The data has a record whose class has a `__del__`.

@@ -63,7 +63,7 @@ from simulated_jobs.operators import COUNTED, SEEN
 from simulated_jobs.timed import DUE, Item
 
 #: The beginnings of what a job says that gives up by its rule.
-_BY_RULE = ("it may not restart", "it has used its", "it has restarted", "it has failed")
+_BY_RULE = ("its settings allow no restart", "it has used its", "it has restarted", "it has failed")
 
 
 def is_by_rule(reason: str) -> bool:

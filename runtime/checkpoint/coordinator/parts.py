@@ -1,4 +1,7 @@
-"""The collaborators shared by starts, completions and aborts, and the attempt that these serve."""
+"""Collaborators that the starts, completions and aborts of checkpoints share.
+
+`ServedAttempt` is the attempt whose checkpoints are taken.
+"""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class PendingCheckpoint:
     def acknowledge_coordinator(self, operator_id: str, state: StateHandle | None) -> MessageOutcome:
         """Take the acknowledgement of an operator's coordinator, which may have no state.
 
-        As in Flink, a second acknowledgement without state counts as unknown.
+        As in Flink, a repeated acknowledgement counts as unknown if the first one had no state.
         """
         if self.is_disposed:
             return MessageOutcome.ENDED_CHECKPOINT

@@ -45,13 +45,16 @@ class CheckpointPlan:
 
 @dataclass(frozen=True, slots=True)
 class NotAllRunning:
-    """No checkpoint can be taken, because subtasks don't run yet, or all have finished."""
+    """No checkpoint can be taken, because it would wait for subtasks, or subtasks have finished.
+
+    It waits for subtasks that don't run yet, and for those that must still leave after a restore.
+    """
 
     waiting_for: tuple[SubtaskId, ...]
 
     def __str__(self) -> str:
         waiting = ", ".join(map(str, self.waiting_for[:5])) or "none, but subtasks have finished"
-        return f"subtasks that don't run yet: {waiting}"
+        return f"subtasks that a checkpoint waits for: {waiting}"
 
 
 class CheckpointPlanner:

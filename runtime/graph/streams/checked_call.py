@@ -49,7 +49,7 @@ def need_function(call: str, function: object) -> None:
 
 
 def need_object(call: str, value: object, kind: type, hint: str = "") -> None:
-    """Refuse a class, and objects of another class; `hint` says what to do instead."""
+    """Refuse a class, and objects of another class; `hint` is appended to the message."""
     if inspect.isclass(value):
         refuse(f"{call}: give an object, {value.__name__}(...), not the class itself")
     if not isinstance(value, kind):
@@ -114,7 +114,7 @@ def _required(parameters: list[inspect.Parameter]) -> str:
 def _problem(
     signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> str | None:
-    """Return the problem of a call, wrong arguments or an invalid id, or `None`."""
+    """Return the problem of a call (wrong arguments or an invalid id); `None` without one."""
     parameter = signature.parameters.get("id")
     must_have_id = parameter is not None and parameter.default is parameter.empty
     hint = _ID_HINT if must_have_id else ""

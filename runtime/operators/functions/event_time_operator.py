@@ -20,7 +20,7 @@ from penstock.runtime.operators.user_code.result_collector import ResultCollecto
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import RowBatch, StreamStatus, Watermark
 
-#: Tag of the side output of late records, and the name of their number in the statistics.
+#: Tag of the side output of late records, and the name of their count in the statistics.
 LATE_RECORDS: Final = "late_records"
 
 

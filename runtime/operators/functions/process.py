@@ -36,7 +36,7 @@ from penstock.runtime.user_location import function_location
 
 
 class _FunctionObjectOperator(FunctionOperator):
-    """Runs an object of the user, whose methods have a context."""
+    """Runs the user's function object, whose methods take a context."""
 
     kind: ClassVar[str] = "process"
     takes_generators = True
@@ -113,7 +113,7 @@ class ProcessOperator(_FunctionObjectOperator):
         return self._results_without_keys(batch, self._context)
 
 
-#: Name of the number of set timers in the statistics.
+#: Name of the count of set timers in the statistics.
 TIMERS: Final = "timers"
 
 #: Maximum number of keys that are remembered as checked.

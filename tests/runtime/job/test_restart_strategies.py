@@ -25,7 +25,7 @@ def delays(strategy, count, runs_for=0.0):
 
 
 def test_no_restart_gives_up_at_once():
-    assert restart_strategy(NoRestart(), "job").failed(0) == GiveUp("it may not restart")
+    assert restart_strategy(NoRestart(), "job").failed(0) == GiveUp("its settings allow no restart")
 
 
 def test_fixed_delay_allows_its_number_of_restarts_in_the_jobs_life():

@@ -197,7 +197,7 @@ def test_a_new_operator_in_a_finished_chain_is_refused() -> None:
 
 
 def test_a_running_sender_of_a_finished_operator_is_refused() -> None:
-    with pytest.raises(StateMismatchError, match=r"'write' had finished .* read\[0\], read\[1\] sends to it"):
+    with pytest.raises(StateMismatchError, match=r"'write' had finished .* that run: read\[0\], read\[1\]"):
         restore(line(), finished("read", 2), finished("write", 2, 0, 1))
 
 

@@ -36,10 +36,11 @@ def test_where_checkpoints_stop_with_the_first_finished_subtask_the_last_one_is_
 
 def test_at_most_five_subtasks_that_do_not_run_yet_are_named():
     waiting = tuple(SubtaskId("read", index) for index in range(6))
-    named = "subtasks that don't run yet: read[0], read[1], read[2], read[3], read[4]"
+    named = "subtasks that a checkpoint waits for: read[0], read[1], read[2], read[3], read[4]"
     assert str(NotAllRunning(waiting[:5])) == str(NotAllRunning(waiting)) == named
-    assert str(NotAllRunning(waiting[:1])) == "subtasks that don't run yet: read[0]"
-    assert str(NotAllRunning(())) == "subtasks that don't run yet: none, but subtasks have finished"
+    assert str(NotAllRunning(waiting[:1])) == "subtasks that a checkpoint waits for: read[0]"
+    none = "subtasks that a checkpoint waits for: none, but subtasks have finished"
+    assert str(NotAllRunning(())) == none
 
 
 EVERYBODY = CheckpointPlan(READS, ALL, ALL)

@@ -209,8 +209,8 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.transform("own", Keyed()), "Keyed.keyed is True, so it needs a keyed stream"),
         (lambda s, sink: s.map_batches(abs, "pandas"), "must be 'rows' or 'arrow', not 'pandas'"),
         (lambda s, sink: s.key_by(5), "key_by needs a function, not 5"),
-        (lambda s, sink: s.key_by([]), r"key_by: a key is named by columns, key_by\("),
-        (lambda s, sink: s.key_by(["a", "a"]), "key_by: .* but here is 'a' twice"),
+        (lambda s, sink: s.key_by([]), r"key_by: a key needs names of columns, as in key_by\("),
+        (lambda s, sink: s.key_by(["a", "a"]), "key_by: .*: it has 'a' twice"),
         (lambda s, sink: s.union(3), "argument 1 is not a DataStream but 3$"),
         (
             lambda s, sink: s.union(s, s.key_by(abs)),

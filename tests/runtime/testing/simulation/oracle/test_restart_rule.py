@@ -44,7 +44,7 @@ def test_job_without_a_limit_never_gives_up() -> None:
 
 def test_any_other_reason_to_fail_is_a_problem() -> None:
     once = UsedRestarts(NoRestart(), 0, deployed_at(0.0), (1.0,))
-    assert once.problems_of_the_end("it may not restart") == []
+    assert once.problems_of_the_end("its settings allow no restart") == []
     assert once.problems_of_the_end("it would fail again")
 
 
