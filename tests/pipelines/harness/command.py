@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Collection
 
-from pipelines.harness.pipeline import load, names
+from pipelines.harness.pipeline import Pipeline, load
+from pipelines.harness.pipeline import names as all_names
 from pipelines.harness.scenario import BACKENDS, MODES, Course, Scenario
 from pipelines.harness.simulated import run
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python tests/pipelines", description=__doc__)
-    parser.add_argument("pipeline", choices=names(), metavar="pipeline")
+def main(
+    names: Collection[str] | None = None,
+    load: Callable[[str], Pipeline] = load,
+    program: str = "python tests/pipelines",
+) -> int:
+    """Run the pipeline that the command line names.
+
+    Args:
+        names: The pipelines to choose from; by default those of the folder.
+        load: Makes a pipeline of its name.
+        program: The command, for its help.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=__doc__)
+    parser.add_argument("pipeline", choices=all_names() if names is None else names, metavar="pipeline")
     parser.add_argument("--course", choices=[each.value for each in Course], default=Course.FAILURES.value)
     parser.add_argument("--mode", choices=list(MODES), default="aligned")
     parser.add_argument("--backend", choices=list(BACKENDS), default="heap")

@@ -44,10 +44,15 @@ _FOLDER = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline; see the module's text."""
+    """A pipeline; see the module's text.
+
+    Attributes:
+        program: The command that runs it again.
+    """
 
     name: str
     module: ModuleType | SimpleNamespace
+    program: str = "python tests/pipelines"
 
     def make_input(self, seed: int) -> Any:
         """The records of one run."""

@@ -28,7 +28,7 @@ from penstock.runtime.testing.simulation.run.user_run import Course as Run
 from penstock.runtime.testing.simulation.run.user_run import UserRun, UserSimulation
 
 #: How a scenario is run again.
-REPLAY: Final = "python tests/pipelines {name} {arguments}"
+REPLAY: Final = "{program} {name} {arguments}"
 
 #: Powers of ten between which a job is stopped, in moves. A short one is through after a few hundred.
 _STOPS: Final = (1.6, 2.6)
@@ -100,7 +100,7 @@ def run(
         rescale=can_rescale(pipeline, scenario.mode),
         usual_moves=usual_moves,
     )
-    command = REPLAY.format(name=pipeline.name, arguments=scenario.arguments())
+    command = REPLAY.format(program=pipeline.program, name=pipeline.name, arguments=scenario.arguments())
     try:
         if continuation is None:
             done = UserSimulation(build, output, course, write).run()

@@ -1,0 +1,14 @@
+"""`side_input`: the bounded table beside the bids of query 13."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+KEYS: Final = 10_000
+
+
+@cache
+def side_input() -> dict[int, str]:
+    """A value for two of three keys; bids of the other keys have no partner."""
+    return {key: f"value-{key * 7919 % KEYS}" for key in range(KEYS) if key % 3}

@@ -1,0 +1,123 @@
+"""`NexmarkSource`: the events as a source, in rows or in Arrow batches, at any rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import UTC, timedelta
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+from nexmark.events import NexmarkConfig, events
+
+from penstock import DataStream, GeneratorSource, StreamEnvironment, WatermarkStrategy
+from penstock.connectors import ConnectorContext, Polled, SplitProgress
+from penstock.operators import ArrowBatch, RowBatch
+
+#: How late an event may be, as in the suite.
+_LATENESS: Final = timedelta(seconds=4)
+
+STRATEGY: Final = WatermarkStrategy.for_bounded_out_of_orderness(_LATENESS).with_timestamp_column("dateTime")
+
+
+@dataclass(frozen=True)
+class NexmarkSource:
+    """Events of a configuration; a wrapper of a `GeneratorSource` whose records are blocks of events.
+
+    Attributes:
+        count: Number of events; `None` for an unbounded source.
+        rate: Events per second, across all subtasks; `None` for no limit.
+        batch_format: `"rows"` gives each event as a dict, `"arrow"` gives record batches.
+        block: Number of successive events in a block. A position is a number of blocks.
+    """
+
+    config: NexmarkConfig
+    count: int | None = None
+    rate: float | None = None
+    batch_format: Literal["rows", "arrow"] = "rows"
+    block: int = 4_096
+
+    @property
+    def _blocks(self) -> GeneratorSource[int]:
+        count = None if self.count is None else -(-self.count // self.block)
+        return GeneratorSource(int, count, None if self.rate is None else self.rate / self.block)
+
+    def splits(self, parallelism: int) -> Sequence[Any]:
+        """One range of interleaved blocks per subtask."""
+        return self._blocks.splits(parallelism)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> NexmarkReader:
+        """Make the reader of one subtask."""
+        return NexmarkReader(self, self._blocks.reader(context, splits))
+
+
+class NexmarkReader:
+    """Makes the events of the blocks that the wrapped reader returns."""
+
+    def __init__(self, source: NexmarkSource, blocks: Any) -> None:
+        self._source = source
+        self._blocks = blocks
+
+    @property
+    def split_progress(self) -> SplitProgress:
+        """The ranges of blocks, each of which has its own watermark."""
+        progress: SplitProgress = self._blocks.split_progress
+        return progress
+
+    def pause_splits(self, paused: Set[Any]) -> None:
+        """Make no events of these ranges until the next call."""
+        self._blocks.pause_splits(paused)
+
+    def poll(self, max_rows: int) -> Polled[Any]:
+        """Return the events of the next blocks of one range."""
+        source = self._source
+        polled = self._blocks.poll(max(1, max_rows // source.block))
+        if polled.batch is None:
+            return polled
+        starts = np.array(polled.batch.rows, np.int64)[:, np.newaxis] * source.block
+        numbers = (starts + np.arange(source.block)).ravel()
+        if source.count is not None:
+            numbers = numbers[numbers < source.count]
+        made = events(source.config, numbers)
+        return replace(polled, batch=ArrowBatch(made) if source.batch_format == "arrow" else _rows(made))
+
+    def snapshot(self) -> Sequence[Any]:
+        """Return the positions in the ranges."""
+        return self._blocks.snapshot()
+
+    def close(self) -> None:
+        """Close the wrapped reader."""
+        self._blocks.close()
+
+
+def add_events(env: StreamEnvironment, source: NexmarkSource) -> DataStream[Any]:
+    """Add the events to a job, with their event time."""
+    return env.from_source("events", source, watermarks=STRATEGY)
+
+
+def _rows(batch: pa.RecordBatch) -> RowBatch:
+    """Each event as a dict; like `to_pylist`, which takes three times as long."""
+    rows = [
+        {"event_type": kind, "person": None, "auction": None, "bid": None, "dateTime": None}
+        for kind in batch["event_type"].to_pylist()
+    ]
+    for name in ("person", "auction", "bid"):
+        where = np.flatnonzero(batch[name].is_valid())
+        structs = batch[name].take(pa.array(where))
+        fields = [structs.type.field(index) for index in range(structs.type.num_fields)]
+        columns = [_values(column) for column in structs.flatten()]
+        names = [field.name for field in fields]
+        for index, values in zip(where.tolist(), zip(*columns, strict=True), strict=True):
+            row = rows[index]
+            row[name] = event = dict(zip(names, values, strict=True))
+            row["dateTime"] = event["dateTime"]
+    return RowBatch(rows)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if not pa.types.is_timestamp(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    naive = column.cast(pa.timestamp("ms")).to_numpy(zero_copy_only=False).astype(object)
+    return [moment.replace(tzinfo=UTC) for moment in naive]

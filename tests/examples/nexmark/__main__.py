@@ -1,0 +1,14 @@
+"""Runs one query in the simulation: `python tests/examples/nexmark q5-arrow --course failures --seed 7`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[2]
+sys.path[:0] = [str(TESTS.parent / "examples"), str(TESTS)]
+
+from pipeline import NAMES, PROGRAM, load  # noqa: E402 (the paths come first)
+from pipelines.harness.command import main  # noqa: E402
+
+sys.exit(main(NAMES, load, PROGRAM))

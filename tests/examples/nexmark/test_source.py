@@ -1,0 +1,43 @@
+"""The source of Nexmark gives each event once, at any parallelism and after a restore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from nexmark.events import NexmarkConfig, events
+from nexmark.source import NexmarkSource
+
+from penstock.testing import SourceHarness
+
+CONFIG = NexmarkConfig(seed=3, event_rate=10)
+
+
+def all_events(count: int) -> list[dict[str, Any]]:
+    return events(CONFIG, np.arange(count)).to_pylist()
+
+
+def by_time(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_splits_give_each_event_once(batch_format: Any, parallelism: int) -> None:
+    source = NexmarkSource(CONFIG, count=250, batch_format=batch_format, block=8)
+    rows = [
+        row
+        for subtask in range(parallelism)
+        for row in SourceHarness(source, subtask=subtask, parallelism=parallelism).read_all()
+    ]
+    assert by_time(rows) == by_time(all_events(250))
+
+
+def test_restored_reader_gives_the_rest() -> None:
+    source = NexmarkSource(CONFIG, count=250, block=8)
+    harness = SourceHarness(source)
+    before = harness.poll(max_rows=100)
+    after = SourceHarness(source, restored=[harness.snapshot()]).read_all()
+    assert 0 < len(before) < 250
+    assert by_time([*before, *after]) == by_time(all_events(250))
