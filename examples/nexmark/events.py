@@ -117,7 +117,6 @@ class NexmarkConfig:
         hot_bidder_ratio: One of so many bids comes from a bidder who is not hot.
         hot_seller_ratio: One of so many auctions has a seller who is not hot.
         out_of_order_group: Events change places within groups of this size.
-        first_auction_id: Id of the first auction.
         base_time: Moment of event 0.
     """
 
@@ -179,9 +178,7 @@ def tables(config: NexmarkConfig, count: int) -> Mapping[str, pa.Table]:
     """The first `count` events as three tables: `person`, `auction` and `bid`."""
     batch = events(config, np.arange(count, dtype=np.int64))
     names = ("person", "auction", "bid")
-    return {
-        name: pa.Table.from_struct_array(batch[name].filter(batch[name].is_valid())) for name in names
-    }
+    return {name: pa.Table.from_struct_array(batch[name].filter(batch[name].is_valid())) for name in names}
 
 
 def _persons(config: NexmarkConfig, ids: Numbers, moments: Numbers) -> pa.RecordBatch:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from nexmark.events import AUCTION, BID, PERSON, NexmarkConfig
 from nexmark.side_input import side_input
-
 from penstock import (
     AggregateFunction,
     DataStream,
@@ -108,8 +107,8 @@ def q3(events: Rows, config: NexmarkConfig) -> Rows:
 class WinningBid(KeyedCoProcessFunction[int, Row, Row, Row]):
     """Emits an auction with its highest bid when the auction ends; of equal bids the earliest wins.
 
-    A bid may arrive before its auction. It waits until event time has reached the bid: no auction that arrives
-    later has begun by then.
+    A bid may arrive before its auction. It waits until event time has reached the bid: no auction that
+    arrives later has begun by then.
     """
 
     auction = ValueState(dict)
@@ -442,7 +441,10 @@ def q20(events: Rows, config: NexmarkConfig) -> Rows:
         .join(
             chosen.key_by(lambda auction: auction["id"]),
             within=EVER,
-            select=lambda bid, auction: {**_prefixed(bid, "bid"), **_prefixed(_without(auction, "id"), "auction")},
+            select=lambda bid, auction: {
+                **_prefixed(bid, "bid"),
+                **_prefixed(_without(auction, "id"), "auction"),
+            },
             id="with-auctions",
         )
     )

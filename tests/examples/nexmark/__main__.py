@@ -8,7 +8,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[2]
 sys.path[:0] = [str(TESTS.parent / "examples"), str(TESTS)]
 
-from pipeline import NAMES, PROGRAM, load  # noqa: E402 (the paths come first)
 from pipelines.harness.command import main  # noqa: E402
+from query_pipelines import NAMES, PROGRAM, load  # noqa: E402 (the paths come first)
 
 sys.exit(main(NAMES, load, PROGRAM))

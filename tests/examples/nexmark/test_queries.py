@@ -8,13 +8,13 @@ from __future__ import annotations
 import secrets
 
 import pytest
-from batch import SQL, results
+from batch_results import SQL, results
 from nexmark import columns, rows
-from pipeline import COUNT, NAMES, final_rows, load
 from pipelines.harness.scenario import Course, Scenario, backends_of, every
 from pipelines.harness.simulated import run
+from query_pipelines import COUNT, NAMES, final_rows, load
 
-#: Only these queries have no version over columns: `docs` of the example says why.
+#: Only these queries have no version over columns; README.md of the example says why.
 WITHOUT_COLUMNS = {"q6", "q12"}
 
 

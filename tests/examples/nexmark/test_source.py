@@ -18,8 +18,8 @@ def all_events(count: int) -> list[dict[str, Any]]:
     return events(CONFIG, np.arange(count)).to_pylist()
 
 
-def by_time(rows: list[dict[str, Any]]) -> list[str]:
-    return sorted(map(repr, rows))
+def by_time(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: row["dateTime"])
 
 
 @pytest.mark.parametrize("batch_format", ["rows", "arrow"])

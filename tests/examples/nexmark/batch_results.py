@@ -60,12 +60,16 @@ SQL: Final[Mapping[str, str]] = {
         SELECT p.name, p.city, p.state, a.id FROM auction a JOIN person p ON a.seller = p.id
         WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')
     """,
-    "q4": f"SELECT category AS id, CAST(sum(price) // count(*) AS BIGINT) AS final FROM ({_WINNING}) GROUP BY category",
+    "q4": f"""
+        SELECT category AS id, CAST(sum(price) // count(*) AS BIGINT) AS final
+        FROM ({_WINNING}) GROUP BY category
+    """,
     "q5": f"""
         SELECT auction, num FROM ({_HOPS}) QUALIFY num = max(num) OVER (PARTITION BY hop)
     """,
     "q6": f"""
-        SELECT seller, CAST(sum(price) OVER last // count(*) OVER last AS BIGINT) AS avg_price FROM ({_WINNING})
+        SELECT seller, CAST(sum(price) OVER last // count(*) OVER last AS BIGINT) AS avg_price
+        FROM ({_WINNING})
         WINDOW last AS (PARTITION BY seller ORDER BY expires, id ROWS BETWEEN 10 PRECEDING AND CURRENT ROW)
     """,
     "q7": """

@@ -1,4 +1,4 @@
-"""`nexmark_pipeline`: a query as a pipeline, which the harness of `tests/pipelines` runs in the simulation."""
+"""`nexmark_pipeline`: a query as a pipeline for the harness of `tests/pipelines`, in the simulation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, Final, Literal
 
-from batch import results
+from batch_results import results
 from nexmark import columns, rows
 from nexmark.events import NexmarkConfig
 from nexmark.source import NexmarkSource, add_events
