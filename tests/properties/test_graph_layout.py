@@ -22,10 +22,13 @@ def jobs(draw: st.DrawFn) -> JobGraph:
     env = StreamEnvironment(parallelism=draw(st.integers(1, 3)), chaining=draw(st.booleans()))
     streams: list[DataStream[Any]] = [env.from_collection("in", [1])]
     sources = [streams[0]]
+    broadcast: list[DataStream[Any]] = []
     for number, step in enumerate(draw(st.lists(st.sampled_from(STEPS), max_size=12))):
         options: dict[str, Any] = {"parallelism": draw(st.sampled_from([None, None, 1, 2]))}
         options["num_cpus"] = draw(st.sampled_from([None, None, 0, 1]))
-        stream = draw(st.sampled_from(streams))
+        # An exchange behind broadcast() is refused, as it would lose the copies.
+        exchanges = step in ("reduce", "rebalance")
+        stream = draw(st.sampled_from([one for one in streams if not (exchanges and one in broadcast)]))
         if step == "source":
             sources.append(env.from_collection(f"in-{number}", [1], **options))
             streams.append(sources[-1])
@@ -34,13 +37,18 @@ def jobs(draw: st.DrawFn) -> JobGraph:
         elif step == "reduce":
             streams.append(stream.key_by(abs).reduce(f"reduce-{number}", max, **options))
         elif step == "union":
-            streams.append(stream.union(draw(st.sampled_from(streams))))
+            other = draw(st.sampled_from(streams))
+            streams.append(stream.union(other))
+            if stream in broadcast or other in broadcast:
+                broadcast.append(streams[-1])
         elif step == "dead_letters":
             streams.append(draw(st.sampled_from(sources)).dead_letters())
         elif step == "sink":
             stream.sink(f"sink-{number}", DiscardSink(), **options)
         else:
             streams.append(getattr(stream, step)())
+            if step == "broadcast":
+                broadcast.append(streams[-1])
     draw(st.sampled_from(streams)).sink("out", DiscardSink())
     return env.build()
 

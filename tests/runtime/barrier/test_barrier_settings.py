@@ -61,7 +61,7 @@ def test_settings_that_contradict_each_other_are_refused(settings: BarrierSettin
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"mode": "at_least_once", "unaligned": True}, "at least once never waits"),
+        ({"mode": "at_least_once", "unaligned": True}, "At least once never waits"),
         ({"max_concurrent": 2, "unaligned": True}, "use max_concurrent=1"),
         ({"aligned_timeout": 5}, "without unaligned=True"),
         ({"aligned_timeout": -1, "unaligned": True}, "aligned_timeout=-1"),
