@@ -16,50 +16,25 @@ A row with a null in its key has no partner. A join that emits rows alone emits 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from penstock.runtime.operators.aggregation.batch_columns import plain_column
 from penstock.runtime.operators.expressions import as_mask, compute
 from penstock.runtime.operators.functions.function_operator import only_row_logs
-from penstock.runtime.operators.functions.input_keys import InputKeys
-from penstock.runtime.operators.functions.record_functions import arrow_parts
-from penstock.runtime.operators.held_watermark import ReachedWatermark
-from penstock.runtime.operators.joins.column_names import Columns, OutputColumns
-from penstock.runtime.operators.joins.interval_join import (
-    LEFT,
-    REACHED,
-    RIGHT,
-    SIDES,
-    IntervalJoin,
-    Side,
-    no_timestamps,
-    other_side,
-)
-from penstock.runtime.operators.metrics import LATE_OF_SIDE
-from penstock.runtime.operators.operator import (
-    BatchFormats,
-    OperatorContext,
-    Output,
-    SavedList,
-    Tagged,
-    TwoInputOperator,
-)
+from penstock.runtime.operators.joins.column_join import SLICE, ColumnJoinOperator, Mask, filtered
+from penstock.runtime.operators.joins.column_names import Columns
+from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, IntervalJoin, Side, other_side
+from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
-from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.row_log import Moments, RowLog
+from penstock.runtime.record.elements import ArrowBatch, Watermark
+from penstock.runtime.state.row_log import Moments
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.state.typed_columns import Slots
-from penstock.runtime.trust.data import read_batch, write_batch
-
-#: Name of the list state with the columns of each side.
-COLUMNS: Final = "columns"
 
 #: Names of the logs.
 LOGS: Final = "join_left_columns", "join_right_columns"
@@ -67,14 +42,9 @@ LOGS: Final = "join_left_columns", "join_right_columns"
 #: The column of a log that says whether the row had a partner.
 MATCHED: Final = ":matched"
 
-#: Rows of an output batch of expired rows.
-_SLICE: Final = 1 << 16
 
-Mask: TypeAlias = NDArray[np.bool_]
-
-
-class ColumnIntervalJoinOperator(TwoInputOperator):
-    """Joins Arrow batches; rows of dicts are converted.
+class ColumnIntervalJoinOperator(ColumnJoinOperator):
+    """Joins Arrow batches by key and time.
 
     Args:
         keys: Key of each side.
@@ -82,12 +52,7 @@ class ColumnIntervalJoinOperator(TwoInputOperator):
         late_tags: Side output of the late rows of each side.
     """
 
-    batch_format: ClassVar[BatchFormats] = "both"
-
-    keyed = True
-
-    _logs: tuple[RowLog, RowLog]
-    _reached: ReachedWatermark
+    own_columns = (MATCHED,)
 
     def __init__(
         self,
@@ -97,76 +62,19 @@ class ColumnIntervalJoinOperator(TwoInputOperator):
         suffix: str,
         late_tags: tuple[str, str],
     ) -> None:
+        super().__init__(keys, suffix, late_tags)
         self._join = join
-        self._keys = keys
         self._where = where
-        self._late_tags = late_tags
-        self._output = OutputColumns(keys, suffix)
-        self._input_keys = InputKeys()
-        self._late = [0, 0]
-        #: Types of the columns of each side besides those of the key.
-        self._types: tuple[dict[str, pa.DataType], dict[str, pa.DataType]] = {}, {}
         self.makes_watermarks = join.delay > 0
 
-    def open(self, context: OperatorContext) -> None:
+    def _open_state(self, context: OperatorContext) -> None:
         left, right = only_row_logs(context, LOGS, "a join over columns")
         self._logs = left, right
-        self._reached = ReachedWatermark(context, REACHED)
-        for side, data in context.restored.get(COLUMNS, ()):
-            for field in read_batch(data).schema:
-                self._types[side].setdefault(field.name, field.type)
-        self._gauges = [context.gauge(f"rows_{side}") for side in SIDES]
-        for gauge, log in zip(self._gauges, self._logs, strict=True):
-            gauge.set(len(log))
 
-    @property
-    def doing(self) -> str:
-        return f"joining by {self._keys[LEFT].__name__}"
+    def _comes_alone(self, side: Side) -> bool:
+        return self._join.comes_alone(side)
 
-    @property
-    def only_reads(self) -> bool:
-        return True
-
-    def process_element1(self, batch: Batch) -> Iterator[Output]:
-        return self._process(LEFT, batch)
-
-    def process_element2(self, batch: Batch) -> Iterator[Output]:
-        return self._process(RIGHT, batch)
-
-    def _process(self, side: Side, batch: Batch) -> Iterator[Output]:
-        for part in arrow_parts(batch):
-            if part.timestamps is None:
-                raise no_timestamps(side)
-            in_time = part
-            if self._reached.timestamp is not None:
-                is_late = pc.less_equal(part.timestamps, self._reached.timestamp)
-                if is_late.true_count:
-                    self._late[side] += is_late.true_count
-                    yield Tagged(self._late_tags[side], part.filter(is_late))
-                    in_time = part.filter(pc.invert(is_late))
-            if len(in_time):
-                yield from self._joined(side, in_time)
-        self._gauges[side].set(len(self._logs[side]))
-
-    def _joined(self, side: Side, batch: ArrowBatch) -> Iterator[Output]:
-        assert batch.timestamps is not None
-        times = batch.timestamps.to_numpy()
-        key = self._keys[side]
-        keys = dict(zip(key.names, key.columns(batch.batch), strict=True))
-        self._check_kinds(side, keys)
-        values = {
-            name: plain_column(column)
-            for name, column in zip(batch.batch.schema.names, batch.batch.columns, strict=True)
-            if name not in keys
-        }
-        self._types[side].update({name: column.type for name, column in values.items()})
-        has_key = _all_valid(keys, len(times))
-        if not has_key.all():
-            if self._join.comes_alone(side):
-                yield from self._alone(side, _filtered({**keys, **values}, ~has_key), times[~has_key])
-            keys, values, times = _filtered(keys, has_key), _filtered(values, has_key), times[has_key]
-            if not len(times):
-                return
+    def _joined(self, side: Side, keys: Columns, values: Columns, times: Moments) -> Iterator[Output]:
         hashes = key_hashes(list(keys.values()))
         other = self._logs[other_side(side)]
         first, last = self._join.distances(side)
@@ -231,12 +139,12 @@ class ColumnIntervalJoinOperator(TwoInputOperator):
         if join.comes_alone(side):
             alone = expired & ~matched
             if alone.any():
-                yield from self._alone(side, _filtered({**keys, **values}, alone), times[alone])
+                yield from self._alone(side, filtered({**keys, **values}, alone), times[alone])
         kept = ~expired
         if not join.emits_pairs and side == LEFT:
             kept &= ~matched
         if not kept.all():
-            keys, values = _filtered(keys, kept), _filtered(values, kept)
+            keys, values = filtered(keys, kept), filtered(values, kept)
             times, matched, hashes = times[kept], matched[kept], hashes[kept]
         if side in join.marks:
             values = {**values, MATCHED: pa.array(matched)}
@@ -250,8 +158,8 @@ class ColumnIntervalJoinOperator(TwoInputOperator):
             slots = log.until(self._join.expired(side, reached))
             if self._join.comes_alone(side) and len(slots):
                 alone = slots[~log.columns[MATCHED].values[slots]]
-                for start in range(0, len(alone), _SLICE):
-                    some = alone[start : start + _SLICE]
+                for start in range(0, len(alone), SLICE):
+                    some = alone[start : start + SLICE]
                     yield from self._alone(side, self._stored(side, some), log.times[some])
             log.delete(slots)
             self._gauges[side].set(len(log))
@@ -265,37 +173,3 @@ class ColumnIntervalJoinOperator(TwoInputOperator):
             yield ArrowBatch(
                 self._output.alone(side, columns, self._types[other_side(side)]), pa.array(times)
             )
-
-    def _stored(self, side: Side, slots: Slots) -> Columns:
-        log = self._logs[side]
-        keys = log.keys(slots)
-        values = {name: column.take(slots) for name, column in log.columns.items() if name != MATCHED}
-        return {**dict(zip(keys.schema.names, keys.columns, strict=True)), **values}
-
-    def _check_kinds(self, side: Side, keys: Columns) -> None:
-        one = [next((v.as_py() for v in column.slice(0, 1)), None) for column in keys.values()]
-        self._input_keys.check(side, [one[0] if len(one) == 1 else tuple(one)])
-
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        columns = [
-            (side, write_batch(pa.RecordBatch.from_pylist([], pa.schema(types)), any_type=False))
-            for side, types in enumerate(self._types)
-            if types
-        ]
-        return {REACHED: self._reached.state(), COLUMNS: SavedList(columns, RedistributionMode.UNION)}
-
-    def built_in_counts(self) -> Mapping[str, int]:
-        return dict(zip(LATE_OF_SIDE, self._late, strict=True))
-
-
-def _all_valid(columns: Columns, rows: int) -> Mask:
-    valid = np.ones(rows, np.bool_)
-    for column in columns.values():
-        if column.null_count:
-            valid &= column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
-
-
-def _filtered(columns: Columns, mask: Mask) -> dict[str, pa.Array]:
-    chosen = pa.array(mask)
-    return {name: column.filter(chosen) for name, column in columns.items()}

@@ -62,7 +62,7 @@ class OutputColumns:
         rows = len(next(iter(columns.values())))
         nulls = {name: pa.nulls(rows, kind) for name, kind in others.items()}
         if self.shares_key:
-            nulls = {name: columns[name] for name in self._keys[side].names} | nulls
+            nulls |= {name: columns[name] for name in self._keys[side].names}
         return self.pairs(columns, nulls) if side == LEFT else self.pairs(nulls, columns)
 
     def _ordered(self, side: Side, names: Iterable[str]) -> list[str]:

@@ -5,8 +5,7 @@ So a checkpoint writes the rows that came, found their first partner, or were de
 the rows by their timestamps. They are built from the tables when the operator opens, so no snapshot holds
 them.
 
-`interval_join.py` has the rules of time, and `column_interval_join.py` does the same for Arrow batches. Many
-rows may expire at one watermark, so they leave in portions, and the watermark waits (`held_watermark.py`).
+`interval_join.py` has the rules of time, and `column_interval_join.py` does the same for Arrow batches.
 """
 
 from __future__ import annotations
@@ -14,33 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from penstock.runtime.operators.functions.function_operator import (
-    KeyedFunctionOperator,
-    check_function,
-    only_tables,
-    rows_of,
-)
-from penstock.runtime.operators.functions.input_keys import InputKeys
-from penstock.runtime.operators.held_watermark import HeldWatermark, ReachedWatermark, some_of
-from penstock.runtime.operators.joins.interval_join import (
-    LEFT,
-    REACHED,
-    RIGHT,
-    SIDES,
-    IntervalJoin,
-    Side,
-    no_timestamps,
-    other_side,
-)
+from penstock.runtime.operators.functions.function_operator import check_function, only_tables
+from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, IntervalJoin, Side, other_side
 from penstock.runtime.operators.joins.output_rows import OutputRows, reading_both
-from penstock.runtime.operators.metrics import LATE_OF_SIDE
-from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged, TwoInputOperator
-from penstock.runtime.operators.user_code.only_reads import only_reads
-from penstock.runtime.operators.user_code.result_collector import ResultCollector, reading
-from penstock.runtime.ports import Clock
-from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
+from penstock.runtime.operators.joins.row_join import Late, RowJoinOperator
+from penstock.runtime.operators.operator import OperatorContext
+from penstock.runtime.record.elements import RowBatch, Watermark
 from penstock.runtime.state.state_table import StateTable
 
 #: Names of the tables.
@@ -98,7 +78,7 @@ class Expiring:
         self._next += 1
 
 
-class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
+class RowIntervalJoinOperator(RowJoinOperator):
     """Joins rows by key and time.
 
     Args:
@@ -107,12 +87,6 @@ class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         late_tags: Side output of the late records of each side.
     """
 
-    kind: ClassVar[str] = "join"
-
-    _clock: Clock
-    _collector: ResultCollector
-    _reached: ReachedWatermark
-    _hold: HeldWatermark
     _tables: tuple[StateTable, StateTable]
 
     def __init__(
@@ -123,35 +97,21 @@ class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         where: Callable[[Any, Any], Any] | None,
         late_tags: tuple[str, str],
     ) -> None:
-        super().__init__(key_selectors[LEFT], output.function)
+        super().__init__(key_selectors, output, late_tags)
         self._join = join
-        self._selectors = key_selectors
-        self._output = output
         self._where = where
-        self._late_tags = late_tags
-        self._late = [0, 0]
-        self._side: Side = LEFT
-        self._input_keys = InputKeys()
         self._due = Expiring(), Expiring()
         self._next_number = 0
         #: Whether rows of a key are in order of arrival in the table.
         self._keeps_order = False
-        #: Timestamp of the result that is being collected.
-        self._stamp: int | None = None
         self.makes_watermarks = join.delay > 0
 
-    def open(self, context: OperatorContext) -> None:
-        super().open(context)
-        check_function("key_by", self._selectors[RIGHT])
+    def _open_state(self, context: OperatorContext) -> None:
         if self._where is not None:
             check_function(self.kind, self._where)
         self._condition = self._where
-        if self.isolates:
-            self._output.isolate()
-            self._condition = None if self._where is None else reading_both(self._where)
-        self._clock = context.connector.clock
-        self._collector = self._collector_of(context)
-        self._output.restore(context)
+        if self.isolates and self._where is not None:
+            self._condition = reading_both(self._where)
         left, right = only_tables(context, TABLES, "a join", nested=True)
         self._tables = left, right
         left.changed.never_in_place = right.changed.never_in_place = True
@@ -161,50 +121,13 @@ class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
             self._next_number = max((self._next_number, *(number + 1 for _, number, _ in rows)))
             self._due[side].add(rows)
         self._keeps_order = not context.is_restored
-        self._gauges = [context.gauge(f"rows_{side}") for side in SIDES]
-        self._show_state()
-        self._reached = ReachedWatermark(context, REACHED)
-        self._hold = HeldWatermark(self._reached, self._next_at, self._fire)
 
     @property
     def _functions(self) -> Iterable[Callable[..., Any]]:
         of_condition = () if self._where is None else (self._where,)
         return (*self._output.user_functions, *of_condition)
 
-    @property
-    def only_reads(self) -> bool:
-        return super().only_reads and all(map(only_reads, self._selectors))
-
-    def process_element1(self, batch: Batch) -> Iterator[Output]:
-        return self._process(LEFT, batch)
-
-    def process_element2(self, batch: Batch) -> Iterator[Output]:
-        return self._process(RIGHT, batch)
-
-    def _process(self, side: Side, batch: Batch) -> Iterator[Output]:
-        yield from self._with_own_watermarks(self._hold.release())
-        rows = rows_of(batch)
-        if rows.timestamps is None:
-            raise no_timestamps(side)
-        self._side = side
-        self._select = select = self._selectors[side]
-        self._selector = select if not self.isolates else reading(select)
-        keys = self._keys_of(rows)
-        self._selecting = True
-        self._input_keys.check(side, keys)
-        self._selecting = False
-        late: list[tuple[Any, int]] = []
-        results = self._joined(side, keys, rows, late)
-        yield from self._collector.collect(results, iter(lambda: self._stamp, None))
-        self._cursor.done()
-        if late:
-            self._late[side] += len(late)
-            yield Tagged(self._late_tags[side], RowBatch([row for row, _ in late], [at for _, at in late]))
-        self._gauges[side].set(len(self._due[side]))
-
-    def _joined(
-        self, side: Side, keys: Sequence[Any], batch: RowBatch, late: list[tuple[Any, int]]
-    ) -> Iterator[list[Any]]:
+    def _joined(self, side: Side, keys: Sequence[Any], batch: RowBatch, late: Late) -> Iterator[list[Any]]:
         join, reached, other = self._join, self._reached.timestamp, other_side(side)
         expired = None if reached is None else join.expired(side, reached)
         partners, rows = self._tables[other].entries, self._tables[side].entries
@@ -214,7 +137,6 @@ class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         drops_matched = side == LEFT and not emits_pairs
         number = self._next_number
         added: list[tuple[int, int, Any]] = []
-        self._output.note(side, batch.rows)
         try:
             for key, at, row in zip(keys, batch.timestamps or (), self._cursor.over(batch.rows), strict=True):
                 if reached is not None and at <= reached:
@@ -264,7 +186,6 @@ class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         except TypeError:
             self._after_type_error(keys)
             raise
-        self._stamp = None
         self._next_number = number
         self._due[side].add(added)
         self._tables[side].changed.update([(key, number) for _, number, key in added])
@@ -281,44 +202,18 @@ class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
 
     # -- time --------------------------------------------------------------------------------------------
 
-    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        yield from self._hold.advance(watermark)
-        if self.makes_watermarks and not self._hold.is_holding:
-            yield self._join.output_watermark(watermark)
-
-    def process_status(self, status: StreamStatus) -> Iterator[Output]:
-        return self._with_own_watermarks(self._hold.release())
-
-    @property
-    def holds_watermark(self) -> bool:
-        return self._hold.is_holding
-
-    @property
-    def flush_at(self) -> float | None:
-        return 0.0 if self._hold.is_due else None
-
-    def flush(self) -> Iterator[Output]:
-        return self._with_own_watermarks(self._hold.flush()) if self._hold.is_due else iter(())
-
-    def _with_own_watermarks(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        for output in outputs:
-            yield self._join.output_watermark(output) if isinstance(output, Watermark) else output
+    def _output_watermark(self, watermark: Watermark) -> Watermark:
+        return self._join.output_watermark(watermark)
 
     def _next_at(self) -> int | None:
         """The watermark at which the next row expires."""
         firsts = [(side, self._due[side].first) for side in (LEFT, RIGHT)]
         return min((at + self._join.kept(side) for side, at in firsts if at is not None), default=None)
 
-    def _fire(self, until: int, everything: bool) -> Iterator[Output]:
-        due = some_of(self._expiring(until), self._clock.monotonic, everything=everything)
-        yield from self._collector.collect(self._results(due), iter(lambda: self._stamp, None))
-        self._show_state()
+    def _rows(self, side: Side) -> int:
+        return len(self._due[side])
 
-    def _show_state(self) -> None:
-        for gauge, due in zip(self._gauges, self._due, strict=True):
-            gauge.set(len(due))
-
-    def _expiring(self, until: int) -> Iterator[tuple[Side, int, int, Any]]:
+    def _pop_due(self, until: int) -> Iterator[tuple[Side, int, int, Any]]:
         for side in (LEFT, RIGHT):
             for at, number, key in self._due[side].until(self._join.expired(side, until)):
                 yield side, at, number, key
@@ -334,10 +229,3 @@ class RowIntervalJoinOperator(TwoInputOperator, KeyedFunctionOperator):
             if not is_matched and self._join.comes_alone(side):
                 self._stamp = at
                 yield [self._alone(side, record)]
-        self._stamp = None
-
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        return {REACHED: self._reached.state(), **self._output.state()}
-
-    def built_in_counts(self) -> Mapping[str, int]:
-        return dict(zip(LATE_OF_SIDE, self._late, strict=True))

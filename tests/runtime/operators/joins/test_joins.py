@@ -161,6 +161,17 @@ def test_equal_names_of_the_right_side_get_the_suffix(batch_format: str) -> None
 
 
 @FORMATS
+def test_a_row_alone_has_nulls_in_all_columns_of_the_other_side(batch_format: str) -> None:
+    with joined(batch_format, on=None, left_on="k", right_on="j", how="full") as harness:
+        push(harness, 0, [{"k": 1, "n": 1}], [1])
+        push(harness, 1, [{"j": 2, "m": 1}], [1])
+        assert harness.push_watermark(END) == [
+            {"k": 1, "n": 1, "j": None, "m": None},
+            {"k": None, "n": None, "j": 2, "m": 1},
+        ]
+
+
+@FORMATS
 def test_a_name_that_both_sides_have_even_with_the_suffix_is_an_error(batch_format: str) -> None:
     with joined(batch_format) as harness:
         push(harness, 0, [{"k": 1, "n": 1, "n_right": 0}], [1])

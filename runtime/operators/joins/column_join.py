@@ -1,0 +1,192 @@
+"""`ColumnJoinOperator`: the base of the joins of two streams over Arrow batches.
+
+It puts late rows aside, and emits rows with a null in their keys. It knows the columns of both sides, also
+after a restart, because rows without a partner have nulls in the other side's columns.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from penstock.runtime.operators.aggregation.batch_columns import plain_column
+from penstock.runtime.operators.functions.input_keys import InputKeys
+from penstock.runtime.operators.functions.record_functions import arrow_parts
+from penstock.runtime.operators.held_watermark import ReachedWatermark
+from penstock.runtime.operators.joins.column_names import Columns, OutputColumns
+from penstock.runtime.operators.joins.interval_join import LEFT, REACHED, RIGHT, SIDES, Side, no_timestamps
+from penstock.runtime.operators.metrics import LATE_OF_SIDE
+from penstock.runtime.operators.operator import (
+    BatchFormats,
+    OperatorContext,
+    Output,
+    SavedList,
+    Tagged,
+    TwoInputOperator,
+)
+from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.state.row_log import Moments, RowLog
+from penstock.runtime.state.typed_columns import Slots
+from penstock.runtime.trust.data import read_batch, write_batch
+
+#: Name of the list state with the columns of each side.
+COLUMNS: Final = "columns"
+
+#: Rows of an output batch of rows that time makes due.
+SLICE: Final = 1 << 16
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+class ColumnJoinOperator(TwoInputOperator):
+    """Joins Arrow batches; rows of dicts are converted.
+
+    Args:
+        keys: Key of each side.
+        late_tags: Side output of the late rows of each side.
+    """
+
+    batch_format: ClassVar[BatchFormats] = "both"
+
+    keyed = True
+
+    #: Columns of the logs that belong to the operator.
+    own_columns: ClassVar[tuple[str, ...]] = ()
+
+    _logs: tuple[RowLog, RowLog]
+    _reached: ReachedWatermark
+
+    def __init__(self, keys: tuple[ColumnKey, ColumnKey], suffix: str, late_tags: tuple[str, str]) -> None:
+        self._keys = keys
+        self._late_tags = late_tags
+        self._output = OutputColumns(keys, suffix)
+        self._input_keys = InputKeys()
+        self._late = [0, 0]
+        #: Types of the columns of each side.
+        self._types: tuple[dict[str, pa.DataType], dict[str, pa.DataType]] = {}, {}
+
+    def open(self, context: OperatorContext) -> None:
+        self._open_state(context)
+        self._reached = ReachedWatermark(context, REACHED)
+        for side, data in context.restored.get(COLUMNS, ()):
+            for field in read_batch(data).schema:
+                self._types[side].setdefault(field.name, field.type)
+        self._gauges = [context.gauge(f"rows_{side}") for side in SIDES]
+        for side in (LEFT, RIGHT):
+            self._gauges[side].set(self._rows(side))
+
+    @abstractmethod
+    def _open_state(self, context: OperatorContext) -> None:
+        """Open the logs."""
+
+    @abstractmethod
+    def _joined(self, side: Side, keys: Columns, values: Columns, times: Moments) -> Iterator[Output]:
+        """Join rows in time, whose keys have no null; `values` are the other columns."""
+
+    @abstractmethod
+    def _alone(self, side: Side, columns: Columns, times: Moments) -> Iterator[Output]:
+        """Emit rows without a partner."""
+
+    def _comes_alone(self, side: Side) -> bool:
+        """Whether rows of a side without a partner are emitted."""
+        raise NotImplementedError
+
+    def _rows(self, side: Side) -> int:
+        """Rows of a side in state."""
+        return len(self._logs[side])
+
+    @property
+    def doing(self) -> str:
+        return f"joining by {self._keys[LEFT].__name__}"
+
+    @property
+    def only_reads(self) -> bool:
+        return True
+
+    def process_element1(self, batch: Batch) -> Iterator[Output]:
+        return self._process(LEFT, batch)
+
+    def process_element2(self, batch: Batch) -> Iterator[Output]:
+        return self._process(RIGHT, batch)
+
+    def _process(self, side: Side, batch: Batch) -> Iterator[Output]:
+        for part in arrow_parts(batch):
+            if part.timestamps is None:
+                raise no_timestamps(side)
+            in_time = part
+            if self._reached.timestamp is not None:
+                is_late = pc.less_equal(part.timestamps, self._reached.timestamp)
+                if is_late.true_count:
+                    self._late[side] += is_late.true_count
+                    yield Tagged(self._late_tags[side], part.filter(is_late))
+                    in_time = part.filter(pc.invert(is_late))
+            if len(in_time):
+                yield from self._in_time(side, in_time)
+        self._gauges[side].set(self._rows(side))
+
+    def _in_time(self, side: Side, batch: ArrowBatch) -> Iterator[Output]:
+        assert batch.timestamps is not None
+        times = batch.timestamps.to_numpy()
+        key = self._keys[side]
+        keys = dict(zip(key.names, key.columns(batch.batch), strict=True))
+        self._check_kinds(side, keys)
+        values = self._values_of(side, batch.batch)
+        self._types[side].update({name: column.type for name, column in {**keys, **values}.items()})
+        has_key = all_valid(keys, len(times))
+        if not has_key.all():
+            if self._comes_alone(side):
+                yield from self._alone(side, filtered({**keys, **values}, ~has_key), times[~has_key])
+            keys, values, times = filtered(keys, has_key), filtered(values, has_key), times[has_key]
+        if len(times):
+            yield from self._joined(side, keys, values, times)
+
+    def _values_of(self, side: Side, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The columns besides those of the key."""
+        return {
+            name: plain_column(column)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            if name not in self._keys[side].names
+        }
+
+    def _stored(self, side: Side, slots: Slots) -> dict[str, pa.Array]:
+        log = self._logs[side]
+        keys = log.keys(slots)
+        own = self.own_columns
+        values = {name: column.take(slots) for name, column in log.columns.items() if name not in own}
+        return {**dict(zip(keys.schema.names, keys.columns, strict=True)), **values}
+
+    def _check_kinds(self, side: Side, keys: Columns) -> None:
+        one = [next((v.as_py() for v in column.slice(0, 1)), None) for column in keys.values()]
+        self._input_keys.check(side, [one[0] if len(one) == 1 else tuple(one)])
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        columns = [
+            (side, write_batch(pa.RecordBatch.from_pylist([], pa.schema(types)), any_type=False))
+            for side, types in enumerate(self._types)
+            if types
+        ]
+        return {REACHED: self._reached.state(), COLUMNS: SavedList(columns, RedistributionMode.UNION)}
+
+    def built_in_counts(self) -> Mapping[str, int]:
+        return dict(zip(LATE_OF_SIDE, self._late, strict=True))
+
+
+def all_valid(columns: Columns, rows: int) -> Mask:
+    valid = np.ones(rows, np.bool_)
+    for column in columns.values():
+        if column.null_count:
+            valid &= column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def filtered(columns: Columns, mask: Mask) -> dict[str, pa.Array]:
+    chosen = pa.array(mask)
+    return {name: column.filter(chosen) for name, column in columns.items()}
