@@ -133,6 +133,16 @@ def chosen(call: str, *arguments: Any) -> Callable[..., Any]:
     return operator
 
 
+def as_of(**on: str) -> Callable[..., Any]:
+    def joined(tolerance: Any) -> Any:
+        one = stream() if on else stream().key_by("k")
+        made = one.join_asof(one, tolerance=tolerance, id="joined", **on)
+        (factory,) = (n.operator.factory for n in made._builder.graph.nodes if n.operator.id == "joined")
+        return factory.args[0]
+
+    return joined
+
+
 def monotonous() -> Any:
     return penstock.WatermarkStrategy.for_monotonous_timestamps()
 
@@ -252,6 +262,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "Checkpointing": checkpointing,
     "ContinuousEventTimeTrigger": of_class(windows.ContinuousEventTimeTrigger),
     "ContinuousProcessingTimeTrigger": of_class(windows.ContinuousProcessingTimeTrigger),
+    "DataStream.join_asof": as_of(on="k"),
+    "KeyedStream.join_asof": as_of(),
     "DataStream.dedup": chosen("dedup", "k"),
     "DataStream.latest_by": chosen("latest_by", "v", "k"),
     "DataStream.top_n": chosen("top_n", "v", 3, "k"),

@@ -115,6 +115,31 @@ class ColumnTable:
         is_new[slots[inserted]] = True
         return slots, np.flatnonzero(is_new.take(slots))
 
+    def find(self, keys: Mapping[str, pa.Array]) -> Slots:
+        """Return the slot of each row's key, or -1 if the table lacks the key.
+
+        Args:
+            keys: Columns in the order of this table's key columns; their names don't matter.
+        """
+        rows = len(next(iter(keys.values())))
+        if not self._keys:
+            return np.full(rows, -1, np.int64)
+        columns = list(self._keys.values())
+        is_exact = self._are_exact(columns, keys) and kinds.is_signed_integer(columns[0].all[0].kind)
+        is_exact = is_exact and not any(part.null_count for part in keys.values())
+
+        def same(slots: Slots, rows: Slots) -> NDArray[np.bool_]:
+            is_same = np.ones(len(rows), np.bool_)
+            for column, part in () if is_exact else zip(columns, keys.values(), strict=True):
+                is_same &= column.equals(slots, part.take(pa.array(rows)))
+            return is_same
+
+        return self._slots.find(key_hashes(list(keys.values())), same)
+
+    def _are_exact(self, columns: Sequence[TypedColumns], parts: Mapping[str, pa.Array]) -> bool:
+        """Whether equal hashes mean equal keys."""
+        return not self._has_null and have_unique_hashes(parts) and len(columns[0].all) == 1
+
     def insert(self, keys: Mapping[str, pa.Array], extra: Mapping[str, pa.Array]) -> Slots:
         """Insert distinct keys and report the new ones as changed; return the rows of these new keys."""
         slots, rows = self._look_up(keys, extra, None)
@@ -134,7 +159,7 @@ class ColumnTable:
         self._extra = len(extra or {})
 
         self._has_null = self._has_null or any(part.null_count for part in parts.values())
-        is_exact = not self._has_null and have_unique_hashes(parts) and len(columns[0].all) == 1
+        is_exact = self._are_exact(columns, parts)
 
         def store(slots: Slots, rows: Slots) -> None:
             new_rows.append(rows)

@@ -117,6 +117,10 @@ class RowLog:
         """Values by slot; after an append or a fill the slots of earlier rows may have changed."""
         return self._columns
 
+    @property
+    def all_slots(self) -> Slots:
+        return np.flatnonzero(self._is_live)
+
     # -- rows --------------------------------------------------------------------------------------------
 
     def append(

@@ -23,7 +23,7 @@ from penstock.runtime.graph.streams.checked_call import (
     refusals,
     refuse,
 )
-from penstock.runtime.graph.streams.keyed_choices import KeyedChoices
+from penstock.runtime.graph.streams.join_operations import JoinOperations
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import normal_name, problem_with_name, unknown_attribute
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
@@ -44,11 +44,9 @@ from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
     from penstock.runtime.graph.streams.connected_streams import BroadcastConnectedStream, ConnectedStreams
-    from penstock.runtime.graph.streams.joins import Condition, Within
     from penstock.runtime.graph.streams.keyed_stream import KeyedStream
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
     from penstock.runtime.graph.streams.windowed_stream import AllWindowedStream
-    from penstock.runtime.operators.joins.interval_join import How
 
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
@@ -85,7 +83,7 @@ def _split(predicates: Any) -> tuple[str, dict[str, Any], OperatorFactory]:
     return names, by_tag, partial(SplitOperator, by_tag)
 
 
-class DataStream(KeyedChoices[T_co]):
+class DataStream(JoinOperations[T_co]):
     """A stream of records of type `T_co`.
 
     Each method returns a new stream and does not change this one. So a stream may be used several times, and
@@ -251,65 +249,6 @@ class DataStream(KeyedChoices[T_co]):
         if other._is_broadcast:
             return BroadcastConnectedStream(self._builder, self._inputs, other._inputs)
         return ConnectedStreams(self._builder, self._inputs, other._inputs)
-
-    @checked_with_options
-    def join(
-        self,
-        other: DataStream[Any],
-        *,
-        on: str | list[str] | None = None,
-        left_on: Callable[[T_co], Any] | str | list[str] | None = None,
-        right_on: Callable[[Any], Any] | str | list[str] | None = None,
-        within: Within | None = None,
-        window: WindowAssigner | RecordWindowAssigner[Any] | None = None,
-        how: How = "inner",
-        where: Condition | None = None,
-        select: Callable[[Any, Any], Any] | None = None,
-        suffix: str = "_right",
-        batch_format: BatchFormat = "rows",
-        id: str | None = None,
-        **options: Unpack[OperatorOptions],
-    ) -> DataStream[Any]:
-        """Join this stream with another by key and time: `key_by` on both, then `KeyedStream.join`.
-
-        Args:
-            other: The right stream.
-            on: Names of the columns that are the key of both streams.
-            left_on: Key of this stream, as for `key_by`, if the keys have different names.
-            right_on: Key of the other stream.
-            within: See `KeyedStream.join`, as for all further arguments.
-
-        Example:
-            >>> from datetime import timedelta
-            >>> from penstock.testing import OperatorHarness
-            >>> def joined(orders, payments):
-            ...     near = -timedelta(seconds=1), timedelta(seconds=10)
-            ...     return orders.join(payments, on="id", within=near, how="left")
-            >>> with OperatorHarness.of(joined) as harness:
-            ...     _ = harness.push([{"id": 1, "item": "tea"}], timestamps=[0])
-            ...     harness.push([{"id": 1, "paid": 5}], timestamps=[2_000_000], input_index=1)
-            [{'id': 1, 'item': 'tea', 'paid': 5}]
-        """
-        if not isinstance(other, DataStream):
-            hint = "; call key_by on both streams, or on neither" if hasattr(other, "join") else ""
-            refuse(f"join: the argument is not a DataStream but {other!r:.80}{hint}")
-        if (on is None) == (left_on is None) or (left_on is None) != (right_on is None):
-            refuse("join: give the key as on=..., or as left_on=... and right_on=...")
-        left, right = (on, on) if on is not None else (left_on, right_on)
-        assert left is not None
-        assert right is not None
-        return self.key_by(left).join(
-            other.key_by(right),
-            within=within,
-            window=window,
-            how=how,
-            where=where,
-            select=select,
-            suffix=suffix,
-            batch_format=batch_format,
-            id=id,
-            **options,
-        )
 
     @checked
     def rebalance(self) -> DataStream[T_co]:

@@ -14,6 +14,7 @@ from penstock.runtime.graph.streams.checked_call import OperatorOptions, need_fu
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.functions.record_functions import MapOperator
+from penstock.runtime.operators.joins.asof_join import AsofHow
 from penstock.runtime.operators.joins.column_interval_join import ColumnIntervalJoinOperator
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, SIDES, How, IntervalJoin, has_null
 from penstock.runtime.operators.joins.output_rows import MergedDicts, MergedRows, OutputRows
@@ -67,6 +68,16 @@ class JoinInputs:
         left, right = self.keys
         return (left, right) if isinstance(left, ColumnKey) and isinstance(right, ColumnKey) else None
 
+    def named_keys(self, call: str) -> tuple[ColumnKey, ColumnKey]:
+        """The keys; refuses a join that merges records without them."""
+        keys = self.column_keys
+        if keys is None:
+            refuse(
+                f"{call}: with key functions, select must make the output of a pair of records; give "
+                "select=function(left, right), or keys that name columns"
+            )
+        return keys
+
     @property
     def shown(self) -> str:
         return " = ".join(getattr(key, "__name__", None) or function_name(key) for key in self.keys)
@@ -81,12 +92,14 @@ class JoinSettings:
     select: Callable[[Any, Any], Any] | None
     suffix: str
     batch_format: BatchFormat
+    call: str = "join"
 
     def __post_init__(self) -> None:
-        check_choice("how", self.how, get_args(How))
-        check_choice("batch_format", self.batch_format, get_args(BatchFormat))
+        hows = get_args(How if self.call == "join" else AsofHow)
+        check_choice(f"{self.call}: how", self.how, hows)
+        check_choice(f"{self.call}: batch_format", self.batch_format, get_args(BatchFormat))
         if not isinstance(self.suffix, str) or not self.suffix:
-            refuse(f"join: suffix must be a string that is not empty, not {self.suffix!r:.80}")
+            refuse(f"{self.call}: suffix must be a string that is not empty, not {self.suffix!r:.80}")
 
     def check_functions(self) -> None:
         """Refuse a condition or a selection that a join of rows can't call."""
@@ -95,7 +108,28 @@ class JoinSettings:
         if self.where is not None:
             need_function("join: where", self.where)
         if self.select is not None:
-            need_function("join: select", self.select)
+            need_function(f"{self.call}: select", self.select)
+
+    def column_keys_of(self, inputs: JoinInputs) -> tuple[ColumnKey, ColumnKey]:
+        """The keys of a join over columns; refuses functions."""
+        keys = inputs.column_keys
+        if keys is None:
+            refuse(
+                f'{self.call}: batch_format="arrow" needs keys that name columns, such as on="k", '
+                "not a function"
+            )
+        if self.select is not None:
+            refuse(
+                f'{self.call}: select is for batch_format="rows"; use select or with_columns after the join'
+            )
+        return keys
+
+    def output_of(self, inputs: JoinInputs) -> Callable[[], OutputRows]:
+        """Return a factory of the output of a join over rows."""
+        self.check_functions()
+        if self.select is not None:
+            return partial(OutputRows, self.select)
+        return partial(MergedRows, inputs.named_keys(self.call), self.suffix)
 
 
 def add_interval_join(
@@ -162,7 +196,7 @@ def add_window_join(
     settings.check_functions()
     select = settings.select
     if select is None:
-        keys = _named(inputs)
+        keys = inputs.named_keys("join")
         shared = keys[LEFT].names if keys[LEFT].names == keys[RIGHT].names else ()
         select = MergedDicts(shared, settings.suffix)
     return add_co_group(inputs, "join", window, Product(select, settings.where), operator_id, options)
@@ -219,11 +253,7 @@ class Product:
 
 
 def _column_join(join: IntervalJoin, inputs: JoinInputs, settings: JoinSettings) -> OperatorFactory:
-    keys, where = inputs.column_keys, settings.where
-    if keys is None:
-        refuse('join: batch_format="arrow" needs keys that name columns, such as on="k", not a function')
-    if settings.select is not None:
-        refuse('join: select is for batch_format="rows"; use select or with_columns after the join')
+    keys, where = settings.column_keys_of(inputs), settings.where
     if where is not None and not isinstance(where, pc.Expression):
         refuse(
             'join: with batch_format="arrow", where is an expression such as '
@@ -233,27 +263,15 @@ def _column_join(join: IntervalJoin, inputs: JoinInputs, settings: JoinSettings)
 
 
 def _row_join(join: IntervalJoin, inputs: JoinInputs, settings: JoinSettings) -> OperatorFactory:
-    settings.check_functions()
     make: Callable[[], OutputRows]
-    if not join.emits_pairs:
+    if join.emits_pairs:
+        make = settings.output_of(inputs)
+    else:
+        settings.check_functions()
         if settings.select is not None:
             refuse(f"join: how={join.how!r} emits left records as they are, so it takes no select")
         make = partial(OutputRows, _left)
-    elif settings.select is not None:
-        make = partial(OutputRows, settings.select)
-    else:
-        make = partial(MergedRows, _named(inputs), settings.suffix)
     return partial(_row_operator, join, inputs.keys, make, settings.where)
-
-
-def _named(inputs: JoinInputs) -> tuple[ColumnKey, ColumnKey]:
-    keys = inputs.column_keys
-    if keys is None:
-        refuse(
-            "join: with key functions, select must make the output of a pair of records; give "
-            "select=function(left, right), or keys that name columns"
-        )
-    return keys
 
 
 def _row_operator(
@@ -284,7 +302,7 @@ def check_columns(call: str, *keys: Callable[[Any], Any]) -> None:
 def check_choice(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         hint = nearest_name(value, known) if isinstance(value, str) else ""
-        refuse(f"join: {name} is one of {', '.join(map(repr, known))}, not {value!r:.80}{hint}")
+        refuse(f"{name} is one of {', '.join(map(repr, known))}, not {value!r:.80}{hint}")
 
 
 def _bounds(within: Within) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.graph.streams.aggregate import add_aggregate, function_or_columns
@@ -18,22 +18,11 @@ from penstock.runtime.graph.streams.checked_call import (
     need_function,
     need_object,
     need_tag,
-    refuse,
 )
-from penstock.runtime.graph.streams.joins import (
-    Condition,
-    JoinInputs,
-    JoinSettings,
-    Within,
-    add_co_group,
-    add_interval_join,
-    add_window_join,
-    check_columns,
-)
+from penstock.runtime.graph.streams.keyed_joins import KeyedJoins
 from penstock.runtime.graph.streams.pattern_stream import PatternStream, checked_pattern
-from penstock.runtime.graph.streams.stream import Stream
 from penstock.runtime.graph.streams.window_settings import WindowSettings
-from penstock.runtime.graph.streams.windowed_stream import GroupedStream, WindowedStream
+from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
 from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.operators.functions.keyed_folds import (
@@ -44,13 +33,11 @@ from penstock.runtime.operators.functions.keyed_folds import (
 from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
 from penstock.runtime.operators.functions.time_order import SortedByTimeOperator, by_arrival
-from penstock.runtime.operators.joins.interval_join import How
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.patterns.pattern import Pattern
 from penstock.runtime.operators.user_code.function_class import OutputTag
-from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.time.durations import Duration
-from penstock.runtime.time.windows import RecordWindowAssigner, TimeWindow, WindowAssigner
+from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
@@ -68,7 +55,7 @@ R = TypeVar("R")
 A = TypeVar("A")
 
 
-class KeyedStream(GroupedStream, Generic[T, K]):
+class KeyedStream(KeyedJoins[T, K]):
     """Records of type `T` grouped by keys of type `K`; made by `DataStream.key_by`.
 
     The methods keep state for each key. Results of stateless methods (`map`, `filter`, ...) would not stay
@@ -223,113 +210,6 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             **options: See `OperatorOptions`.
         """
         return self._transformed(id, operator, options, self._key_selector)
-
-    @checked_with_options
-    def join(
-        self,
-        other: KeyedStream[Any, K],
-        *,
-        within: Within | None = None,
-        window: WindowAssigner | RecordWindowAssigner[Any] | None = None,
-        how: How = "inner",
-        where: Condition | None = None,
-        select: Callable[[Any, Any], R] | None = None,
-        suffix: str = "_right",
-        batch_format: BatchFormat = "rows",
-        id: str | None = None,
-        **options: Unpack[OperatorOptions],
-    ) -> DataStream[Any]:
-        """Join this stream, the left one, with another by key and time.
-
-        A left and a right record match if their keys are equal and their timestamps are near enough, as in
-        Flink's interval join. With `window` they match if they are in one window. A key that is `None` or has
-        a `None` in it matches nothing. Late records of an interval join, at or before the watermark, go to
-        the side outputs `late_left` and `late_right`.
-
-        A pair has the later timestamp of both. A record without a partner has its own timestamp, and is
-        emitted when no partner can come any more. So the watermark after an outer, semi or anti join lags
-        behind the input's.
-
-        Args:
-            other: The right stream.
-            within: The earliest and the latest right record, relative to the left one, both included. A
-                single duration stands for both directions.
-            window: Windows instead of `within`, for an inner join of rows. Results have the window's last
-                microsecond as timestamp. For records without a partner use `co_group`.
-            how: `"inner"` emits pairs. `"left"`, `"right"` and `"full"` also emit the records of that side,
-                or of both, without a partner. `"semi"` emits the left records with a partner, `"anti"` the
-                left records without one.
-            where: A further condition: a function of a left and a right record, or with
-                `batch_format="arrow"` an expression over the columns of the output.
-            select: Makes the output of a left and a right record; one of them is `None` if it had no partner.
-                By default dicts are merged: the key once, then the other left and right names.
-            suffix: Appended to a right name that the left side also has.
-            batch_format: `"arrow"` joins columns, with keys that name columns and state on the heap.
-            id: The operator's id; a restore finds the operator's state by this id. By default it is made from
-                the operator's number, which changes with the program.
-            **options: See `OperatorOptions`.
-
-        Example:
-            >>> from penstock.testing import OperatorHarness
-            >>> def joined(orders, payments):
-            ...     return orders.key_by("id").join(payments.key_by("id"), within=10, how="left")
-            >>> with OperatorHarness.of(joined) as harness:
-            ...     _ = harness.push([{"id": 1, "item": "tea"}], timestamps=[0])
-            ...     harness.push([{"id": 1, "paid": 5}], timestamps=[2_000_000], input_index=1)
-            [{'id': 1, 'item': 'tea', 'paid': 5}]
-        """
-        inputs = self._join_inputs("join", other)
-        settings = JoinSettings(how, where, select, suffix, batch_format)
-        if window is not None:
-            if within is not None:
-                refuse("join: give within=... or window=..., not both")
-            return add_window_join(inputs, window, settings, id, options)
-        return add_interval_join(inputs, within, settings, id, options)
-
-    @checked_with_options
-    def co_group(
-        self,
-        other: KeyedStream[U, K],
-        window: WindowAssigner | RecordWindowAssigner[Any],
-        function: Callable[[K, TimeWindow, list[T], list[U]], Iterable[R] | None],
-        *,
-        id: str | None = None,
-        **options: Unpack[OperatorOptions],
-    ) -> DataStream[R]:
-        """Call a function with the records of both streams that have one key and one window.
-
-        Late records go to the side output `late_records`, as pairs of side (0 or 1) and record.
-
-        Args:
-            other: The right stream.
-            window: Windows of any kind.
-            function: Takes the key, the window, and the left and the right records in order of arrival, of
-                which one list may be empty. Returns the records to emit: a list, a generator, or `None`.
-            id: As for `join`.
-            **options: See `OperatorOptions`.
-        """
-        need_function("co_group", function)
-        return add_co_group(self._join_inputs("co_group", other), "co_group", window, function, id, options)
-
-    def _join_inputs(self, call: str, other: KeyedStream[Any, Any]) -> JoinInputs:
-        keys = self._keys_with(call, other)
-        return JoinInputs(self._builder, self._inputs, other._inputs, keys)
-
-    def _check_environment(self, call: str, other: Stream) -> None:
-        if other._builder is not self._builder:
-            refuse(f"{call}: the argument is a stream of another StreamEnvironment")
-
-    def _keys_with(self, call: str, other: object) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-        """The key functions of this stream and another; refuses a stream that can't be its partner."""
-        if not isinstance(other, KeyedStream):
-            refuse(
-                f"{call}: the first stream is keyed, so the second must be, too, but it is {other!r:.80}; "
-                "call key_by on both streams, or on neither. For rules beside data, broadcast the rules: "
-                "data.connect(rules.broadcast())"
-            )
-        self._check_environment(call, other)
-        check_columns(call, self._key_selector, other._key_selector)
-        return self._key_selector, other._key_selector
 
     @checked_with_options
     def map_async(

@@ -223,29 +223,29 @@ def keyed_state_of(context: OperatorContext) -> KeyedStateBackend:
 
 def only_table(context: OperatorContext, name: str, owner: str, *, nested: bool = False) -> StateTable:
     """The table of an operator that has no other keyed state; refuses the state of another operator."""
-    return _own_state(context, (name,), owner).table(name, nested=nested)
+    return own_state(context, (name,), owner).table(name, nested=nested)
 
 
 def only_tables(
     context: OperatorContext, names: Sequence[str], owner: str, *, nested: bool = False
 ) -> list[StateTable]:
-    state = _own_state(context, names, owner)
+    state = own_state(context, names, owner)
     return [state.table(name, nested=nested) for name in names]
 
 
 def only_column_tables(
     context: OperatorContext, names: Sequence[str], owner: str
 ) -> Mapping[str, ColumnTable]:
-    state = _own_state(context, names, owner)
+    state = own_state(context, names, owner)
     return {name: state.column_table(name) for name in names}
 
 
 def only_row_logs(context: OperatorContext, names: Sequence[str], owner: str) -> list[RowLog]:
-    state = _own_state(context, names, owner)
+    state = own_state(context, names, owner)
     return [state.row_log(name) for name in names]
 
 
-def _own_state(context: OperatorContext, names: Sequence[str], owner: str) -> KeyedStateBackend:
+def own_state(context: OperatorContext, names: Sequence[str], owner: str) -> KeyedStateBackend:
     state = keyed_state_of(context)
     foreign = [other for other in state.table_names if other not in names]
     if foreign:

@@ -139,7 +139,9 @@ class ColumnJoinOperator(TwoInputOperator):
         keys = dict(zip(key.names, key.columns(batch.batch), strict=True))
         self._check_kinds(side, keys)
         values = self._values_of(side, batch.batch)
-        self._types[side].update({name: column.type for name, column in {**keys, **values}.items()})
+        for name, column in {**keys, **values}.items():
+            if name not in self._types[side] or not pa.types.is_null(column.type):
+                self._types[side][name] = column.type
         has_key = all_valid(keys, len(times))
         if not has_key.all():
             if self._comes_alone(side):

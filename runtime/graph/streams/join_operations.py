@@ -1,0 +1,186 @@
+"""`JoinOperations`: the methods of a `DataStream` that join it with another, by keys that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+import pyarrow.compute as pc
+
+from penstock.runtime.graph.streams.checked_call import OperatorOptions, checked_with_options, refuse
+from penstock.runtime.graph.streams.keyed_choices import KeyedChoices
+from penstock.runtime.operators.joins.asof_join import AsofHow, Strategy
+from penstock.runtime.operators.joins.interval_join import How
+from penstock.runtime.record.elements import BatchFormat
+from penstock.runtime.time.durations import Duration
+from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
+
+if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.data_stream import DataStream
+    from penstock.runtime.graph.streams.joins import Condition, Within
+    from penstock.runtime.graph.streams.keyed_stream import KeyedStream
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class JoinOperations(KeyedChoices[T_co]):
+    """Methods of a `DataStream` that group it and another stream by keys, and join both."""
+
+    @checked_with_options
+    def join(
+        self,
+        other: JoinOperations[Any],
+        *,
+        on: str | list[str] | None = None,
+        left_on: Callable[[T_co], Any] | str | list[str] | None = None,
+        right_on: Callable[[Any], Any] | str | list[str] | None = None,
+        within: Within | None = None,
+        window: WindowAssigner | RecordWindowAssigner[Any] | None = None,
+        how: How = "inner",
+        where: Condition | None = None,
+        select: Callable[[Any, Any], Any] | None = None,
+        suffix: str = "_right",
+        batch_format: BatchFormat = "rows",
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Join this stream with another by key and time: `key_by` on both, then `KeyedStream.join`.
+
+        Args:
+            other: The right stream.
+            on: Names of the columns that are the key of both streams.
+            left_on: Key of this stream, as for `key_by`, if the keys have different names.
+            right_on: Key of the other stream.
+            within: See `KeyedStream.join`, as for all further arguments.
+
+        Example:
+            >>> from datetime import timedelta
+            >>> from penstock.testing import OperatorHarness
+            >>> def joined(orders, payments):
+            ...     near = -timedelta(seconds=1), timedelta(seconds=10)
+            ...     return orders.join(payments, on="id", within=near, how="left")
+            >>> with OperatorHarness.of(joined) as harness:
+            ...     _ = harness.push([{"id": 1, "item": "tea"}], timestamps=[0])
+            ...     harness.push([{"id": 1, "paid": 5}], timestamps=[2_000_000], input_index=1)
+            [{'id': 1, 'item': 'tea', 'paid': 5}]
+        """
+        left, right = self._by_key("join", other, on, left_on, right_on)
+        return left.join(
+            right,
+            within=within,
+            window=window,
+            how=how,
+            where=where,
+            select=select,
+            suffix=suffix,
+            batch_format=batch_format,
+            id=id,
+            **options,
+        )
+
+    @checked_with_options
+    def join_asof(
+        self,
+        other: JoinOperations[Any],
+        *,
+        on: str | list[str] | None = None,
+        left_on: Callable[[T_co], Any] | str | list[str] | None = None,
+        right_on: Callable[[Any], Any] | str | list[str] | None = None,
+        strategy: Strategy = "backward",
+        tolerance: Duration | None = None,
+        how: AsofHow = "left",
+        allow_exact_matches: bool = True,
+        select: Callable[[Any, Any], Any] | None = None,
+        suffix: str = "_right",
+        batch_format: BatchFormat = "rows",
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Join each record with the record of another stream that is valid at its time.
+
+        This is `key_by` on both streams, then `KeyedStream.join_asof`.
+
+        Args:
+            other: The right stream, as for `KeyedStream.join_asof`.
+            on: Names of the columns that are the key of both streams.
+            left_on: Key of this stream, as for `key_by`, if the keys have different names.
+            right_on: Key of the other stream.
+            strategy: See `KeyedStream.join_asof`, as for all further arguments.
+
+        Example:
+            >>> from penstock.testing import OperatorHarness
+            >>> def priced(trades, quotes):
+            ...     return trades.join_asof(quotes, on="share", tolerance=60)
+            >>> with OperatorHarness.of(priced) as harness:
+            ...     _ = harness.push([{"share": "A", "price": 7}], timestamps=[1], input_index=1)
+            ...     _ = harness.push([{"share": "A", "count": 10}], timestamps=[2])
+            ...     harness.push_watermark(2)
+            [{'share': 'A', 'count': 10, 'price': 7}]
+        """
+        left, right = self._by_key("join_asof", other, on, left_on, right_on)
+        return left.join_asof(
+            right,
+            strategy=strategy,
+            tolerance=tolerance,
+            how=how,
+            allow_exact_matches=allow_exact_matches,
+            select=select,
+            suffix=suffix,
+            batch_format=batch_format,
+            id=id,
+            **options,
+        )
+
+    @checked_with_options
+    def join_temporal(
+        self,
+        versions: JoinOperations[Any],
+        *,
+        on: str | list[str] | None = None,
+        left_on: Callable[[T_co], Any] | str | list[str] | None = None,
+        right_on: Callable[[Any], Any] | str | list[str] | None = None,
+        deleted: Callable[[Any], Any] | pc.Expression | None = None,
+        how: AsofHow = "left",
+        select: Callable[[Any, Any], Any] | None = None,
+        suffix: str = "_right",
+        batch_format: BatchFormat = "rows",
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Join each record with the version of its key that is valid at its time, as in a versioned table.
+
+        This is `key_by` on both streams, then `KeyedStream.join_temporal`.
+
+        Args:
+            versions: The changes of the table.
+            on: Names of the columns that are the key of both streams.
+            left_on: Key of this stream, as for `key_by`, if the keys have different names.
+            right_on: Key of the other stream.
+            deleted: See `KeyedStream.join_temporal`, as for all further arguments.
+        """
+        left, right = self._by_key("join_temporal", versions, on, left_on, right_on)
+        return left.join_temporal(
+            right,
+            deleted=deleted,
+            how=how,
+            select=select,
+            suffix=suffix,
+            batch_format=batch_format,
+            id=id,
+            **options,
+        )
+
+    def _by_key(
+        self, call: str, other: object, on: Any, left_on: Any, right_on: Any
+    ) -> tuple[KeyedStream[Any, Any], KeyedStream[Any, Any]]:
+        if not isinstance(other, JoinOperations):
+            hint = "; call key_by on both streams, or on neither" if hasattr(other, "join") else ""
+            refuse(f"{call}: the argument is not a DataStream but {other!r:.80}{hint}")
+        if (on is None) == (left_on is None) or (left_on is None) != (right_on is None):
+            refuse(f"{call}: give the key as on=..., or as left_on=... and right_on=...")
+        left, right = (on, on) if on is not None else (left_on, right_on)
+        return self.key_by(left), other.key_by(right)
+
+    if TYPE_CHECKING:
+
+        def key_by(self, key: Any) -> KeyedStream[Any, Any]: ...
