@@ -17,11 +17,15 @@ from penstock.runtime.graph.streams.checked_call import (
 )
 from penstock.runtime.graph.streams.record_operations import RecordOperations
 from penstock.runtime.names import problem_with_name
-from penstock.runtime.operators.functions.process import KeyedProcessOperator
-from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.ranking.deduplicate import FirstOperator, LatestOperator
-from penstock.runtime.operators.ranking.ranking_functions import FirstOfKey, LatestOfKey, TopOfKey
+from penstock.runtime.operators.ranking.ranking_functions import (
+    ChosenByFunction,
+    FirstOfKey,
+    LatestOfKey,
+    RankingOperator,
+    TopOfKey,
+)
 from penstock.runtime.operators.ranking.top_n import MOST_PLACES, ChangesOfTopNOperator, TopNOperator
 from penstock.runtime.record.column_key import ColumnKey, as_column_key
 from penstock.runtime.state.time_to_live import StateTtl, Ttl
@@ -104,7 +108,7 @@ class KeyedChoices(RecordOperations[T_co]):
 
         With keys that columns name, the newest record of each key is emitted once a batch. A receiver that
         keeps the last record of each key always has the newest one. Records whose `by` is null or NaN are
-        dropped. With keys that columns name, the metric `unranked_records` counts them.
+        dropped. The metric `unranked_records` counts them.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
@@ -140,8 +144,7 @@ class KeyedChoices(RecordOperations[T_co]):
         """Emit the records that enter the best `n` of their key; of equal ones the earlier arrival is better.
 
         With keys that columns name, a batch is one step: a record that enters and leaves within it is not
-        emitted. Records whose `by` is null or NaN are dropped. With keys that columns name, the metric
-        `unranked_records` counts them.
+        emitted. Records whose `by` is null or NaN are dropped. The metric `unranked_records` counts them.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
@@ -205,7 +208,7 @@ def _latest(
         life = StateTtl.of(ttl)
     rank = None if by is None else _rank_of(call, by, keys)
     column: Any = by
-    in_rows = LatestOfKey(rank, life)
+    in_rows = LatestOfKey(call, rank, life)
     return _add(
         stream,
         call,
@@ -236,7 +239,7 @@ def _add(
     operator_id: str,
     keys: Keys,
     in_columns: Callable[[ColumnKey], OperatorFactory],
-    in_rows: KeyedProcessFunction[Any, Any, Any],
+    in_rows: ChosenByFunction,
     options: OperatorOptions,
 ) -> DataStream[Any]:
     """Add the operator for keys that columns name, or run a function for keys of a function."""
@@ -246,7 +249,7 @@ def _add(
     factory = (
         in_columns(selector)
         if isinstance(selector, ColumnKey)
-        else partial(KeyedProcessOperator, selector, in_rows)
+        else partial(RankingOperator, selector, in_rows)
     )
     return stream._builder.add(
         call, what, factory, keyed._inputs, operator_id, options, keyed=True, in_columns=is_named

@@ -4,13 +4,14 @@ Rows and Arrow batches share one state: the keys, and for each key the ranks tha
 records leave as they came, rows as rows and Arrow batches as Arrow batches.
 
 `ranks_of` turns the column that ranks records into numbers. A record whose rank is null or NaN is never
-chosen, but counted.
+chosen, but counted. Numbers of other units can't be compared: days of dates, and microseconds of times. So
+the operator accepts one kind of ranks, and saves its name.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -26,9 +27,11 @@ from penstock.runtime.operators.expressions import rows_where
 from penstock.runtime.operators.functions.function_operator import keyed_state_of, only_column_tables
 from penstock.runtime.operators.keyed_state_requests import StateSweep
 from penstock.runtime.operators.metrics import UNRANKED_RECORDS
-from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
+from penstock.runtime.operators.ranking.saved_ranking import RANKING, SavedRanking
 from penstock.runtime.record.column_key import ColumnKey, canonical_column
 from penstock.runtime.record.elements import Batch, Watermark
+from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.column_lifetime import ColumnLifetime, Moments
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.time_to_live import StateTtl
@@ -41,6 +44,9 @@ Places = NDArray[np.int64]
 Ranks = NDArray[Any]
 
 _TYPES: Final = "numbers, dates or times"
+
+#: Name of the list state with the kind of the ranks.
+RANK_KIND: Final = "rank_kind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +99,27 @@ class RankedColumnsOperator(Operator):
         self._ttl = ttl
         self._columns = BatchColumns(key, [] if by is None else [by], in_order=True, call=self.call)
         self._unranked = 0
+        #: Kind of the ranks; `None` before the first one.
+        self._kind: str | None = None
+
+    @property
+    def _ranking(self) -> SavedRanking:
+        return SavedRanking(self.call, state="columns", by=self._by)
 
     def open(self, context: OperatorContext) -> None:
+        self._ranking.check(context)
+        for kind in context.restored.get(RANK_KIND, ()):
+            self._check_kind(kind)
         state = keyed_state_of(context)
         tables = only_column_tables(context, [self.state_name], f"a {self.call} by columns")
         self._table, self._time = tables[self.state_name], state.time
         if self._ttl is not None:
             self._lifetime = self._table.set_ttl(self._ttl, state.time)
         self._sweep = StateSweep(state, context.connector.clock)
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        kinds = [] if self._kind is None else [self._kind]
+        return {RANKING: self._ranking.saved(), RANK_KIND: SavedList(kinds, RedistributionMode.BROADCAST)}
 
     @property
     def doing(self) -> str:
@@ -157,22 +176,25 @@ class RankedColumnsOperator(Operator):
     def _ranks(self, column: pa.Array) -> tuple[Ranks, NDArray[np.bool_]]:
         assert self._by is not None, "a column ranks the records"
         try:
-            return ranks_of(column, self._by)
+            ranks, has_rank = ranks_of(column, self._by)
         except PenstockError as error:
             msg = f"{self.call}: {error}"
             raise type(error)(msg) from error
+        if has_rank.any():
+            self._check_kind(_kind_of(column.type))
+        return ranks, has_rank
 
-    def _column_of(self, name: str, ranks: Ranks) -> GrowingColumn:
-        """The column of the state with ranks of this type."""
-        kind, known = pa.from_numpy_dtype(ranks.dtype), self._table.columns.get(name)
-        if known is not None and not known.all[-1].kind.equals(kind):
-            before = known.all[-1].kind
+    def _check_kind(self, kind: str) -> None:
+        if self._kind is not None and kind != self._kind:
             msg = (
-                f"{self.call}: column {self._by!r} has ranks of type {kind} here and of type {before} in the "
-                "state; convert the column to one type with a map or with_columns first"
+                f"{self.call}: column {self._by!r} has {kind} here and {self._kind} in the state; convert "
+                "the column to one type with a map or with_columns first"
             )
             raise PenstockError(msg)
-        return self._table.column(name, kind)
+        self._kind = kind
+
+    def _column_of(self, name: str, ranks: Ranks) -> GrowingColumn:
+        return self._table.column(name, pa.from_numpy_dtype(ranks.dtype))
 
     def _lives(self, slots: Slots, rows: RankedRows) -> Iterator[tuple[bool, Slots]]:
         """Indexes of the rows of each life of their keys, the first life first; a TTL ends a life.
@@ -192,6 +214,21 @@ class RankedColumnsOperator(Operator):
     def _moments(self, rows: RankedRows) -> Moments:
         assert rows.moments is not None, "rows have their times if there is a TTL"
         return rows.moments
+
+
+def _kind_of(kind: pa.DataType) -> str:
+    """The name of the types whose ranks can be compared with each other."""
+    names: Iterable[tuple[Callable[[pa.DataType], bool], str]] = (
+        (kinds.is_integer, "whole numbers"),
+        (kinds.is_floating, "floats"),
+        (kinds.is_date, "dates"),
+        (kinds.is_time, "times of day"),
+        (kinds.is_duration, "durations"),
+    )
+    for is_kind, name in names:
+        if is_kind(kind):
+            return name
+    return "times" if kind.tz is None else "times with a time zone"
 
 
 def ranks_of(column: pa.Array, name: str) -> tuple[Ranks, NDArray[np.bool_]]:

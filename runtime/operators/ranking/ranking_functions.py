@@ -1,70 +1,117 @@
 """The first, the latest and the best records of keys that a function selects, with keyed state in rows.
 
-A record whose rank is `None` or NaN is never chosen.
+A record whose rank is `None` or NaN is never chosen, but counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.functions.function_operator import own_state
+from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
-from penstock.runtime.operators.ranking.top_n import ChangeKind
-from penstock.runtime.operators.user_code.failure import no_dict
+from penstock.runtime.operators.metrics import UNRANKED_RECORDS
+from penstock.runtime.operators.operator import OperatorContext, SavedList
+from penstock.runtime.operators.ranking.saved_ranking import RANKING, SavedRanking
+from penstock.runtime.operators.ranking.top_n import ChangeKind, ranking_of_top_n, taken_name
+from penstock.runtime.operators.user_code.failure import no_dict, short_repr
 from penstock.runtime.state.keyed_states import ValueState
 from penstock.runtime.state.time_to_live import StateTtl
+from penstock.runtime.user_location import function_location
 
 
-class FirstOfKey(KeyedProcessFunction[Any, Any, Any]):
-    _seen: ValueState[Any]
+class ChosenByFunction(KeyedProcessFunction[Any, Any, Any]):
+    """Lets some records of each key pass.
 
-    def __init__(self, ttl: StateTtl | None) -> None:
-        self._ttl = ttl
+    Attributes:
+        call: The stream's method, for messages.
+        state_name: Name of the state.
+        by: Function that ranks records; `None` if none does.
+        unranked: Number of records without a rank.
+    """
 
-    def open(self, ctx: RuntimeContext) -> None:
-        self._seen = ctx.value_state("first", default=False, ttl=self._ttl)
-
-    def process(self, value: Any, ctx: RuntimeContext) -> Iterator[Any]:
-        if not self._seen.value():
-            self._seen.update(True)
-            yield value
-
-
-class _RankedFunction(KeyedProcessFunction[Any, Any, Any]):
-    """Ranks records by a function, or by timestamps if that is `None`."""
+    state_name: ClassVar[str]
 
     _state: ValueState[Any]
 
-    def __init__(self, by: Callable[[Any], Any] | None, ttl: StateTtl | None) -> None:
-        self._by = by
+    def __init__(self, call: str, by: Callable[[Any], Any] | None, ttl: StateTtl | None) -> None:
+        self.call = call
+        self.by = by
+        self.unranked = 0
         self._ttl = ttl
 
+    @property
+    @abstractmethod
+    def ranking(self) -> SavedRanking:
+        """The arguments on which the state depends; functions can't be compared, so they are left out."""
+
+    def open(self, ctx: RuntimeContext) -> None:
+        self._state = ctx.value_state(self.state_name, ttl=self._ttl)
+
     def _rank(self, value: Any, ctx: RuntimeContext) -> Any:
-        rank = ctx.timestamp if self._by is None else self._by(value)
+        rank = ctx.timestamp if self.by is None else self.by(value)
         return rank if rank == rank else None
 
+    def _incomparable(self, rank: Any, known: Any) -> PenstockError:
+        assert self.by is not None, "timestamps can be compared"
+        return PenstockError(
+            f"{self.call}: {function_location(self.by)} returned {short_repr(rank)} of type "
+            f"{type(rank).__name__}, which can't be compared with the rank {short_repr(known)} of type "
+            f"{type(known).__name__}; return ranks of one type"
+        )
 
-class LatestOfKey(_RankedFunction):
-    def open(self, ctx: RuntimeContext) -> None:
-        self._state = ctx.value_state("latest", ttl=self._ttl)
+
+class FirstOfKey(ChosenByFunction):
+    state_name: ClassVar[str] = "first"
+
+    def __init__(self, ttl: StateTtl | None) -> None:
+        super().__init__("dedup", None, ttl)
+
+    @property
+    def ranking(self) -> SavedRanking:
+        return SavedRanking(self.call, state="rows", by=None)
+
+    def process(self, value: Any, ctx: RuntimeContext) -> Iterator[Any]:
+        if not self._state.value():
+            self._state.update(True)
+            yield value
+
+
+class LatestOfKey(ChosenByFunction):
+    """Ranks records by a function, or by timestamps if that is `None`."""
+
+    state_name: ClassVar[str] = "latest"
+
+    @property
+    def ranking(self) -> SavedRanking:
+        return SavedRanking(self.call, state="rows", by=None if self.by is None else "a function")
 
     def process(self, value: Any, ctx: RuntimeContext) -> Iterator[Any]:
         rank = self._rank(value, ctx)
         if rank is None:
-            if self._by is None:  # each record is the latest of its key
+            if self.by is None:  # each record is the latest of its key
                 yield value
+            else:
+                self.unranked += 1
             return
         newest = self._state.value()
-        is_newer = newest is None or rank >= newest
+        try:
+            is_newer = newest is None or rank >= newest
+        except TypeError as error:
+            raise self._incomparable(rank, newest) from error
         self._state.update(rank if is_newer else newest)  # each record is a use
         if is_newer:
             yield value
 
 
-class TopOfKey(_RankedFunction):
+class TopOfKey(ChosenByFunction):
     """Keeps the best records of a key as tuples of rank and record, the best one first."""
+
+    state_name: ClassVar[str] = "top_n"
 
     def __init__(
         self,
@@ -75,22 +122,30 @@ class TopOfKey(_RankedFunction):
         *,
         descending: bool,
     ) -> None:
-        super().__init__(by, ttl)
+        super().__init__("top_n", by, ttl)
         self._n = n
         self._change_kind = change_kind
         self._descending = descending
 
-    def open(self, ctx: RuntimeContext) -> None:
-        self._state = ctx.value_state("top_n", ttl=self._ttl)
+    @property
+    def ranking(self) -> SavedRanking:
+        by, kind = "a function", self._change_kind
+        return ranking_of_top_n("rows", by, self._n, kind, descending=self._descending)
 
     def process(self, value: Any, ctx: RuntimeContext) -> Iterator[Any]:
         rank = self._rank(value, ctx)
         if rank is None:
+            self.unranked += 1
             return
-        known = self._state.value() or ()
+        if self._change_kind is not None:
+            self._check_record(value)
+        known: tuple[tuple[Any, Any], ...] = self._state.value() or ()
         kept = (rank, value if self._change_kind is not None else None)
-        # The sort is stable, also in reverse, so incumbents win ties.
-        best = sorted((*known, kept), key=itemgetter(0), reverse=self._descending)
+        try:
+            # The sort is stable, also in reverse, so incumbents win ties.
+            best = sorted((*known, kept), key=itemgetter(0), reverse=self._descending)
+        except TypeError as error:
+            raise self._incomparable(rank, known[0][0]) from error
         left = best[self._n :]
         self._state.update(tuple(best[: self._n]))
         if left and left[0] is kept:
@@ -100,9 +155,37 @@ class TopOfKey(_RankedFunction):
                 yield self._changed(gone, "delete")
         yield value if self._change_kind is None else self._changed(value, "insert")
 
-    def _changed(self, value: Any, kind: ChangeKind) -> dict[Any, Any]:
+    def _check_record(self, value: Any) -> None:
         if not isinstance(value, dict):
             advice = "put a map before top_n that makes dicts"
             raise PenstockError(no_dict("top_n with change_kind", value, advice))
+        if self._change_kind in value:
+            raise PenstockError(taken_name(str(self._change_kind)))
+
+    def _changed(self, value: dict[Any, Any], kind: ChangeKind) -> dict[Any, Any]:
         assert self._change_kind is not None, "changes have a kind"
         return {**value, self._change_kind: kind}
+
+
+class RankingOperator(KeyedProcessOperator):
+    """Runs a `ChosenByFunction`; refuses the state of other arguments, and counts records without ranks."""
+
+    _user: ChosenByFunction
+
+    def open(self, context: OperatorContext) -> None:
+        own_state(context, [self._user.state_name], f"a {self._user.call} by a function")
+        self._user.ranking.check(context)
+        super().open(context)
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        return {**super().snapshot(checkpoint_id), RANKING: self._user.ranking.saved()}
+
+    @property
+    def doing(self) -> str:
+        if self._selecting:
+            return super().doing
+        by = self._user.by
+        return self._user.call + ("" if by is None else f": by function {function_location(by)}")
+
+    def built_in_counts(self) -> Mapping[str, int]:
+        return {} if self._user.by is None else {UNRANKED_RECORDS: self._user.unranked}

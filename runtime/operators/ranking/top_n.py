@@ -30,6 +30,7 @@ from penstock.runtime.operators.aggregation.column_aggregate import distinct, ro
 from penstock.runtime.operators.functions.record_functions import arrow_parts
 from penstock.runtime.operators.operator import Output
 from penstock.runtime.operators.ranking.ranked_columns import Places, RankedColumnsOperator, RankedRows, Ranks
+from penstock.runtime.operators.ranking.saved_ranking import SavedRanking
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.state.time_to_live import StateTtl
@@ -76,6 +77,18 @@ class _Ranking:
         return self.members.size
 
 
+def taken_name(name: str) -> str:
+    return f"top_n: records have a column {name!r} already; give change_kind another name"
+
+
+def ranking_of_top_n(
+    state: str, by: str | None, n: int, change_kind: str | None, *, descending: bool
+) -> SavedRanking:
+    """The arguments of `top_n` on which its state depends; it has whole records if there is a change kind."""
+    has_changes = change_kind is not None
+    return SavedRanking("top_n", state=state, by=by, n=n, descending=descending, changes=has_changes)
+
+
 class TopNOperator(RankedColumnsOperator):
     """Emits the records that enter the best `n` of their key.
 
@@ -92,6 +105,10 @@ class TopNOperator(RankedColumnsOperator):
         super().__init__(key, by, ttl)
         self._n = n
         self._descending = descending
+
+    @property
+    def _ranking(self) -> SavedRanking:
+        return ranking_of_top_n("columns", self._by, self._n, None, descending=self._descending)
 
     def _chosen(self, rows: RankedRows) -> Places:
         chosen = [rows.places[:0]]
@@ -210,21 +227,32 @@ class ChangesOfTopNOperator(TopNOperator):
         super().__init__(key, by, n, descending=descending, ttl=ttl)
         self._change_kind = change_kind
 
+    @property
+    def _ranking(self) -> SavedRanking:
+        return ranking_of_top_n("columns", self._by, self._n, self._change_kind, descending=self._descending)
+
     def process(self, batch: Batch) -> Iterator[Output]:
         for part in arrow_parts(batch, wanted="top_n with change_kind", instead="no change_kind"):
-            if self._by not in part.batch.schema.names and not isinstance(batch, ArrowBatch):
-                self._unranked += len(part)  # a missing value of a row is null
-                continue
+            if not isinstance(batch, ArrowBatch):
+                part = self._complete(part)
             self._check_names(part.batch.schema.names)
             for rows in self._rows_of(part):
                 for _, some, ranking in self._rankings(rows):
                     yield self._changes(part, rows.places[some[ranking.rows]], ranking)
 
+    def _complete(self, part: ArrowBatch) -> ArrowBatch:
+        """Add the columns that rows lack and the operator reads: a missing value of a row is null."""
+        assert self._by is not None, "a column ranks the records"
+        columns = part.batch
+        for name in (*self._key.names, self._by):
+            if name not in columns.schema.names:
+                columns = columns.append_column(name, pa.nulls(len(part)))
+        return part if columns is part.batch else ArrowBatch(columns, part.timestamps)
+
     def _check_names(self, names: list[str]) -> None:
         for name in names:
             if name in (self._change_kind, _RANK):
-                msg = f"top_n: records have a column {name!r} already; give change_kind another name"
-                raise PenstockError(msg)
+                raise PenstockError(taken_name(name))
 
     def _changes(self, batch: ArrowBatch, places: Places, ranking: _Ranking) -> ArrowBatch:
         """Store the records in their places, and return the changes: records that left, then new ones."""
@@ -247,6 +275,14 @@ class ChangesOfTopNOperator(TopNOperator):
         slots, (keys, n) = ranking.slots, ranking.members.shape
         if new is None:
             new = pa.nulls(len(ranking.rows))
+        known = self._table.columns.get(_column(name, 0))
+        before = new.type if known is None else known.all[-1].kind
+        if not (before.equals(new.type) or pa.types.is_null(before) or pa.types.is_null(new.type)):
+            msg = (
+                f"top_n: column {name!r} is of type {new.type} here and of type {before} in the state; "
+                "convert the column to one type with a map or with_columns first"
+            )
+            raise PenstockError(msg)
         columns = [self._table.column(_column(name, place), new.type) for place in range(n)]
         kind = columns[0].kind
         members = pa.concat_arrays([*(column.take(slots).cast(kind) for column in columns), new.cast(kind)])

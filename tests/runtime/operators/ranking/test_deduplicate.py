@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -202,9 +203,49 @@ def test_keys_are_found_again_at_another_parallelism() -> None:
 
 def test_records_without_a_rank_are_dropped_and_counted() -> None:
     rows = [{"k": 1, "v": None}, {"k": 1}, {"k": 1, "v": float("nan")}, {"k": 1, "v": 2.0}]
-    with OperatorHarness.of(lambda s: s.latest_by("d", "v", "k")) as harness:
-        assert harness.push(rows) == rows[3:]
-        assert harness.statistics().extra == {"unranked_records": 3}
+    for by, keys in (("v", "k"), (lambda row: row.get("v"), lambda row: row["k"])):
+        for build in (
+            lambda s, by=by, keys=keys: s.latest_by("d", by, keys),
+            lambda s, by=by, keys=keys: s.top_n("d", by, 2, keys),
+        ):
+            with OperatorHarness.of(build) as harness:
+                assert harness.push(rows) == rows[3:]
+                assert harness.statistics().extra == {"unranked_records": 3}
+
+
+def test_ranks_of_types_that_can_not_be_compared_are_refused() -> None:
+    day, moment = date(2020, 1, 1), datetime.fromisoformat("2020-01-01")
+    for early, late, before, after in (
+        (day, 5, "dates", "whole numbers"),
+        (day, moment, "dates", "times"),
+        (moment, moment.replace(tzinfo=UTC), "times", "times with a time zone"),
+    ):
+        rows = [{"k": 1, "v": early}, {"k": 1, "v": late}]
+        with (
+            OperatorHarness.of(lambda s: s.latest_by("d", "v", "k")) as harness,
+            pytest.raises(OperatorError, match=f"column 'v' has {after} here and {before} in the state"),
+        ):
+            harness.push(rows)
+    rows = [{"k": 1, "v": 5}, {"k": 1, "v": "new"}]
+    for build in (
+        lambda s: s.latest_by("d", lambda row: row["v"], lambda row: row["k"]),
+        lambda s: s.top_n("d", lambda row: row["v"], 2, lambda row: row["k"]),
+    ):
+        with OperatorHarness.of(build) as harness, pytest.raises(OperatorError) as caught:
+            harness.push(rows)
+        assert "returned 'new' of type str, which can't be compared with the rank 5 of" in str(caught.value)
+        assert "test_deduplicate.py" in str(caught.value)
+        assert "on record {'k': 1, 'v': 'new'}" in str(caught.value)
+
+
+def test_an_error_of_a_ranking_function_names_the_function_and_the_record() -> None:
+    with (
+        OperatorHarness.of(lambda s: s.latest_by("d", lambda row: 1 / 0, lambda row: row["k"])) as harness,
+        pytest.raises(
+            OperatorError, match=r"latest_by: by function lambda \(.*test_deduplicate.py:\d+\) failed"
+        ),
+    ):
+        harness.push([{"k": 1}])
 
 
 def test_all_types_of_times_and_numbers_rank_records() -> None:
@@ -225,7 +266,7 @@ def test_a_column_that_does_not_rank_records_is_named() -> None:
         harness.push([{"k": 1, "v": "new"}])
     with OperatorHarness.of(lambda s: s.top_n("d", "v", 1, "k")) as harness:
         harness.push([{"k": 1, "v": 1}])
-        with pytest.raises(OperatorError, match="ranks of type double here and of type int64 in the state"):
+        with pytest.raises(OperatorError, match="column 'v' has floats here and whole numbers in the state"):
             harness.push([{"k": 1, "v": 1.5}])
 
 

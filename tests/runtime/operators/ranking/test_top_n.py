@@ -185,5 +185,29 @@ def test_columns_of_records_that_leave_come_back_with_their_types() -> None:
 def test_rows_without_the_ranking_column_are_counted_and_a_taken_name_is_refused() -> None:
     with OperatorHarness.of(lambda s: s.top_n("top", "v", 1, "k", change_kind="is")) as harness:
         assert harness.push([{"k": 1}, {"k": 1, "v": 1}]) == [{"k": 1, "v": 1, "is": "insert"}]
-        with pytest.raises(OperatorError, match="records have a column 'is' already"):
+        assert harness.statistics().extra == {"unranked_records": 1}
+    for keys, by in (("k", "v"), (lambda row: row["k"], lambda row: row["v"])):
+        with (
+            OperatorHarness.of(
+                lambda s, k=keys, by=by: s.top_n("top", by, 1, k, change_kind="is")
+            ) as harness,
+            pytest.raises(OperatorError, match="records have a column 'is' already"),
+        ):
             harness.push([{"k": 1, "v": 2, "is": 0}])
+
+
+def test_a_row_without_a_key_has_the_key_none_in_each_batch() -> None:
+    rows = [{"v": 1}, {"k": None, "v": 2}]
+    for changes in ({}, {"change_kind": "is"}):
+        for cuts in ([rows], [rows[:1], rows[1:]]):
+            with OperatorHarness.of(lambda s, c=changes: s.top_n("top", "v", 1, "k", **c)) as harness:
+                for some in cuts:
+                    last = harness.push(some)
+                assert (last[-1]["k"], last[-1]["v"]) == (None, 2)
+
+
+def test_a_column_of_another_type_is_named() -> None:
+    with OperatorHarness.of(lambda s: s.top_n("top", "v", 1, "k", change_kind="is")) as harness:
+        harness.push([{"k": 1, "v": 1, "x": 1}])
+        with pytest.raises(OperatorError, match="top_n: column 'x' is of type double here and of type int64"):
+            harness.push([{"k": 1, "v": 2, "x": 1.5}])
