@@ -29,7 +29,6 @@ class ChosenByFunction(KeyedProcessFunction[Any, Any, Any]):
 
     Attributes:
         call: The stream's method, for messages.
-        state_name: Name of the state.
         by: Function that ranks records; `None` if none does.
         unranked: Number of records without a rank.
     """
