@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import batch_patterns
 import duckdb
 import pyarrow as pa
 from nexmark.events import NexmarkConfig, tables
@@ -53,6 +54,7 @@ _SESSIONS: Final = """
 """
 
 SQL: Final[Mapping[str, str]] = {
+    **batch_patterns.SQL,
     "q0": "SELECT auction, bidder, price, dateTime, extra FROM bid",
     "q1": "SELECT auction, bidder, 0.908 * price AS price, dateTime, extra FROM bid",
     "q2": "SELECT auction, price FROM bid WHERE auction % 123 = 0",

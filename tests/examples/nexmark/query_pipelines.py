@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Final, Literal
 
 from batch_results import results
-from nexmark import columns, rows
+from nexmark import columns, patterns, rows
 from nexmark.events import NexmarkConfig
 from nexmark.source import NexmarkSource, add_events
 from pipelines.harness.pipeline import Pipeline
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 Format = Literal["rows", "arrow"]
 
 QUERIES: Final[Mapping[str, Mapping[str, Callable[..., DataStream[Any]]]]] = {
-    "rows": rows.QUERIES,
+    "rows": {**rows.QUERIES, **patterns.QUERIES},
     "arrow": columns.QUERIES,
 }
 
