@@ -11,6 +11,8 @@ of processor time of the job's processes. `source` reads the events and does not
 
 from __future__ import annotations
 
+# ruff: noqa: E402 (the path comes first)
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-EXAMPLES = str(Path(__file__).resolve().parents[1] / "examples")
-if EXAMPLES not in sys.path:
-    # In front of this folder, whose benchmark has the same name; and before Ray starts, which hands it on.
-    sys.path.insert(0, EXAMPLES)
+#: Here, and in the processes of the cluster that starts later.
+EXAMPLE = str(Path(__file__).resolve().parents[1] / "examples" / "nexmark")
+if EXAMPLE not in sys.path:
+    sys.path.append(EXAMPLE)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (EXAMPLE, os.environ.get("PYTHONPATH"))))
 
+import nexmark_columns as columns
+import nexmark_patterns as patterns
+import nexmark_rows as rows
 from measure import Figures, busy_seconds, cluster, machine, options, rows_a_second, scratch, table, versions
-from nexmark import columns, patterns, rows
-from nexmark.events import NexmarkConfig
-from nexmark.source import NexmarkSource, add_events
+from nexmark_events import NexmarkConfig
+from nexmark_source import NexmarkSource, add_events
 
 from penstock import Checkpointing, DataStream, DiscardSink, JobStatus, StreamEnvironment
 from penstock.cluster import RayJobHandle
@@ -43,6 +48,9 @@ QUERIES: Mapping[Format, Mapping[str, Query]] = {
 
 #: Seconds between two looks at a job's processes.
 _LOOK = 0.05
+
+#: Seconds by which the larger run must take longer than the smaller one.
+_SHORTEST = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +97,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     figures, lines = Figures(), []
     with scratch() as folder, cluster():
+        run(_SOURCE, "rows", 1_000, folder)  # processes of the cluster start
         for batch_format, queries in QUERIES.items():
             count = given.rows if batch_format == "rows" else given.columns
             for query in queries:
                 if given.only is not None and query not in given.only:
                     continue
-                small, large = (run(query, batch_format, size, folder) for size in (count, count * given.growth))
-                rate = (large.events - small.events) / max(large.seconds - small.seconds, 1e-6)
-                by_core = (large.events - small.events) / max(large.busy - small.busy, 1e-6)
-                start = max(small.seconds - small.events / rate, 1e-6)
-                name = f"{query}, {batch_format}"
-                figures.rates |= {name: rate, f"{name}, a second of a core": by_core}
-                figures.seconds[f"{name}, start"] = start
-                shown = [rows_a_second(rate), rows_a_second(by_core), f"{start:.1f} s"]
-                lines.append([query, batch_format, f"{small.events:,} and {large.events:,}", *shown])
+                small = run(query, batch_format, count, folder)
+                large = run(query, batch_format, count * given.growth, folder)
+                name, sizes = f"{query}, {batch_format}", f"{small.events:,} and {large.events:,}"
+                if large.seconds - small.seconds < _SHORTEST:
+                    lines.append([query, batch_format, sizes, "too short", "", ""])
+                    continue
+                more = large.events - small.events
+                rate = more / (large.seconds - small.seconds)
+                figures.rates[name] = rate
+                figures.seconds[f"{name}, start"] = start = max(small.seconds - small.events / rate, 0.001)
+                shown = [rows_a_second(rate), "", f"{start:.1f} s"]
+                if large.busy > small.busy:
+                    by_core = more / (large.busy - small.busy)
+                    figures.rates[f"{name}, a second of a core"] = by_core
+                    shown[1] = rows_a_second(by_core)
+                lines.append([query, batch_format, sizes, *shown])
                 print(f"{name}: done", file=sys.stderr, flush=True)
     figures.details["settings"] = {"parallelism": 1, "checkpoint every": 1.0, "config": repr(_CONFIG)}
     headings = ["query", "format", "events", "events/s", "events/s and core", "start"]

@@ -47,6 +47,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
         *("--seconds", "0.5", "--warm-up", "0.2"),
     ],
     "keyed_choices": ["--rows", "20000", "--batch-rows", "1000", "--most-keys", "100"],
+    "nexmark": ["--only", "q5", "--rows", "10000", "--columns", "100000", "--growth", "5"],
     "joins": ["--rows", "20000", "--state", "4000", "--row-state", "2000"],
     "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
     "coordinator_scale": ["--largest", "100", "--rounds", "1"],

@@ -1,4 +1,4 @@
-"""Runs a query of Nexmark: `python -m nexmark q5 --events 1000000 --arrow`, in the folder `examples`.
+"""Runs a query of Nexmark: `python examples/nexmark q5 --events 1000000 --arrow`.
 
 It prints the last results, and how many there are.
 """
@@ -8,21 +8,20 @@ from __future__ import annotations
 import argparse
 import sys
 from itertools import islice
-from pathlib import Path
 
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[1])]
+import nexmark_columns as columns
+import nexmark_patterns as patterns
+import nexmark_rows as rows
+from nexmark_events import NexmarkConfig
+from nexmark_source import NexmarkSource, add_events
 
-from nexmark import columns, rows
-from nexmark.events import NexmarkConfig
-from nexmark.source import NexmarkSource, add_events
 from penstock import CollectSink, StreamEnvironment
 
 
 def main() -> int:
     """Run the query that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m nexmark", description=__doc__)
-    parser.add_argument("query", choices=list(rows.QUERIES))
+    parser = argparse.ArgumentParser(prog="python examples/nexmark", description=__doc__)
+    parser.add_argument("query", choices=[*rows.QUERIES, *patterns.QUERIES])
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--rate", type=float, help="events a second; by default as fast as possible")
     parser.add_argument("--event-rate", type=float, default=10_000, help="events a second of event time")
@@ -30,7 +29,7 @@ def main() -> int:
     parser.add_argument("--parallelism", type=int, default=1)
     parser.add_argument("--arrow", action="store_true", help="run the version over Arrow columns")
     given = parser.parse_args()
-    queries = columns.QUERIES if given.arrow else rows.QUERIES
+    queries = columns.QUERIES if given.arrow else {**rows.QUERIES, **patterns.QUERIES}
     if given.query not in queries:
         parser.error(f"{given.query} has no version over columns; README.md says why")
     config = NexmarkConfig(seed=given.seed, event_rate=given.event_rate)

@@ -248,6 +248,17 @@ def test_joins_are_measured_by_the_row_with_their_checkpoints(
     ].keys()
 
 
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_queries_of_nexmark_are_measured_over_rows_and_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("nexmark", tmp_path, capsys)
+    assert {"q5, rows", "q5, rows, a second of a core"} <= figures["rates"].keys()
+    assert "q5, rows, start" in figures["seconds"]
+
+
 def test_a_checkpoint_of_many_subtasks_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

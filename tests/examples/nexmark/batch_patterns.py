@@ -1,7 +1,7 @@
 """The patterns of Nexmark in plain SQL, without `MATCH_RECOGNIZE`.
 
-In `numbered` the bids of a bidder on an auction have numbers in the order of time. The last bids of a pair may
-form a match that never ends; it holds back those that begin behind it, as it does in Flink.
+In `numbered` the bids of a bidder on an auction have numbers in the order of time. The last bids of a pair
+may form a match that never ends; it holds back those that begin behind it, as it does in Flink.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _RUNS: Final = f"""
     WITH {_NUMBERED},
     marked AS (
         SELECT *, CAST(coalesce(price >= lag(price) OVER pair, true) AS INTEGER) AS is_first,
-            lag(price) OVER pair AS before, lead(price) OVER pair AS after, lead(dateTime) OVER pair AS next_at
+            lag(price) OVER pair AS before, lead(price) OVER pair AS after,
+            lead(dateTime) OVER pair AS next_at
         FROM numbered WINDOW pair AS (PARTITION BY auction, bidder ORDER BY n)
     ),
     runs AS (

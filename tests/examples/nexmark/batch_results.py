@@ -12,8 +12,8 @@ from typing import Any, Final
 import batch_patterns
 import duckdb
 import pyarrow as pa
-from nexmark.events import NexmarkConfig, tables
-from nexmark.side_input import side_input
+from nexmark_events import NexmarkConfig, tables
+from nexmark_side_input import side_input
 
 _WINNING: Final = """
     SELECT a.*, b.auction, b.bidder, b.price, b.dateTime AS bid_dateTime, b.extra AS bid_extra

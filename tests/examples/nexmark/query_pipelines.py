@@ -9,10 +9,12 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, Final, Literal
 
+import nexmark_columns as columns
+import nexmark_patterns as patterns
+import nexmark_rows as rows
 from batch_results import results
-from nexmark import columns, patterns, rows
-from nexmark.events import NexmarkConfig
-from nexmark.source import NexmarkSource, add_events
+from nexmark_events import NexmarkConfig
+from nexmark_source import NexmarkSource, add_events
 from pipelines.harness.pipeline import Pipeline
 
 from penstock import DataStream, StreamEnvironment

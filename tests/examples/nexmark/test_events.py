@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
-from nexmark.events import AUCTION, BID, EVENT_SCHEMA, PERSON, NexmarkConfig, events, tables
+from nexmark_events import AUCTION, BID, EVENT_SCHEMA, PERSON, NexmarkConfig, events, tables
 
 CONFIG = NexmarkConfig(seed=7, event_rate=100, out_of_order_group=5)
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import secrets
 
+import nexmark_columns as columns
+import nexmark_patterns as patterns
+import nexmark_rows as rows
 import pytest
 from batch_results import SQL, results
-from nexmark import columns, patterns, rows
 from pipelines.harness.scenario import Course, Scenario, backends_of, every
 from pipelines.harness.simulated import run
 from query_pipelines import COUNT, NAMES, final_rows, load

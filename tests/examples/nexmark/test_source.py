@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nexmark.events import NexmarkConfig, events
-from nexmark.source import NexmarkSource
+from nexmark_events import NexmarkConfig, events
+from nexmark_source import NexmarkSource
 
 from penstock.testing import SourceHarness
 

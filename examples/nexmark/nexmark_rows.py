@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from nexmark.events import AUCTION, BID, PERSON, NexmarkConfig
-from nexmark.side_input import side_input
+from nexmark_events import AUCTION, BID, PERSON, NexmarkConfig
+from nexmark_side_input import side_input
+
 from penstock import (
     AggregateFunction,
     DataStream,

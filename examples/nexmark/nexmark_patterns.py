@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from nexmark.events import NexmarkConfig
-from nexmark.rows import Row, Rows, bids
+from nexmark_events import NexmarkConfig
+from nexmark_rows import Row, Rows, bids
 
 from penstock import DataStream
 from penstock.patterns import AfterMatchSkipStrategy, Pattern

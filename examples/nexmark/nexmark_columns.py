@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from nexmark_events import AUCTION, AUCTION_SCHEMA, BID, BID_SCHEMA, PERSON, PERSON_SCHEMA, NexmarkConfig
+from nexmark_rows import EVER, TEN_SECONDS, TWO_SECONDS
+from nexmark_side_input import side_input
 
-from nexmark.events import AUCTION, AUCTION_SCHEMA, BID, BID_SCHEMA, PERSON, PERSON_SCHEMA, NexmarkConfig
-from nexmark.rows import EVER, TEN_SECONDS, TWO_SECONDS
-from nexmark.side_input import side_input
 from penstock import DataStream
 from penstock.aggregates import Count, CountDistinct, Max, Min, Sum
 from penstock.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
+from nexmark_events import NexmarkConfig, events
 
-from nexmark.events import NexmarkConfig, events
 from penstock import DataStream, GeneratorSource, StreamEnvironment, WatermarkStrategy
 from penstock.connectors import ConnectorContext, Polled, SplitProgress
 from penstock.operators import ArrowBatch, RowBatch
