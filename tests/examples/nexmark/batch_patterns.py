@@ -1,7 +1,7 @@
 """The patterns of Nexmark in plain SQL, without `MATCH_RECOGNIZE`.
 
 In `numbered` the bids of a bidder on an auction have numbers in the order of time. The last bids of a pair
-may form a match that never ends; it holds back those that begin behind it, as it does in Flink.
+may form a match that never ends. It holds back those that begin behind it, as it does in Flink.
 """
 
 from __future__ import annotations
