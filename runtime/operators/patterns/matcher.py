@@ -85,19 +85,47 @@ class KeyMatches:
     Attributes:
         partial: Partial matches by id, in the order in which they were made.
         held: Complete matches by id that wait for partial matches that began earlier.
+        added: Numbers of new records.
+        deleted: Numbers of deleted records that were not new; a new record may have the number again.
     """
 
     partial: dict[int, PartialMatch] = field(default_factory=dict)
     held: dict[int, PartialMatch] = field(default_factory=dict)
     records: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    added: set[int] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, saved: Mapping[int, Sequence[Any]], records: Mapping[int, tuple[int, Any]]) -> KeyMatches:
-        """Make them of saved partial matches: the fields of `PartialMatch` by id."""
+    def of(cls, saved: Mapping[int, Sequence[Any]], records: dict[int, tuple[int, Any]]) -> KeyMatches:
+        """Make them of saved partial matches: the fields of `PartialMatch` by id.
+
+        Records are added to the dict and deleted from it; a copy for each record would cost too much.
+        """
         found = [(number, PartialMatch._make(saved[number])) for number in sorted(saved)]
         partial = {number: match for number, match in found if match.targets}
         held = {number: match for number, match in found if not match.targets}
-        return cls(partial, held, dict(records))
+        return cls(partial, held, records)
+
+    def add_record(self, at: int, record: Any) -> int:
+        """Return the number of the new record.
+
+        Each stored record is one of a match, and the newest partial match has the newest record of them all.
+        """
+        newest = [match.last for match in self.held.values()]
+        if self.partial:
+            newest.append(self.partial[max(self.partial)].last)
+        number = max(newest, default=-1) + 1
+        self.records[number] = at, record
+        self.added.add(number)
+        return number
+
+    def delete_record(self, number: int) -> None:
+        if self.records.pop(number, None) is None:
+            return
+        if number in self.added:
+            self.added.remove(number)
+        else:
+            self.deleted.add(number)
 
 
 #: A match: its records as lists by the names of the positive steps.
@@ -248,8 +276,7 @@ class Matcher:
 
     def advance(self, of_key: KeyMatches, at: int, record: Any) -> Outcome:
         """Process the next record, after `expire` for its moment."""
-        number = max(of_key.records, default=-1) + 1
-        of_key.records[number] = at, record
+        number = of_key.add_record(at, record)
         simple: dict[_Condition, object] = {}
         first_id = next_id = max((*of_key.partial, *of_key.held), default=-1) + 1
         partial: dict[int, PartialMatch] = {}
@@ -257,10 +284,10 @@ class Matcher:
         gone: list[PartialMatch] = []
         for match_id, match in of_key.partial.items():
             left, grown, ended = self._step(of_key, match, number, simple)
-            if left is None:
-                gone.append(match)
-            else:
+            if left is not None:
                 partial[match_id] = left
+            elif not grown:  # a partial match that has grown out of it has its records, too
+                gone.append(match)
             for new in grown:
                 partial[next_id] = new
                 next_id += 1
@@ -273,7 +300,7 @@ class Matcher:
         self.running = None
         of_key.partial = partial
         if next_id == first_id and not complete:
-            del of_key.records[number]
+            of_key.delete_record(number)
         return Outcome(self._emitted(of_key, complete, gone, number if complete else None), [])
 
     def _empty(self, at: int) -> PartialMatch:
@@ -440,4 +467,4 @@ class Matcher:
                 if not left_over:
                     return
         for number in left_over:
-            of_key.records.pop(number, None)
+            of_key.delete_record(number)

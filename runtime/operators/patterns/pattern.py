@@ -309,7 +309,8 @@ class Pattern(Generic[T]):
             duration: A `timedelta`, or seconds of event time.
             since: `"first"` limits the time from the first to the last record of a match, wherever `within`
                 is written; the smallest of several limits holds. `"previous"` limits the time between a
-                record of the last step and the record before it in the match.
+                record of the last step and the record before it in the match. After a negative step it must
+                end the pattern, and limits the time in which no record may match.
         """
         micros = micros_in("duration", duration)
         if since == "first":
@@ -349,9 +350,23 @@ class Pattern(Generic[T]):
             _refuse(call, f"the pattern has a step {step_name!r} already; each step needs a name of its own")
         if is_negative and self.steps[-1].is_optional:
             _refuse(call, f"a negative step can't follow the optional step {self.steps[-1].name!r}")
+        if not is_negative:
+            self._check_gaps(call)
         condition = _any_record if where is None else _checked_condition(call, where)
         step = Step(step_name, condition, contiguity, is_negative)
         return replace(self, steps=(*self.steps, step))
+
+    def _check_gaps(self, call: str) -> None:
+        """Refuse a positive step behind a negative one with a gap: no record would be limited by that."""
+        for step in reversed(self.steps):
+            if not step.is_negative:
+                return
+            if step.gap is not None:
+                _refuse(
+                    call,
+                    f'within(..., since="previous") of the negative step {step.name!r} needs the end of the '
+                    f"pattern; call it after {call} to limit the time between two records",
+                )
 
     def _with(self, last: Step) -> Pattern[T]:
         return replace(self, steps=(*self.steps[:-1], last))

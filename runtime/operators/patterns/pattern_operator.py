@@ -311,7 +311,7 @@ class PatternOperator(TimeOrderedOperator):
     def _advance(self, key: Any, at: int, records: list[Any]) -> tuple[list[Match], list[Match]]:
         """Let a key's time advance to a moment, and process its records there; updates the state."""
         matcher, of_key = self._matcher, self._matches_of(key)
-        before = {**of_key.partial, **of_key.held}, {**of_key.records}, matcher.deadline(of_key)
+        before = {**of_key.partial, **of_key.held}, matcher.deadline(of_key)
         outcome = matcher.expire(of_key, at)
         matches = outcome.matches
         for record in records:
@@ -330,18 +330,28 @@ class PatternOperator(TimeOrderedOperator):
         key: Any,
         of_key: KeyMatches,
         matches_before: Mapping[int, Any],
-        records_before: Mapping[int, Any],
         deadline_before: int | None,
     ) -> None:
         matches = {**of_key.partial, **of_key.held}
         _update(self._partial, key, matches, matches_before)
-        _update(self._matched, key, of_key.records, records_before)
+        self._save_records(key, of_key)
         deadline = self._matcher.deadline(of_key)
         if deadline != deadline_before:
             if deadline_before is not None:
                 self._deadlines.remove(deadline_before, _NO_SPAN, key)
             if deadline is not None:
                 self._deadlines.add(deadline, _NO_SPAN, key)
+
+    def _save_records(self, key: Any, of_key: KeyMatches) -> None:
+        changed = of_key.added | of_key.deleted
+        if not changed:
+            return
+        entries = self._matched.entries
+        if not of_key.records:
+            del entries[key]
+        elif key not in entries:
+            entries[key] = of_key.records
+        self._matched.changed.update([(key, number) for number in changed])
 
 
 def _update(table: StateTable, key: Any, after: Mapping[int, Any], before: Mapping[int, Any]) -> None:

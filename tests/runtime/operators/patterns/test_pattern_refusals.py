@@ -57,6 +57,10 @@ class Counting(PatternProcessFunction[str, str, str]):
         (lambda: BEGIN.not_followed_by("n").one_or_more(), "a negative step takes no quantifier"),
         (lambda: BEGIN.optional().not_next("n"), "a negative step can't follow the optional step 'a'"),
         (lambda: BEGIN.within(0), "longer than 0 s"),
+        (
+            lambda: BEGIN.not_followed_by("n").within(1, since="previous").followed_by("b"),
+            "of the negative step 'n' needs the end of the pattern; call it after followed_by",
+        ),
         (lambda: BEGIN.within(1, since="last"), 'since= is "first" or "previous", not \'last\''),
         (lambda: BEGIN.not_followed_by("n").checked(), "nothing says when a match is complete: add within"),
         (

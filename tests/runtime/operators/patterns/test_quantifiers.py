@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 import pytest
-from pattern_setup import begin, found, letter, then
+from pattern_setup import OneKey, begin, found, letter, then
 
 from penstock.patterns import Pattern
 
@@ -176,3 +178,19 @@ def test_until_may_see_the_match_too() -> None:
 
     pattern = then(begin("a"), "followed_by", "b").one_or_more().until(enough)
     assert found(then(pattern, "followed_by", "c"), "a b1 b3 b9 c") == ["a b1 b3 c", "a b1 c"]
+
+
+class UncountedRecords(dict[int, Any]):
+    """Refuses to list its records, which would cost more with each record of a loop."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("all records of the partial match were read")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+def test_a_record_of_a_long_loop_does_not_cost_more_than_one_of_a_short_loop() -> None:
+    pattern = then(then(begin("a"), "followed_by", "b").one_or_more().greedy(), "followed_by", "c")
+    one = OneKey(pattern)
+    one.of_key.records = UncountedRecords()
+    assert one.push("a1 b1 b2 x b3 c1").matches == ["a1 b1 b2 b3 c1"]
