@@ -18,11 +18,13 @@ import card_fraud
 import changing_rules
 import model_server
 import own_connector
+import priced_trades
 import process_function
 import pytest
 import sessions
 import silent_machines
 import top_words
+import unpaid_orders
 from generate_text import generate_text
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -219,6 +221,47 @@ def test_each_large_payment_after_two_small_ones_is_an_alarm_unless_it_is_confir
     )
     assert len(expected) > 100
     assert f"{len(expected)} alarms for" in run.stdout
+
+
+@pytest.mark.ray
+def test_each_trade_gets_the_last_quote_of_the_minute_before_it(
+    run_example: RunExample, tmp_path: Path
+) -> None:
+    count = 10_000
+    run = run_example("priced_trades.py", "--output", tmp_path / "priced", "--trades", count)
+
+    quotes: dict[str, list[tuple[int, int, int]]] = {}
+    for number, quote in enumerate(map(priced_trades.quote, range(count * 4 // 10))):
+        quotes.setdefault(quote["share"], []).append((quote["second"], number, quote["price"]))
+    expected = Counter()
+    for trade in map(priced_trades.trade, range(count)):
+        ages = range(priced_trades.MAX_AGE + 1)
+        near = [each for each in quotes.get(trade["share"], []) if trade["second"] - each[0] in ages]
+        price = max(near)[2] if near else None
+        expected[trade["share"], trade["second"], trade["count"], price] += 1
+    assert run.returncode == 0, run.stdout
+    rows = priced_trades.rows_of(tmp_path / "priced")
+    assert Counter((r["share"], r["second"], r["count"], r["price"]) for r in rows) == expected
+    priced = sum(n for (*_, price), n in expected.items() if price is not None)
+    assert 0 < priced < count
+    assert f"{priced} of {count} trades have a quote" in run.stdout
+
+
+@pytest.mark.ray
+def test_each_order_comes_out_once_with_its_payment_or_without_one_in_time(
+    run_example: RunExample, tmp_path: Path
+) -> None:
+    count = 5_000
+    run = run_example("unpaid_orders.py", "--output", tmp_path / "orders", "--orders", count)
+
+    assert run.returncode == 0, run.stdout
+    rows = sorted(unpaid_orders.rows_of(tmp_path / "orders"), key=lambda row: row["id"])
+    assert rows == [
+        {**unpaid_orders.order(i), **(nothing if i % 5 == 0 else unpaid_orders.payment(i))}
+        for nothing in [dict.fromkeys(unpaid_orders.payment(0))]
+        for i in range(count)
+    ]
+    assert f"{count // 5} of {count} orders were not paid in time" in run.stdout
 
 
 @pytest.mark.ray
