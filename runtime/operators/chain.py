@@ -164,8 +164,13 @@ class OperatorChain:
 
     def end_of_data(self) -> Work:
         """End the input of the operators in order; each passes on its last outputs before the next ends."""
+        for work in self.end_in_steps():
+            yield from work
+
+    def end_in_steps(self) -> Iterator[Work]:
+        """End the input of one operator after the other, each by a work of its own."""
         for index in range(len(self.operators)):
-            yield from self._drive(index, lambda operator: operator.end_of_data())
+            yield self._drive(index, lambda operator: operator.end_of_data())
 
     def prepare_snapshot_pre_barrier(self) -> Work:
         """Let the operators, in order, emit the records that must precede a barrier."""

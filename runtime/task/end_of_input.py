@@ -9,6 +9,10 @@ The subtask does not wait for a receiver that has ended. A finished receiver is 
 last answer was lost with its process. An unfinished one is restarted by the JobMaster together with this
 subtask, even if this subtask has left.
 
+The operators of a chain end one after the other. Where an operator waits for answers, each of these steps
+waits until no answer is due. An operator that has ended may not end again after a restore. So no checkpoint is
+taken between the first such end and EndOfData.
+
 After the end of the data an operator emits no held records. Pending processing-time timers stay in the
 snapshot.
 
@@ -28,7 +32,7 @@ they were opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 from penstock.runtime.operators.chain import OperatorChain, Work
@@ -94,6 +98,8 @@ class EndOfInput:
         self._stop = stop
         self._first_checkpoint: int | None = None
         self._drained = False
+        #: Whether operators end one after the other; a checkpoint between two ends could not be restored.
+        self.is_ending_operators = False
         self.phase = Phase.RUNNING
 
     @property
@@ -111,20 +117,28 @@ class EndOfInput:
         return self.phase in (Phase.LEAVING, Phase.FINISHED)
 
     def finish(self, drain: bool) -> Work:
-        """Finish the operators and send the end of data.
+        """Finish the operators and send the end of data, with all steps of `finish_in_steps` at once."""
+        for work in self.finish_in_steps(drain):
+            yield from work
+
+    def finish_in_steps(self, drain: bool) -> Iterator[Work]:
+        """Finish the operators one after the other, then send the end of data.
 
         With `drain` the data has really ended: event time advances to its end. Otherwise a savepoint stops
-        the job, which may continue from it, so nothing may fire.
+        the job, which may continue from it, so nothing may fire. The records of a step must have left before
+        the next step begins.
         """
         savepoint_id = self._stop()
         if savepoint_id is not None:
             self._deliver_before(savepoint_id)
         if drain:
-            yield from self._event_time.advance(Watermark(END_OF_TIME))
-            yield from self._chain.end_of_data()
+            yield self._event_time.advance(Watermark(END_OF_TIME))
+            self.is_ending_operators = True
+            yield from self._chain.end_in_steps()
+            self.is_ending_operators = False
         else:
             # The savepoint's barrier follows the end of the data, after which nothing may be emitted.
-            yield from self._chain.prepare_snapshot_pre_barrier()
+            yield self._chain.prepare_snapshot_pre_barrier()
         self._outputs.broadcast_event(EndOfData(drain, savepoint_id))
         self.phase = Phase.ENDED
         self._drained = drain

@@ -16,6 +16,7 @@ subtask with blocked outputs still handles it. Only a call that emits very many 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -121,8 +122,8 @@ class Subtask:
         )
         self._attempt = descriptor.attempt
         self._source_ready_at: float | None = None
-        #: An end of the data that waits until the operators have emitted what was answered late.
-        self._ending: DataEnded | None = None
+        #: Steps of the end of the data; each waits until the operators have emitted what was answered late.
+        self._ending: Iterator[Work] | None = None
         self._has_begun = False
         self._completed_id = -1
         self._last_event = 0
@@ -304,22 +305,26 @@ class Subtask:
         return True
 
     def _end_data(self, ended: DataEnded) -> None:
-        """Finish the operators after the current batch; with a drain, answers are awaited first.
+        """Finish the operators after the current batch; with a drain, answers are awaited.
 
         Meanwhile no input is taken: the barrier of a savepoint that stops the job may be next, and belongs
         behind the end.
         """
         if self._chain.waits_for_answers and ended.drain:
-            self._ending = ended
+            self._ending = self._end.finish_in_steps(ended.drain)
         else:
             self._work.then(self._end.finish(ended.drain))
 
     def _end_when_drained(self, begun: float) -> bool:
         if self._ending is None or not self._chain.is_drained:
             return False
-        ended, self._ending = self._ending, None
-        self._work.then(self._end.finish(ended.drain))
-        self._work.run(begun)
+        step = next(self._ending, None)
+        self._work.takes_checkpoints = not self._end.is_ending_operators
+        if step is None:
+            self._ending = None
+        else:
+            self._work.then(step)
+            self._work.run(begun)
         return True
 
     def _handle_event(self, operator_id: str, event: Any) -> None:

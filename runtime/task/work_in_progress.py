@@ -163,6 +163,9 @@ class WorkInProgress:
     Args:
         duration: Intended seconds of a slice.
         whole_batches: Whether `settle` processes the whole batch, because a source can't take the rest back.
+
+    Attributes:
+        takes_checkpoints: Whether a checkpoint may come between two pieces of work.
     """
 
     def __init__(
@@ -189,6 +192,7 @@ class WorkInProgress:
         self._is_awaited = False
         self._is_columnar = False
         self._input_index = 0
+        self.takes_checkpoints = True
 
     @property
     def is_idle(self) -> bool:
@@ -255,6 +259,9 @@ class WorkInProgress:
 
         Return whether the work has ended. If not, it continues later; call again in a later step.
         """
+        if not self.takes_checkpoints:
+            self._is_awaited = True
+            return False
         monotonic = self._clock.monotonic
         while self._work is not None or (self._whole_batches and self._remainder is not None):
             work, resumed = self._current(), monotonic()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from subtask_setup import SubtaskSetup, rows
 from unaligned_setup import ENDLESS, InFlight, MakeSubtask, config, in_flight, savepoint, unaligned
 
+from penstock.operators import Operator, RowBatch
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.record.elements import (
@@ -124,6 +126,36 @@ def test_unaligned_checkpoint_can_be_taken_while_the_end_waits(task: SubtaskSetu
     assert task.ends == 0
     answer_within(task, 1.5)
     assert task.ends == 1
+
+
+class WithLast(Operator):
+    """Passes records on, and emits one more at the end."""
+
+    def process(self, batch: RowBatch) -> Iterator[RowBatch]:
+        yield batch
+
+    def end_of_data(self) -> Iterator[RowBatch]:
+        yield RowBatch([3])
+
+
+def test_no_checkpoint_is_taken_while_the_last_record_of_an_ended_operator_is_called(
+    make_subtask: MakeSubtask,
+) -> None:
+    """After a restore from it the operator would end again, and emit that record twice."""
+    env = StreamEnvironment("job")
+    spread = env.from_source("source", ENDLESS, parallelism=1).rebalance()
+    called = spread.transform("last", WithLast(), parallelism=1).map_async(after, id="calls", parallelism=1)
+    called.rebalance().sink("sink", DiscardSink(), parallelism=1)
+    task = make_subtask(env, "last", config(credits=500))
+    task.deliver(rows(2), EndOfData(drain=True))
+    answer_within(task, 4)
+    task.deliver(unaligned(1))
+    answer_within(task, 0.5)
+    task.upload()
+    assert (task.rows(), task.ends, task.acknowledged) == ([2], 0, {})
+    answer_within(task, 1)
+    task.upload()
+    assert (task.rows(), task.ends, list(task.acknowledged)) == ([2, 3], 1, [1])
 
 
 def test_stop_without_a_drain_does_not_wait_and_emits_nothing_more(task: SubtaskSetup) -> None:

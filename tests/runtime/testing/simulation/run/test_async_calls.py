@@ -17,6 +17,7 @@ from penstock import (
     StreamEnvironment,
     async_call,
 )
+from penstock.operators import Operator, OperatorContext, RowBatch
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.state import OperatorListState
 from penstock.testing import SimulationReport, simulate
@@ -36,6 +37,11 @@ async def tripled_together(numbers: list[int]) -> list[int]:
     return [3 * number for number in numbers]
 
 
+async def slow_copy(number: int) -> int:
+    await asyncio.sleep(0.004)
+    return number
+
+
 class InOrder(ProcessFunction[int, int]):
     """Fails when a number is not greater than the last one."""
 
@@ -46,6 +52,24 @@ class InOrder(ProcessFunction[int, int]):
         assert value > last, f"{value} came behind {last}"
         self.last.update([value])
         yield value
+
+
+class WithTotal(Operator):
+    """Passes numbers on, and behind the last one how many there were."""
+
+    def open(self, context: OperatorContext) -> None:
+        self.state = context.operator_list_state("count")
+        self.count = sum(self.state.get())
+
+    def process(self, batch: RowBatch) -> Iterator[RowBatch]:
+        self.count += len(batch.rows)
+        yield batch
+
+    def snapshot(self, checkpoint_id: int) -> None:
+        self.state.update([self.count])
+
+    def end_of_data(self) -> Iterator[RowBatch]:
+        yield RowBatch([self.count])
 
 
 RETRY = Retry(2, delay=0.001)
@@ -68,6 +92,13 @@ def in_batches(numbers: Any) -> Any:
     return numbers.rebalance().map_async(tripled_together, id="calls", capacity=2, batch=4, linger=0.002)
 
 
+def between_last_records(numbers: Any) -> Any:
+    """Operators of one chain emit their last record at the end of the data, in front of calls."""
+    first = numbers.transform("first", WithTotal()).map_async(tripled, id="calls", capacity=4, retry=RETRY)
+    second = first.transform("second", WithTotal())
+    return second.map_async(slow_copy, id="more", capacity=4)
+
+
 def correct(results: InMemoryCollector) -> list[int]:
     """The output, of which each row is right."""
     rows = sorted(results.rows())
@@ -84,6 +115,7 @@ def run(
     parallelism: int,
     seeds: range,
     faults: tuple[Any, ...] = (),
+    output: Callable[[InMemoryCollector], list[int]] = correct,
     **checkpointing: Any,
 ) -> SimulationReport:
     def build() -> tuple[StreamEnvironment, InMemoryCollector]:
@@ -96,7 +128,7 @@ def run(
 
     report = simulate(
         build,
-        output=correct,
+        output=output,
         seeds=seeds,
         rescale=parallelism > 1,
         faults=faults,
@@ -113,6 +145,18 @@ def test_no_result_is_lost_or_given_twice_when_processes_die(
     add: Callable[[Any], Any], parallelism: int, unaligned: bool
 ) -> None:
     run(add, parallelism, range(6), unaligned=unaligned)
+
+
+def test_last_records_of_the_operators_of_a_chain_are_called_too() -> None:
+    expected = sorted([3 * number for number in NUMBERS] + [3 * len(NUMBERS), len(NUMBERS) + 1])
+
+    def output(results: InMemoryCollector) -> list[int]:
+        rows = sorted(results.rows())
+        assert rows == expected
+        return rows
+
+    run(between_last_records, 1, range(8), output=output)
+    run(between_last_records, 1, range(8), output=output, unaligned=True)
 
 
 @pytest.mark.long
