@@ -17,7 +17,7 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -33,8 +33,9 @@ _WARN_AFTER: Final = 1.0
 _FAIL_AFTER: Final = 5.0
 #: Seconds for the first sign of a process that was frozen.
 _GRACE: Final = 0.2
-#: Seconds that cancelled coroutines and the last one may take.
+#: Seconds that all work of a close may take, and those of cancelled tasks in it.
 _CLOSE_WITHIN: Final = 10.0
+_CANCEL_WITHIN: Final = 4.0
 
 
 class ThreadedEventLoop:
@@ -100,8 +101,21 @@ class ThreadedEventLoop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._has_run():
+            pass
         self._loop.close()
+
+    def _has_run(self) -> bool:
+        """Run the loop until it is stopped; return `False` if a task ended it by a `SystemExit`.
+
+        A call that awaits this task has the error as its outcome, so the loop must continue.
+        """
+        try:
+            self._loop.run_forever()
+        except BaseException:
+            logger.warning("a task of %s would have ended its event loop", self._name, exc_info=True)
+            return False
+        return True
 
     def _begin(self) -> None:
         self._is_woken = False  # before the deque is read: a coroutine that comes now wakes the loop again
@@ -146,18 +160,20 @@ class ThreadedEventLoop:
     async def _end(self, last: Callable[[], Coroutine[Any, Any, object]] | None, ended: Future[None]) -> None:
         while self._new:
             self._new.popleft().close()
+        failure: BaseException | None = None
         try:
-            for task in self._tasks:
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=_CLOSE_WITHIN / 2)
+            await _cancelled(self._tasks)
             if last is not None:
                 await last()
-            await self._loop.shutdown_asyncgens()
         except BaseException as error:
-            ended.set_exception(error)
-        else:
+            failure = error
+        calls = {*self._tasks, asyncio.current_task()}
+        await _cancelled({task for task in asyncio.all_tasks() if task not in calls})
+        await self._loop.shutdown_asyncgens()
+        if failure is None:
             ended.set_result(None)
+        else:
+            ended.set_exception(failure)
 
     # -- the watchdog -------------------------------------------------------------------------------------
 
@@ -189,3 +205,11 @@ class ThreadedEventLoop:
     def _line(self) -> UserLocation | None:
         ident = self._thread.ident
         return None if ident is None else running_line(sys._current_frames().get(ident))
+
+
+async def _cancelled(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and give them some time for their `finally` blocks."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_CANCEL_WITHIN)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack
@@ -69,7 +69,10 @@ class ManualEventLoop(asyncio.BaseEventLoop):
                 self._drop_due_timers()
                 self._has_callbacks = False
                 super().call_soon(self.stop)
-                self.run_forever()
+                try:
+                    self.run_forever()
+                except SystemExit:  # of a task; the coroutine that awaits it has the error, too
+                    self._has_callbacks = True
 
     def run_to_end(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine to its end; time jumps ahead for this loop alone.
@@ -89,6 +92,22 @@ class ManualEventLoop(asyncio.BaseEventLoop):
             self._ahead += max(0.0, at - self.time())
             self.run_ready()
         task.result()
+
+    def end(
+        self, calls: Iterable[asyncio.Task[Any]], last: Callable[[], Coroutine[Any, Any, object]] | None
+    ) -> None:
+        """Cancel the calls, run the last coroutine, cancel the tasks that are left, and close the loop."""
+        for task in calls:
+            task.cancel()
+        try:
+            self.run_ready()
+            if last is not None:
+                self.run_to_end(last())
+        finally:
+            for task in asyncio.all_tasks(self):
+                task.cancel()
+            self.run_ready()
+            self.close()
 
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Any = None
@@ -196,11 +215,4 @@ class HarnessEventLoop:
 
     def close(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
         self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        try:
-            self.loop.run_ready()
-            if last is not None:
-                self.loop.run_to_end(last())
-        finally:
-            self.loop.close()
+        self.loop.end(self._tasks, last)

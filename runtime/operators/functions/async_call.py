@@ -166,17 +166,16 @@ async def answer_of(settings: CallSettings, given: Callable[[], Any], key: str, 
             raise PenstockError(msg)
         return await made
 
-    retry = settings.retry
-    answer = attempt if retry is None else partial(_with_retries, retry, attempt, key, counts)
+    retry, scope = settings.retry, asyncio.timeout(settings.timeout)
+    answer = attempt if retry is None else partial(_with_retries, retry, attempt, key, counts, scope.expired)
     if settings.timeout is None:
         return await answer()
-    scope = asyncio.timeout(settings.timeout)
     try:
         async with scope:
             return await answer()
-    except TimeoutError as error:
+    except Exception as error:  # a client may turn the cancellation into an error of its own
         if not scope.expired():
-            raise  # the function's own
+            raise
         cause = error
     counts.timeouts += 1
     if settings.on_timeout is None:
@@ -190,19 +189,24 @@ async def answer_of(settings: CallSettings, given: Callable[[], Any], key: str, 
     return await instead if inspect.isawaitable(instead) else instead
 
 
-async def _with_retries(retry: Retry, attempt: Callable[[], Any], key: str, counts: CallCounts) -> Any:
+async def _with_retries(
+    retry: Retry,
+    attempt: Callable[[], Any],
+    key: str,
+    counts: CallCounts,
+    has_expired: Callable[[], bool],
+) -> Any:
     from tenacity import (  # loaded only for calls that are tried again
         AsyncRetrying,
         RetryCallState,
         retry_if_exception_type,
-        stop_after_attempt,
     )
 
     def count(state: RetryCallState) -> None:
         counts.retries += 1
 
     tries = AsyncRetrying(
-        stop=stop_after_attempt(retry.attempts),
+        stop=lambda state: has_expired() or state.attempt_number >= retry.attempts,
         wait=lambda state: retry.pause_after(state.attempt_number, key),
         retry=retry_if_exception_type(retry.on),
         before_sleep=count,

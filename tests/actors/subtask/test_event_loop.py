@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -77,6 +78,27 @@ def test_whatever_a_coroutine_raises_reaches_the_owner(owner: Owner, error: type
     assert owner.results == ["still there"]
 
 
+def test_loop_survives_a_task_of_a_coroutine_that_exits(
+    owner: Owner, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio lets a `SystemExit` of a task end the loop, where nothing would ever be answered again."""
+
+    async def exits() -> None:
+        raise SystemExit(3)
+
+    async def gathers() -> None:
+        await asyncio.gather(exits())
+
+    with caplog.at_level(logging.WARNING, logger="penstock.actors.subtask.event_loop"):
+        owner.start(gathers)
+        owner.take()
+    assert [type(each) for each in owner.errors] == [SystemExit]
+    assert "would have ended its event loop" in caplog.text
+    owner.start(lambda: asyncio.sleep(0, "still there"))
+    owner.take()
+    assert owner.results == ["still there"]
+
+
 def test_five_thousand_calls_run_at_once(owner: Owner) -> None:
     """No call is answered before all of them have begun."""
     begun = 0
@@ -122,6 +144,35 @@ def test_close_cancels_what_runs_and_waits_for_the_last_coroutine() -> None:
         except Empty:
             break
     assert (owner.results, owner.errors) == ([], []), "a closed loop calls nothing back"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_tasks_that_calls_have_begun_end_after_the_last_coroutine(fails: bool) -> None:
+    owner = Owner()
+    log: list[str] = []
+
+    async def refreshes() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            log.append("refresh ended")
+
+    async def begins() -> asyncio.Task[None]:
+        task = asyncio.create_task(refreshes())
+        await asyncio.sleep(0)
+        return task
+
+    async def last() -> None:
+        log.append("closed")
+        if fails:
+            raise ConnectionError
+
+    owner.start(begins)
+    owner.take()
+    with pytest.raises(ConnectionError) if fails else nullcontext():
+        owner.loop.close(last)
+    assert log == ["closed", "refresh ended"]
 
 
 def test_error_of_the_last_coroutine_is_raised() -> None:

@@ -233,12 +233,7 @@ class SimulatedEventLoop:
 
     def close(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
         self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        self._loop.run_ready()
-        if last is not None:
-            self._loop.run_to_end(last())
-        self._loop.close()
+        self._loop.end(self._tasks, last)
 
     def die(self) -> None:
         """Run no coroutine any more."""

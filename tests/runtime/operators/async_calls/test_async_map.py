@@ -426,6 +426,42 @@ def test_exit_in_a_coroutine_is_a_failure_like_others() -> None:
         harness.push([1])
 
 
+def test_exit_in_a_task_of_a_coroutine_is_a_failure_like_others() -> None:
+    async def exits(row: int) -> int:
+        raise SystemExit(row)
+
+    async def gathers(row: int) -> Any:
+        return await asyncio.gather(exits(row))
+
+    build = lambda rows: rows.map_async(gathers, id="calls")  # noqa: E731
+    with (
+        OperatorHarness.of(build) as harness,
+        pytest.raises(OperatorError, match=r"it called sys.exit\(3\), which ends no job"),
+    ):
+        harness.push([3])
+
+
+def test_tasks_that_a_coroutine_has_begun_end_when_the_operator_is_closed() -> None:
+    log: list[str] = []
+    tasks = []
+
+    async def refreshes() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            log.append("refresh ended")
+
+    async def begins(row: int) -> int:
+        tasks.append(asyncio.create_task(refreshes()))
+        await asyncio.sleep(0)
+        return row
+
+    with OperatorHarness.of(lambda rows: rows.map_async(begins, id="calls")) as harness:
+        assert harness.push([3]) == [3]
+        assert log == []
+    assert log == ["refresh ended"]
+
+
 def test_connection_in_a_harness_is_refused_with_what_to_do() -> None:
     async def connects(row: Any) -> Any:
         await asyncio.open_connection("localhost", 1)

@@ -163,6 +163,27 @@ def test_cancelled_try_that_answers_after_all_gives_one_outcome() -> None:
         assert harness.advance(20) == ["after all"]
 
 
+@pytest.mark.parametrize("retry", [None, 3])
+def test_cancelled_try_that_fails_with_another_error_has_timed_out(retry: int | None) -> None:
+    """Clients turn a cancellation into an error of their own; it is no reason for another try."""
+    tried: list[int] = []
+
+    async def translating(row: str) -> str:
+        tried.append(async_call().attempt)
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            raise ConnectionError from None
+        return row
+
+    settings: Any = {"timeout": 1, "retry": retry, "on_timeout": lambda row: f"{row} timed out"}
+    with OperatorHarness.of(calling(translating, **settings)) as harness:
+        harness.push(["a"])
+        assert harness.advance(100) == ["a timed out"]
+        assert harness.statistics().extra["async_timeouts"] == 1
+    assert tried == [1]
+
+
 def test_a_request_may_run_twice_with_one_idempotency_key() -> None:
     """Tries of a call have one key, also after a restore, at any parallelism; others have their own."""
     served: dict[str, Any] = {}
