@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
@@ -305,13 +306,14 @@ class Subtask:
         return True
 
     def _end_data(self, ended: DataEnded) -> None:
-        """Finish the operators after the current batch; with a drain, answers are awaited.
+        """Finish the operators after the current batch; with a drain, answers are awaited after each step.
 
         Meanwhile no input is taken: the barrier of a savepoint that stops the job may be next, and belongs
         behind the end.
         """
         if self._chain.waits_for_answers and ended.drain:
-            self._ending = self._end.finish_in_steps(ended.drain)
+            steps = self._ending = self._end.finish_in_steps(ended.drain)
+            self._work.then(None for first in islice(steps, 1) for _ in first)
         else:
             self._work.then(self._end.finish(ended.drain))
 

@@ -155,7 +155,7 @@ class AsyncMapOperator(FunctionOperator):
         self._failure: BaseException | None = None
         self._failed: CurrentRecord | None = None
         self._is_open = self._holds = False
-        self._linger_until = 0.0
+        self._linger, self._linger_until = settings.linger, 0.0
         self._reached: int | None = None
         self._loop: EventLoop | None = None
 
@@ -246,6 +246,9 @@ class AsyncMapOperator(FunctionOperator):
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         if watermark.timestamp != END_OF_TIME:
             self._reached = watermark.timestamp
+        else:  # a batch waits for no more records
+            self._linger = self._linger_until = 0.0
+            self._begin_calls()
         return self._pass(watermark)
 
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
@@ -291,7 +294,7 @@ class AsyncMapOperator(FunctionOperator):
         self._sequence = entry.sequence + 1
         self._queue.add(entry)
         if not self._waiting:
-            self._linger_until = self._clock.monotonic() + self._settings.linger
+            self._linger_until = self._clock.monotonic() + self._linger
         self._waiting.append(entry)
 
     def _number(self, of_key: Any) -> str:
@@ -326,7 +329,7 @@ class AsyncMapOperator(FunctionOperator):
             entry = self._waiting.popleft()
             if self._may_call(entry):
                 taken.append(entry)
-        self._linger_until = self._clock.monotonic() + self._settings.linger
+        self._linger_until = self._clock.monotonic() + self._linger
         return taken
 
     def _may_call(self, entry: AwaitedRecord) -> bool:
@@ -543,6 +546,11 @@ def _argument(entries: Sequence[AwaitedRecord], *, as_list: bool) -> Any:
 
 def _results(answered: Any, entries: Sequence[AwaitedRecord], *, as_list: bool) -> list[Any]:
     """One result for each entry, copied while the coroutine can't change them."""
+    if inspect.isawaitable(answered):
+        if inspect.iscoroutine(answered):
+            answered.close()  # Python would warn that it never ran
+        msg = f"it answered a {type(answered).__name__}: await it, as in `return await ...`"
+        raise PenstockError(msg)
     if isinstance(entries[0].value, ArrowBatch):
         if isinstance(answered, pa.Table):
             answered = answered.combine_chunks().to_batches()

@@ -117,6 +117,24 @@ def test_end_of_the_data_waits_for_the_answers(task: SubtaskSetup) -> None:
     assert task.rows() == [2]
 
 
+@pytest.mark.parametrize("end", [[], [Watermark(END_OF_TIME)]], ids=["end", "end of time"])
+def test_incomplete_batch_does_not_linger_at_the_end(make_subtask: MakeSubtask, end: list[Any]) -> None:
+    async def together(numbers: list[int]) -> list[int]:
+        return [10 * number for number in numbers]
+
+    env = StreamEnvironment("job", chaining=False)
+    spread = env.from_source("source", ENDLESS, parallelism=1).rebalance()
+    called = spread.map_async(together, id="calls", batch=5, linger=3600, parallelism=1)
+    called.rebalance().sink("sink", DiscardSink(), parallelism=1)
+    task = make_subtask(env, "calls", config(credits=500))
+    task.deliver(rows(1, 2))
+    answer_within(task, 1)
+    assert task.rows() == []
+    task.deliver(*end, EndOfData(drain=True))
+    answer_within(task, 1)
+    assert (task.rows(), task.ends) == ([10, 20], 1)
+
+
 def test_unaligned_checkpoint_can_be_taken_while_the_end_waits(task: SubtaskSetup) -> None:
     task.deliver(rows(2), EndOfData(drain=True))
     answer_within(task, 1.5)

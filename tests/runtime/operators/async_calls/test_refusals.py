@@ -90,6 +90,17 @@ def test_function_that_returns_nothing_to_await_is_named_with_its_result() -> No
         harness.push([1])
 
 
+def test_answer_that_must_still_be_awaited_is_named() -> None:
+    async def forgets(row: int) -> Any:
+        return answer(row)
+
+    with (
+        OperatorHarness.of(lambda rows: rows.map_async(forgets, id="calls")) as harness,
+        pytest.raises(OperatorError, match=r"it answered a coroutine: await it, as in `return await \.\.\.`"),
+    ):
+        harness.push([1])
+
+
 def test_async_call_outside_of_a_call_says_where_it_belongs() -> None:
     with pytest.raises(PenstockError, match=r"async_call\(\) is for functions of map_async"):
         async_call()
