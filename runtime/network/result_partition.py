@@ -242,7 +242,7 @@ class CustomSelector:
         for part in arrow_parts(batch, instead='batch_format="rows"'):
             found = self._function(part.batch, self._channels)
             if isinstance(found, pa.ChunkedArray | pa.Array):
-                found = found.to_numpy()
+                found = found.to_numpy(zero_copy_only=False)
             array = np.asarray(found)
             if array.shape != (len(part),) or array.dtype.kind not in "iu":
                 what = f"{array.dtype} of shape {array.shape}"
