@@ -67,6 +67,10 @@ class ListStates:
         self._restored = dict(restored or {})
         self._refusal = refusal
 
+    def refuse(self, reason: str) -> None:
+        """Refuse lists from now on, for a reason that says what to do."""
+        self._refusal = reason
+
     def bind_declared(self, function: object) -> None:
         """Set the attributes of a function object to views of the lists that its class declares."""
         declared = operator_states_of(type(function))

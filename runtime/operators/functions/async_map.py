@@ -169,6 +169,10 @@ class AsyncMapOperator(FunctionOperator):
         self._lineage = connector.job_id
         self._subtask = connector.subtask, connector.parallelism
         self._place = f"{connector.subtask}"
+        context.lists.refuse(
+            "a function of map_async has no state: its calls run at once, and run again after a restore. "
+            "Keep state in a function of `process` in front of the calls or behind them"
+        )
         super().open(context)
         self._calls = CallSettings(
             self._function,

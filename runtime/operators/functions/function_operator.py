@@ -12,7 +12,7 @@ from itertools import compress
 from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
-from penstock.runtime.operators.functions.process_function import FunctionContext, SideOutputs
+from penstock.runtime.operators.functions.process_function import FunctionContext, NoSideOutputs
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, SavedList
 from penstock.runtime.operators.timers import FunctionTimerService
 from penstock.runtime.operators.user_code.failure import CurrentRecord, RecordCursor
@@ -96,7 +96,7 @@ class FunctionOperator(Operator):
     def _context_of(self, context: OperatorContext) -> FunctionContext:
         """The context for the method `open` of the user's object."""
         timers = FunctionTimerService(context.connector.clock)
-        return FunctionContext(context, timers, SideOutputs(type(self._made)))
+        return FunctionContext(context, timers, NoSideOutputs(self.kind))
 
     def _collector_of(self, context: OperatorContext) -> ResultCollector:
         return ResultCollector(context.connector.clock.monotonic, self._emission)

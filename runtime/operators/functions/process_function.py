@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
 
-from penstock.runtime.errors import PenstockError
+from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.names import unknown_attribute
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
@@ -81,6 +81,25 @@ class SideOutputs:
         for name, rows in taken.items():
             known = [stamp for stamp in stamps[name] if stamp is not None]
             yield Tagged(name, RowBatch(rows, known if len(known) == len(rows) else None))
+
+
+class NoSideOutputs(SideOutputs):
+    """Refuses all records, which would be lost: the operator emits no side outputs.
+
+    Args:
+        kind: Name of the operator in the message.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(object)
+        self._kind = kind
+
+    def emit(self, tag: OutputTag[Any], record: Any, timestamp: int | None) -> None:
+        msg = (
+            f"{self._kind} has no side outputs: emit {tag_name(tag)!r} from a function of `process`, or "
+            "return the record and use `split`"
+        )
+        raise ConfigurationError(msg)
 
 
 #: Kinds of time of a timer.

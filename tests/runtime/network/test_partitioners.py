@@ -152,7 +152,11 @@ def test_a_custom_partitioner_gives_the_same_for_rows_and_columns_in_either_form
         (lambda row, channels: None, "rows", "returned None for the record"),
         (lambda batch, channels: batch["n"].to_numpy() + 2, "arrow", "returned 3 for row 1 of a batch"),
         (lambda batch, channels: pc.less(batch["n"], 1), "arrow", "bool of shape"),
-        (lambda batch, channels: pa.nulls(2, pa.int64()), "arrow", r"float64 of shape \(2,\).*; give 2 whole"),
+        (
+            lambda batch, channels: pa.nulls(2, pa.int64()),
+            "arrow",
+            r"float64 of shape \(2,\).*; give 2 whole",
+        ),
         (lambda batch, channels: [0], "arrow", r"of shape \(1,\).*; give 2 whole numbers, one for each row"),
         (lambda batch, channels: [0.5, 1.0], "arrow", "float64 of shape"),
     ],

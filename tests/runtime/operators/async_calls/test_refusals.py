@@ -9,13 +9,16 @@ import pytest
 
 from penstock import (
     ConfigurationError,
+    FunctionContext,
     GraphError,
     OperatorError,
+    OutputTag,
     PenstockError,
     Retry,
     StreamEnvironment,
     async_call,
 )
+from penstock.state import OperatorListState
 from penstock.testing import OperatorHarness
 
 
@@ -97,6 +100,54 @@ def test_answer_that_must_still_be_awaited_is_named() -> None:
     with (
         OperatorHarness.of(lambda rows: rows.map_async(forgets, id="calls")) as harness,
         pytest.raises(OperatorError, match=r"it answered a coroutine: await it, as in `return await \.\.\.`"),
+    ):
+        harness.push([1])
+
+
+class Declares:
+    seen = OperatorListState(int)
+
+    async def __call__(self, row: int) -> int:
+        return row
+
+
+class Requests:
+    async def open(self, context: FunctionContext) -> None:
+        self.seen = context.operator_list_state("seen")
+
+    async def __call__(self, row: int) -> int:
+        return row
+
+
+@pytest.mark.parametrize("function", [Declares, Requests])
+def test_state_is_refused_because_a_call_may_run_again(function: Any) -> None:
+    with pytest.raises(OperatorError, match="a function of map_async has no state: its calls run at once"):  # noqa: SIM117
+        with OperatorHarness.of(lambda rows: rows.map_async(function, id="calls")) as harness:
+            harness.push([1])
+
+
+class Emits:
+    late = OutputTag[int]()
+
+    def open(self, context: FunctionContext) -> None:
+        self.context = context
+
+    async def __call__(self, row: int) -> int:
+        self.context.output(self.late, row)
+        return row
+
+
+class EmitsAtOnce(Emits):
+    def __call__(self, row: int) -> int:  # type: ignore[override]
+        self.context.output(self.late, row)
+        return row
+
+
+@pytest.mark.parametrize(("method", "function"), [("map_async", Emits), ("map", EmitsAtOnce)])
+def test_record_of_a_side_output_is_refused_and_not_lost(method: str, function: Any) -> None:
+    with (
+        OperatorHarness.of(lambda rows: getattr(rows, method)(function, id="calls")) as harness,
+        pytest.raises(OperatorError, match=f"{method} has no side outputs: emit 'late' from a function of"),
     ):
         harness.push([1])
 
