@@ -178,7 +178,7 @@ class KeyedStream(KeyedJoins[T, K]):
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
             order: Orders records of equal timestamps: takes a record and returns a comparable value. Records
-                of equal values keep their order of arrival, as all records do by default.
+                of equal values keep their order of arrival, as all records do by default. NaN comes last.
             late_tag: Tag of your own for the side output of late records.
             **options: See `OperatorOptions`.
 

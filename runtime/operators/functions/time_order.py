@@ -214,7 +214,9 @@ class TimeOrderedOperator(KeyedEventTimeOperator):
         for record in records:
             self._ordering = [record]
             keyed.append(self._order_of(record))
-        positions = sorted(range(len(records)), key=keyed.__getitem__)
+        # Comparisons with NaN are false. Without the first part of the pair it would mix up other records.
+        pairs = [(value != value, value) for value in keyed]
+        positions = sorted(range(len(records)), key=pairs.__getitem__)
         self._ordering = None
         return [records[position] for position in positions]
 

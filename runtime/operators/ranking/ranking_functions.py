@@ -19,6 +19,7 @@ from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.ranking.saved_ranking import RANKING, SavedRanking
 from penstock.runtime.operators.ranking.top_n import ChangeKind, ranking_of_top_n, taken_name
 from penstock.runtime.operators.user_code.failure import no_dict, short_repr
+from penstock.runtime.operators.user_code.result_collector import reading
 from penstock.runtime.state.keyed_states import ValueState
 from penstock.runtime.state.time_to_live import StateTtl
 from penstock.runtime.user_location import function_location
@@ -30,6 +31,7 @@ class ChosenByFunction(KeyedProcessFunction[Any, Any, Any]):
     Attributes:
         call: The stream's method, for messages.
         by: Function that ranks records; `None` if none does.
+        rank_of: The function that is called in place of `by`, so that it can't change records.
         unranked: Number of records without a rank.
     """
 
@@ -39,7 +41,7 @@ class ChosenByFunction(KeyedProcessFunction[Any, Any, Any]):
 
     def __init__(self, call: str, by: Callable[[Any], Any] | None, ttl: StateTtl | None) -> None:
         self.call = call
-        self.by = by
+        self.by = self.rank_of = by
         self.unranked = 0
         self._ttl = ttl
 
@@ -52,7 +54,7 @@ class ChosenByFunction(KeyedProcessFunction[Any, Any, Any]):
         self._state = ctx.value_state(self.state_name, ttl=self._ttl)
 
     def _rank(self, value: Any, ctx: RuntimeContext) -> Any:
-        rank = ctx.timestamp if self.by is None else self.by(value)
+        rank = ctx.timestamp if self.rank_of is None else self.rank_of(value)
         return rank if rank == rank else None
 
     def _incomparable(self, rank: Any, known: Any) -> PenstockError:
@@ -174,6 +176,8 @@ class RankingOperator(KeyedProcessOperator):
     def open(self, context: OperatorContext) -> None:
         own_state(context, [self._user.state_name], f"a {self._user.call} by a function")
         self._user.ranking.check(context)
+        if self._user.by is not None and self.isolates:
+            self._user.rank_of = reading(self._user.by)
         super().open(context)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:

@@ -235,3 +235,12 @@ def test_each_key_has_its_records_in_order_whatever_happens(steps: list[Any]) ->
     for key in "abc":
         expected = [row for *_, row in sorted(arrived) if row[0] == key]
         assert [row for row in out if row[0] == key] == expected
+
+
+def test_records_whose_second_order_is_nan_come_last_and_leave_the_others_in_order() -> None:
+    def ordered(stream: DataStream[Any]) -> DataStream[Any]:
+        return stream.key_by(lambda value: 0).sorted_by_time("sorted", order=lambda value: value)
+
+    with OperatorHarness.of(ordered) as harness:
+        harness.push([2.0, float("nan"), 3.0, 1.0], [1, 1, 1, 1])
+        assert harness.push_watermark(1)[:3] == [1.0, 2.0, 3.0]

@@ -211,3 +211,12 @@ def test_a_column_of_another_type_is_named() -> None:
         harness.push([{"k": 1, "v": 1, "x": 1}])
         with pytest.raises(OperatorError, match="top_n: column 'x' is of type double here and of type int64"):
             harness.push([{"k": 1, "v": 2, "x": 1.5}])
+
+
+def test_a_ranking_function_can_not_change_records() -> None:
+    for build in (
+        lambda s: s.top_n("top", lambda row: row.pop("v"), 1, lambda row: row["k"]),
+        lambda s: s.latest_by("latest", lambda row: row.pop("v"), lambda row: row["k"]),
+    ):
+        with OperatorHarness.of(build) as harness:
+            assert harness.push([{"k": 1, "v": 1}, {"k": 1, "v": 0}]) == [{"k": 1, "v": 1}]
