@@ -137,6 +137,7 @@ class RowIntervalJoinOperator(RowJoinOperator):
         drops_matched = side == LEFT and not emits_pairs
         number = self._next_number
         added: list[tuple[int, int, Any]] = []
+        marked: list[tuple[Any, int]] = []
         try:
             for key, at, row in zip(keys, batch.timestamps or (), self._cursor.over(batch.rows), strict=True):
                 if reached is not None and at <= reached:
@@ -158,7 +159,7 @@ class RowIntervalJoinOperator(RowJoinOperator):
                         is_matched = True
                         if marks_partners and not was_matched:
                             found[partner_number] = (time, True, record)
-                            self._tables[other].changed.add((key, partner_number))
+                            marked.append((key, partner_number))
                             if not emits_pairs and join.how == "semi":
                                 self._stamp = time
                                 yield [record]
@@ -188,6 +189,8 @@ class RowIntervalJoinOperator(RowJoinOperator):
             raise
         self._next_number = number
         self._due[side].add(added)
+        # A report may evict rows from memory, so it comes when no row is in use any more.
+        self._tables[other].changed.update(marked)
         self._tables[side].changed.update([(key, number) for _, number, key in added])
 
     def _in_order(self, rows: Mapping[int, Row]) -> Iterable[tuple[int, Row]]:

@@ -14,6 +14,7 @@ import pytest
 from penstock import DataStream, GraphError, OperatorError, RocksDB, StreamEnvironment
 from penstock.operators import ArrowBatch
 from penstock.runtime.graph.streams.joins import BySide, Product
+from penstock.runtime.io.rocksdb import cached_entries
 from penstock.runtime.operators.joins.column_interval_join import ColumnIntervalJoinOperator
 from penstock.runtime.operators.joins.output_rows import MergedDicts
 from penstock.runtime.state.captured_rows import CapturedRows
@@ -29,7 +30,8 @@ FORMATS = pytest.mark.parametrize("batch_format", ["rows", "arrow"])
 def joined(batch_format: str, **settings: Any) -> OperatorHarness:
     """A join of columns `k` and `n`, ten seconds to both sides."""
     given = {"within": 10, "on": "k", "batch_format": batch_format, **settings}
-    return OperatorHarness.of(lambda left, right: left.join(right, **given))
+    of_state = {name: given.pop(name) for name in ("restored", "state_backend") if name in given}
+    return OperatorHarness.of(lambda left, right: left.join(right, **given), **of_state)
 
 
 def push(harness: OperatorHarness, side: int, rows: list[dict[str, Any]], seconds: list[float]) -> list[Any]:
@@ -307,3 +309,19 @@ def test_a_snapshot_of_dicts_encodes_none_of_them_while_the_task_waits(
         with monkeypatch.context() as patched:
             patched.setattr(CapturedRows, "encoded", None)
             backend.snapshot(1, -1)
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State in RocksDB leaves memory after every change."""
+    monkeypatch.setattr(cached_entries, "_LEAST_KEYS", 1)
+    monkeypatch.setattr(cached_entries, "_OVERHEAD", 1 << 40)
+    monkeypatch.setattr(cached_entries, "_MAX_CHANGES", 1)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_every_row_that_matched_is_marked_however_little_is_in_memory() -> None:
+    with joined("rows", how="full", state_backend=RocksDB()) as harness:
+        push(harness, 0, [{"k": key, "n": n} for n, key in enumerate("abaa")], [1, 1, 2, 3])
+        assert len(push(harness, 1, [{"k": "b", "m": 0}, {"k": "a", "m": 1}], [1, 1])) == 4
+        assert harness.push_watermark(END) == []
