@@ -199,7 +199,7 @@ class RowLog:
             return
         saved = slots[self._is_saved[slots]]
         if len(saved):
-            self._deleted += [self._block(saved[some], deleted=True) for some in self._alike(saved)]
+            self._deleted += [self._block(saved[some], deleted=True) for some in self.alike(saved)]
         self._is_live[slots] = self._is_changed[slots] = False
         for column in self._columns.values():
             if column.is_object:
@@ -409,11 +409,12 @@ class RowLog:
         changed = np.flatnonzero(self._is_changed)
         if len(changed):
             changed = changed[np.argsort(self._numbers[changed], kind="stable")]
-            for some in self._alike(changed):
+            for some in self.alike(changed):
                 yield self._block(changed[some])
             self._is_saved[changed], self._is_changed[changed] = True, False
 
-    def _alike(self, slots: Slots) -> list[Slots]:
+    def alike(self, slots: Slots) -> list[Slots]:
+        """Positions in `slots`, grouped so that the keys of each group have one type in every column."""
         return alike(list(self._keys.values()), slots)
 
     def _block(self, slots: Slots, *, deleted: bool = False) -> ColumnBlock:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from penstock.runtime.operators.expressions import as_mask, compute
 from penstock.runtime.operators.functions.function_operator import only_row_logs
-from penstock.runtime.operators.joins.column_join import SLICE, ColumnJoinOperator, Mask, filtered
+from penstock.runtime.operators.joins.column_join import ColumnJoinOperator, Mask, filtered
 from penstock.runtime.operators.joins.column_names import Columns
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, IntervalJoin, Side, other_side
 from penstock.runtime.operators.operator import OperatorContext, Output
@@ -41,6 +41,8 @@ LOGS: Final = "join_left_columns", "join_right_columns"
 
 #: The column of a log that says whether the row had a partner.
 MATCHED: Final = ":matched"
+
+_MOMENTS: Final = np.iinfo(np.int64)
 
 
 class ColumnIntervalJoinOperator(ColumnJoinOperator):
@@ -78,22 +80,24 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
         hashes = key_hashes(list(keys.values()))
         other = self._logs[other_side(side)]
         first, last = self._join.distances(side)
-        places, slots = other.find(keys, times + first, times + last, hashes)
-        pairs, own, theirs = self._pairs(side, {**keys, **values}, places, slots)
-        if pairs is not None and self._join.emits_pairs:
-            stamps = np.maximum(times[own], other.times[theirs])
-            yield ArrowBatch(pairs, pa.array(stamps))
-        yield from self._mark(side, own, theirs, keys, values, times)
-
+        places, slots = other.find(keys, _moved(times, first), _moved(times, last), hashes)
         matched = np.zeros(len(times), np.bool_)
-        matched[own] = True
+        for some in self._alike(other_side(side), slots):
+            pairs, own, theirs = self._pairs(side, {**keys, **values}, places[some], slots[some])
+            if pairs is not None and self._join.emits_pairs and len(own):
+                yield ArrowBatch(pairs, pa.array(np.maximum(times[own], other.times[theirs])))
+            yield from self._mark(other_side(side), theirs)
+            matched[own] = True
+        if self._join.how == "semi" and side == LEFT and matched.any():
+            columns = filtered({**keys, **values}, matched)
+            yield ArrowBatch(self._output.only(columns), pa.array(times[matched]))
         yield from self._add(side, keys, values, times, matched, hashes)
 
     def _pairs(
         self, side: Side, columns: Columns, places: Slots, slots: Slots
     ) -> tuple[pa.RecordBatch | None, Slots, Slots]:
         """The pairs that the condition accepts, with their places in the batch and slots in the log."""
-        if not len(places) or not (self._join.emits_pairs or self._where is not None):
+        if not (self._join.emits_pairs or self._where is not None):
             return None, places, slots
         mine = {name: column.take(pa.array(places)) for name, column in columns.items()}
         theirs = self._stored(other_side(side), slots)
@@ -104,23 +108,17 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
         chosen = np.flatnonzero(as_mask(result, "join").fill_null(False).to_numpy(zero_copy_only=False))
         return pairs.take(pa.array(chosen)), places[chosen], slots[chosen]
 
-    def _mark(
-        self, side: Side, own: Slots, theirs: Slots, keys: Columns, values: Columns, times: Moments
-    ) -> Iterator[Output]:
-        """Mark rows that have found a partner; a semi join emits them."""
-        other = other_side(side)
-        if other in self._join.marks and len(theirs):
-            log = self._logs[other]
-            flags = log.columns[MATCHED].values
-            new = np.unique(theirs[~flags[theirs]])
-            flags[new] = True
-            log.note_changed(new)
-            if self._join.how == "semi" and len(new):
-                yield ArrowBatch(self._output.only(self._stored(other, new)), pa.array(log.times[new]))
-        if self._join.how == "semi" and side == LEFT and len(own):
-            matched = np.unique(own)
-            columns = {name: column.take(pa.array(matched)) for name, column in {**keys, **values}.items()}
-            yield ArrowBatch(self._output.only(columns), pa.array(times[matched]))
+    def _mark(self, side: Side, slots: Slots) -> Iterator[Output]:
+        """Mark rows in the log that have found a partner; a semi join emits them."""
+        if side not in self._join.marks or not len(slots):
+            return
+        log = self._logs[side]
+        flags = log.columns[MATCHED].values
+        new = np.unique(slots[~flags[slots]])
+        flags[new] = True
+        log.note_changed(new)
+        if self._join.how == "semi" and len(new):
+            yield ArrowBatch(self._output.only(self._stored(side, new)), pa.array(log.times[new]))
 
     def _add(
         self,
@@ -158,9 +156,8 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
             slots = log.until(self._join.expired(side, reached))
             if self._join.comes_alone(side) and len(slots):
                 alone = slots[~log.columns[MATCHED].values[slots]]
-                for start in range(0, len(alone), SLICE):
-                    some = alone[start : start + SLICE]
-                    yield from self._alone(side, self._stored(side, some), log.times[some])
+                for some in self._alike(side, alone):
+                    yield from self._alone(side, self._stored(side, alone[some]), log.times[alone[some]])
             log.delete(slots)
             self._gauges[side].set(len(log))
         if self.makes_watermarks:
@@ -173,3 +170,10 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
             yield ArrowBatch(
                 self._output.alone(side, columns, self._types[other_side(side)]), pa.array(times)
             )
+
+
+def _moved(times: Moments, by: int) -> Moments:
+    """Earlier or later times, which stay in the range of the type."""
+    if by < 0:
+        return np.maximum(times, _MOMENTS.min - by) + by
+    return np.minimum(times, _MOMENTS.max - by) + by

@@ -7,14 +7,16 @@ after a restart, because rows without a partner have nulls in the other side's c
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyarrow.types import is_null
 
+from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.batch_columns import plain_column
 from penstock.runtime.operators.functions.input_keys import InputKeys
 from penstock.runtime.operators.functions.record_functions import arrow_parts
@@ -33,14 +35,14 @@ from penstock.runtime.operators.operator import (
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.row_log import Moments, RowLog
+from penstock.runtime.state.row_log import NUMBER, TIME, Moments, RowLog
 from penstock.runtime.state.typed_columns import Slots
 from penstock.runtime.trust.data import read_batch, write_batch
 
 #: Name of the list state with the columns of each side.
 COLUMNS: Final = "columns"
 
-#: Rows of an output batch of rows that time makes due.
+#: Maximum number of rows of an output batch.
 SLICE: Final = 1 << 16
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -77,8 +79,7 @@ class ColumnJoinOperator(TwoInputOperator):
         self._open_state(context)
         self._reached = ReachedWatermark(context, REACHED)
         for side, data in context.restored.get(COLUMNS, ()):
-            for field in read_batch(data).schema:
-                self._types[side].setdefault(field.name, field.type)
+            self._note_types(side, {field.name: field.type for field in read_batch(data).schema})
         self._gauges = [context.gauge(f"rows_{side}") for side in SIDES]
         for side in (LEFT, RIGHT):
             self._gauges[side].set(self._rows(side))
@@ -136,12 +137,10 @@ class ColumnJoinOperator(TwoInputOperator):
         assert batch.timestamps is not None
         times = batch.timestamps.to_numpy()
         key = self._keys[side]
+        self._check_names(side, batch.batch.schema.names)
         keys = dict(zip(key.names, key.columns(batch.batch), strict=True))
         self._check_kinds(side, keys)
-        values = self._values_of(side, batch.batch)
-        for name, column in {**keys, **values}.items():
-            if name not in self._types[side] or not pa.types.is_null(column.type):
-                self._types[side][name] = column.type
+        values = self._values_of(side, keys, batch.batch)
         has_key = all_valid(keys, len(times))
         if not has_key.all():
             if self._comes_alone(side):
@@ -150,20 +149,51 @@ class ColumnJoinOperator(TwoInputOperator):
         if len(times):
             yield from self._joined(side, keys, values, times)
 
-    def _values_of(self, side: Side, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """The columns besides those of the key."""
-        return {
+    def _values_of(self, side: Side, keys: Columns, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The columns besides those of the key; a column that only other batches had is null."""
+        values = {
             name: plain_column(column)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            if name not in self._keys[side].names
+            if name not in keys
         }
+        self._note_types(side, {name: column.type for name, column in {**keys, **values}.items()})
+        for name, kind in self._types[side].items():
+            if name not in keys and (name not in values or is_null(values[name].type)):
+                values[name] = pa.nulls(batch.num_rows, kind)
+        return {name: values[name] for name in self._types[side] if name not in keys}
+
+    def _note_types(self, side: Side, types: Mapping[str, pa.DataType]) -> None:
+        known = self._types[side]
+        known.update({name: kind for name, kind in types.items() if name not in known or not is_null(kind)})
 
     def _stored(self, side: Side, slots: Slots) -> dict[str, pa.Array]:
+        """Rows of a log, whose keys have one type."""
         log = self._logs[side]
         keys = log.keys(slots)
-        own = self.own_columns
-        values = {name: column.take(slots) for name, column in log.columns.items() if name not in own}
-        return {**dict(zip(keys.schema.names, keys.columns, strict=True)), **values}
+        columns = dict(zip(keys.schema.names, keys.columns, strict=True))
+        for name, kind in self._types[side].items():
+            if name not in columns:
+                stored = log.columns.get(name)
+                has_values = stored is not None and not is_null(stored.kind)
+                columns[name] = stored.take(slots) if has_values else pa.nulls(len(slots), kind)
+        return columns
+
+    def _alike(self, side: Side, slots: Slots) -> Iterator[Slots]:
+        """Positions in `slots`, for output batches of one type of keys and of limited length."""
+        for some in self._logs[side].alike(slots):
+            for start in range(0, len(some), SLICE):
+                yield some[start : start + SLICE]
+
+    def _check_names(self, side: Side, names: Sequence[str]) -> None:
+        reserved = (NUMBER, TIME, *self.own_columns)
+        for at, name in enumerate(names):
+            if name in reserved:
+                msg = f"the {SIDES[side]} stream has a column {name!r}, a name of the join's state"
+            elif name in names[:at]:
+                msg = f"a batch of the {SIDES[side]} stream has the column {name!r} twice: {', '.join(names)}"
+            else:
+                continue
+            raise PenstockError(f"{msg}; rename it with map_batches")
 
     def _check_kinds(self, side: Side, keys: Columns) -> None:
         one = [next((v.as_py() for v in column.slice(0, 1)), None) for column in keys.values()]

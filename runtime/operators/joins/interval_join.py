@@ -79,7 +79,7 @@ class IntervalJoin:
         """The latest timestamp of the rows that have expired at a watermark."""
         if watermark == END_OF_TIME:
             return watermark
-        return max(watermark - self.kept(side), -END_OF_TIME)
+        return min(max(watermark - self.kept(side), -END_OF_TIME), END_OF_TIME)
 
     def comes_alone(self, side: Side) -> bool:
         """Whether a row of this side is emitted when it expires without a partner."""

@@ -325,3 +325,84 @@ def test_every_row_that_matched_is_marked_however_little_is_in_memory() -> None:
         push(harness, 0, [{"k": key, "n": n} for n, key in enumerate("abaa")], [1, 1, 2, 3])
         assert len(push(harness, 1, [{"k": "b", "m": 0}, {"k": "a", "m": 1}], [1, 1])) == 4
         assert harness.push_watermark(END) == []
+
+
+def of_columns(harness: OperatorHarness, side: int, second: float, **columns: pa.Array) -> list[Any]:
+    """Push a batch whose rows have one time; return the rows of the output."""
+    batch = pa.record_batch(columns)
+    stamps = pa.array([int(second * SECOND)] * batch.num_rows, pa.int64())
+    return harness.push_batch(ArrowBatch(batch, stamps), input_index=side)
+
+
+@FORMATS
+def test_rows_alone_have_the_key_columns_of_both_sides_if_these_differ(batch_format: str) -> None:
+    with joined(batch_format, how="full", on=None, left_on="a", right_on="b") as harness:
+        push(harness, 0, [{"a": 1, "x": 1}, {"a": 2, "x": 2}], [1, 1])
+        push(harness, 1, [{"b": 1, "y": 1}, {"b": 3, "y": 3}], [1, 1])
+        assert harness.push_watermark(END) == [
+            {"a": 2, "x": 2, "b": None, "y": None},
+            {"a": None, "x": None, "b": 3, "y": 3},
+        ]
+
+
+@FORMATS
+def test_a_column_that_a_batch_lacks_is_null_and_the_others_keep_their_names(batch_format: str) -> None:
+    settings = {"batch_format": batch_format, "how": "full"}
+    with joined(**settings) as harness:
+        push(harness, 0, [{"k": 1, "v": 1}], [1])
+        push(harness, 1, [{"k": 1, "v": 9}], [1])
+        assert push(harness, 0, [{"k": 1}], [2]) == [{"k": 1, "v": None, "v_right": 9}]
+        snapshot = harness.snapshot()
+    with joined(**settings, restored=[snapshot]) as harness:
+        assert push(harness, 0, [{"k": 1, "w": 5}], [3]) == [{"k": 1, "v": None, "w": 5, "v_right": 9}]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pa.int64(), pa.float64()),
+        (pa.int64(), pa.decimal128(38, 2)),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us", "Europe/Berlin")),
+    ],
+)
+@pytest.mark.parametrize("how", ["full", "semi"])
+def test_equal_keys_of_two_types_are_joined_and_keep_their_types(
+    how: str, first: pa.DataType, second: pa.DataType
+) -> None:
+    one, other = pa.array([2], pa.int64()).cast(first), pa.array([2], pa.int64()).cast(second)
+    with joined("arrow", how=how) as harness:
+        of_columns(harness, 0, 1, k=one, x=pa.array([1]))
+        of_columns(harness, 0, 1, k=other, x=pa.array([2]))
+        pairs = of_columns(harness, 1, 1, k=one, y=pa.array([3]))
+        assert [row["x"] for row in pairs] == [1, 2]
+        assert [batch.batch.column("k").type for batch in harness.batches] == [first, second]
+        assert harness.push_watermark(END) == []
+
+
+def test_columns_named_twice_or_as_those_of_the_state_are_refused() -> None:
+    with joined("arrow") as harness, pytest.raises(OperatorError, match="column 'x' twice: k, x, x"):
+        batch = pa.RecordBatch.from_arrays([pa.array([1])] * 3, names=["k", "x", "x"])
+        harness.push_batch(ArrowBatch(batch, pa.array([1])))
+    for name in (":row", ":time", ":matched"):
+        with joined("arrow") as harness, pytest.raises(OperatorError, match=f"right stream .* '{name}'"):
+            of_columns(harness, 1, 1, **{"k": pa.array([1]), name: pa.array([1])})
+
+
+@FORMATS
+def test_the_least_and_the_greatest_times_are_joined(batch_format: str) -> None:
+    with joined(batch_format) as harness:
+        for at in (-END, END - 1):
+            for side in (0, 1):
+                row = {"k": 1, "lr"[side]: at}
+                columns = ArrowBatch(pa.RecordBatch.from_pylist([row]), pa.array([at]))
+                out = harness.push_batch(columns, input_index=side)
+            assert out == [{"k": 1, "l": at, "r": at}]
+
+
+def test_the_pairs_of_a_large_batch_come_in_batches_of_limited_length() -> None:
+    with joined("arrow") as harness:
+        of_columns(harness, 1, 1, k=pa.array([1] * 500), y=pa.array(range(500)))
+        of_columns(harness, 0, 1, k=pa.array([1] * 500), x=pa.array(range(500)))
+        lengths = [len(batch) for batch in harness.batches]
+        assert sum(lengths) == 250_000
+        assert max(lengths) == 1 << 16
