@@ -58,6 +58,11 @@ class AsofJoin:
     is_exact: bool = True
     how: How = "left"
 
+    def __str__(self) -> str:
+        """The rules that decide which rows are in state."""
+        seconds = None if self.tolerance is None else self.tolerance / 1_000_000
+        return f"strategy={self.strategy!r}, tolerance={seconds}"
+
     @property
     def looks_back(self) -> bool:
         return self.strategy != "forward"

@@ -113,7 +113,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
         suffix: str,
         late_tags: tuple[str, str],
     ) -> None:
-        super().__init__(keys, suffix, late_tags)
+        super().__init__(join, keys, suffix, late_tags)
         self._join = join
         self._deleted = deleted
         #: Watermark at which old versions were deleted.

@@ -64,7 +64,7 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
         suffix: str,
         late_tags: tuple[str, str],
     ) -> None:
-        super().__init__(keys, suffix, late_tags)
+        super().__init__(join, keys, suffix, late_tags)
         self._join = join
         self._where = where
         self.makes_watermarks = join.delay > 0

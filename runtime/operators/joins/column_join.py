@@ -23,6 +23,7 @@ from penstock.runtime.operators.functions.record_functions import arrow_parts
 from penstock.runtime.operators.held_watermark import ReachedWatermark
 from penstock.runtime.operators.joins.column_names import Columns, OutputColumns
 from penstock.runtime.operators.joins.interval_join import LEFT, REACHED, RIGHT, SIDES, Side, no_timestamps
+from penstock.runtime.operators.joins.join_shape import SHAPE, JoinShape
 from penstock.runtime.operators.metrics import LATE_OF_SIDE
 from penstock.runtime.operators.operator import (
     BatchFormats,
@@ -52,6 +53,7 @@ class ColumnJoinOperator(TwoInputOperator):
     """Joins Arrow batches; rows of dicts are converted.
 
     Args:
+        join: The rules; their text is part of the `JoinShape`.
         keys: Key of each side.
         late_tags: Side output of the late rows of each side.
     """
@@ -66,8 +68,11 @@ class ColumnJoinOperator(TwoInputOperator):
     _logs: tuple[RowLog, RowLog]
     _reached: ReachedWatermark
 
-    def __init__(self, keys: tuple[ColumnKey, ColumnKey], suffix: str, late_tags: tuple[str, str]) -> None:
+    def __init__(
+        self, join: object, keys: tuple[ColumnKey, ColumnKey], suffix: str, late_tags: tuple[str, str]
+    ) -> None:
         self._keys = keys
+        self._shape = JoinShape.of(join, keys)
         self._late_tags = late_tags
         self._output = OutputColumns(keys, suffix)
         self._input_keys = InputKeys()
@@ -77,6 +82,8 @@ class ColumnJoinOperator(TwoInputOperator):
 
     def open(self, context: OperatorContext) -> None:
         self._open_state(context)
+        if any(self._rows(side) for side in (LEFT, RIGHT)):
+            self._shape.check(context.restored.get(SHAPE, ()))
         self._reached = ReachedWatermark(context, REACHED)
         for side, data in context.restored.get(COLUMNS, ()):
             self._note_types(side, {field.name: field.type for field in read_batch(data).schema})
@@ -193,7 +200,7 @@ class ColumnJoinOperator(TwoInputOperator):
                 msg = f"a batch of the {SIDES[side]} stream has the column {name!r} twice: {', '.join(names)}"
             else:
                 continue
-            raise PenstockError(f"{msg}; rename it with map_batches")
+            raise PenstockError(msg + "; rename it with map_batches")
 
     def _check_kinds(self, side: Side, keys: Columns) -> None:
         one = [next((v.as_py() for v in column.slice(0, 1)), None) for column in keys.values()]
@@ -205,7 +212,11 @@ class ColumnJoinOperator(TwoInputOperator):
             for side, types in enumerate(self._types)
             if types
         ]
-        return {REACHED: self._reached.state(), COLUMNS: SavedList(columns, RedistributionMode.UNION)}
+        return {
+            REACHED: self._reached.state(),
+            SHAPE: self._shape.state(),
+            COLUMNS: SavedList(columns, RedistributionMode.UNION),
+        }
 
     def built_in_counts(self) -> Mapping[str, int]:
         return dict(zip(LATE_OF_SIDE, self._late, strict=True))

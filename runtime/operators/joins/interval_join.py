@@ -67,6 +67,10 @@ class IntervalJoin:
     upper: int
     how: How = "inner"
 
+    def __str__(self) -> str:
+        lower, upper = (bound / 1_000_000 for bound in (self.lower, self.upper))
+        return f"how={self.how!r}, within=({lower}, {upper})"
+
     def distances(self, side: Side) -> tuple[int, int]:
         """Earliest and latest partner of a row of this side, relative to the row's timestamp."""
         return (self.lower, self.upper) if side == LEFT else (-self.upper, -self.lower)

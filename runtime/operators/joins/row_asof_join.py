@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from penstock.runtime.operators.functions.function_operator import check_function, own_state
@@ -71,7 +72,7 @@ class RowAsofJoinOperator(RowJoinOperator):
         deleted: Callable[[Any], Any] | None,
         late_tags: tuple[str, str],
     ) -> None:
-        super().__init__(key_selectors, output, late_tags)
+        super().__init__(join, key_selectors, output, late_tags)
         self._join = join
         self._deleted = self._is_delete = deleted
         right = 0 if join.is_exact == join.looks_back else 1
@@ -97,7 +98,8 @@ class RowAsofJoinOperator(RowJoinOperator):
         numbers = [-1]
         for side in (LEFT, RIGHT):
             entries = self._tables[side].entries.items()
-            rows = sorted((number, row[0], key) for key, held in entries for number, row in held.items())
+            rows = [(number, row[0], key) for key, held in entries for number, row in held.items()]
+            rows.sort(key=itemgetter(0))  # keys can't be compared
             for number, at, key in rows:
                 self._add(side, at, number, key)
             numbers += [number for number, _, _ in rows[-1:]]

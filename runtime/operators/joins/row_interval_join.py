@@ -97,7 +97,7 @@ class RowIntervalJoinOperator(RowJoinOperator):
         where: Callable[[Any, Any], Any] | None,
         late_tags: tuple[str, str],
     ) -> None:
-        super().__init__(key_selectors, output, late_tags)
+        super().__init__(join, key_selectors, output, late_tags)
         self._join = join
         self._where = where
         self._due = Expiring(), Expiring()

@@ -18,6 +18,7 @@ from penstock.runtime.operators.functions.function_operator import (
 from penstock.runtime.operators.functions.input_keys import InputKeys
 from penstock.runtime.operators.held_watermark import HeldWatermark, ReachedWatermark, some_of
 from penstock.runtime.operators.joins.interval_join import LEFT, REACHED, RIGHT, SIDES, Side, no_timestamps
+from penstock.runtime.operators.joins.join_shape import SHAPE, JoinShape
 from penstock.runtime.operators.joins.output_rows import OutputRows
 from penstock.runtime.operators.metrics import LATE_OF_SIDE
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged, TwoInputOperator
@@ -25,6 +26,7 @@ from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.result_collector import ResultCollector, reading
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
+from penstock.runtime.user_location import function_location
 
 #: Record and timestamp of late records.
 Late: TypeAlias = list[tuple[Any, int]]
@@ -34,6 +36,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
     """Reads both inputs, and fires what is due at a watermark.
 
     Args:
+        join: The rules; their text is part of the `JoinShape`.
         late_tags: Side output of the late records of each side.
     """
 
@@ -46,12 +49,14 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
 
     def __init__(
         self,
+        join: object,
         key_selectors: tuple[Callable[[Any], Any], Callable[[Any], Any]],
         output: OutputRows,
         late_tags: tuple[str, str],
     ) -> None:
         super().__init__(key_selectors[LEFT], output.function)
         self._selectors = key_selectors
+        self._shape = JoinShape.of(join, key_selectors)
         self._output = output
         self._late_tags = late_tags
         self._late = [0, 0]
@@ -70,6 +75,8 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         self._reached = ReachedWatermark(context, REACHED)
         self._hold = HeldWatermark(self._reached, self._next_at, self._fire)
         self._open_state(context)
+        if any(self._rows(side) for side in (LEFT, RIGHT)):
+            self._shape.check(context.restored.get(SHAPE, ()))
         self._gauges = [context.gauge(f"rows_{side}") for side in SIDES]
         self._show_state()
 
@@ -99,6 +106,13 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
 
     def _output_watermark(self, watermark: Watermark) -> Watermark:
         return watermark
+
+    @property
+    def doing(self) -> str:
+        if self._selecting:
+            return super().doing
+        functions = " and ".join(map(function_location, self._functions))
+        return f"{self.kind} function {functions}" if functions else "joining"
 
     @property
     def only_reads(self) -> bool:
@@ -172,7 +186,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
             self._gauges[side].set(self._rows(side))
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        return {REACHED: self._reached.state(), **self._output.state()}
+        return {REACHED: self._reached.state(), SHAPE: self._shape.state(), **self._output.state()}
 
     def built_in_counts(self) -> Mapping[str, int]:
         return dict(zip(LATE_OF_SIDE, self._late, strict=True))

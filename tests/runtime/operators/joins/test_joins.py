@@ -379,13 +379,16 @@ def test_equal_keys_of_two_types_are_joined_and_keep_their_types(
         assert harness.push_watermark(END) == []
 
 
-def test_columns_named_twice_or_as_those_of_the_state_are_refused() -> None:
+def test_a_column_named_twice_is_refused() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([1])] * 3, names=["k", "x", "x"])
     with joined("arrow") as harness, pytest.raises(OperatorError, match="column 'x' twice: k, x, x"):
-        batch = pa.RecordBatch.from_arrays([pa.array([1])] * 3, names=["k", "x", "x"])
         harness.push_batch(ArrowBatch(batch, pa.array([1])))
-    for name in (":row", ":time", ":matched"):
-        with joined("arrow") as harness, pytest.raises(OperatorError, match=f"right stream .* '{name}'"):
-            of_columns(harness, 1, 1, **{"k": pa.array([1]), name: pa.array([1])})
+
+
+@pytest.mark.parametrize("name", [":row", ":time", ":matched"])
+def test_a_column_named_as_one_of_the_state_is_refused(name: str) -> None:
+    with joined("arrow") as harness, pytest.raises(OperatorError, match=f"right stream .* '{name}'"):
+        of_columns(harness, 1, 1, **{"k": pa.array([1]), name: pa.array([1])})
 
 
 @FORMATS
@@ -406,3 +409,33 @@ def test_the_pairs_of_a_large_batch_come_in_batches_of_limited_length() -> None:
         lengths = [len(batch) for batch in harness.batches]
         assert sum(lengths) == 250_000
         assert max(lengths) == 1 << 16
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    "changed", [{"within": 5}, {"within": 20}, {"how": "left"}, {"on": "j"}, {"on": ["k", "j"]}], ids=str
+)
+def test_rows_of_another_join_are_refused(batch_format: str, changed: dict[str, Any]) -> None:
+    with joined(batch_format) as harness:
+        push(harness, 0, [{"k": 1, "j": 2, "n": 1}], [1])
+        full = harness.snapshot()
+        harness.push_watermark(100 * SECOND)
+        empty = harness.snapshot()
+    with pytest.raises(OperatorError, match=r"a join with how='inner', within=\(-10.0, 10.0\) on 'k' = 'k'"):
+        joined(batch_format, **changed, restored=[full])
+    with joined(batch_format, **changed, restored=[empty]) as harness:
+        push(harness, 0, [{"k": 1, "j": 2, "n": 1}], [101])
+        assert len(push(harness, 1, [{"k": 1, "j": 2, "n": 1}], [101])) == 1
+    with joined(batch_format, suffix="_2", restored=[full]) as harness:
+        assert push(harness, 1, [{"k": 1, "n": 3}], [1]) == [{"k": 1, "j": 2, "n": 1, "n_2": 3}]
+
+
+def never(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    raise ValueError(left["n"])
+
+
+def test_an_error_of_the_condition_names_it_and_the_record() -> None:
+    with joined("rows", where=never) as harness:
+        push(harness, 0, [{"k": "a", "n": 7}], [1])
+        with pytest.raises(OperatorError, match=r"join function never \(.*ValueError: 7, .*record .*'b': 8"):
+            push(harness, 1, [{"k": "a", "b": 8}], [1])
