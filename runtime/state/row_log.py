@@ -269,7 +269,7 @@ class RowLog:
         if not (len(self._keys) == 1 and self._are_exact(keys)):
             same = np.ones(len(rows), np.bool_)
             for typed, part in zip(self._keys.values(), keys.values(), strict=True):
-                same &= typed.equals(slots, part.take(pa.array(rows)))
+                same &= typed.equals_any(slots, part.take(pa.array(rows)))
             rows, slots = rows[same], slots[same]
         order = np.argsort(rows, kind="stable")
         return rows[order], slots[order]

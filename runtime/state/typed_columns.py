@@ -248,10 +248,21 @@ class TypedColumns:
             same &= ~has | valid  # a null is not equal to a value of another type
             rows = np.flatnonzero(has & valid)
             if len(rows):
-                theirs = _comparable(column.take(pa.array(rows)))
-                pairs = zip(_comparable(other.take(slots[rows])), theirs, strict=True)
-                same[rows] = [one == another for one, another in pairs]
+                same[rows] = _equal_values(other, slots[rows], column.take(pa.array(rows)))
         return same
+
+    def equals_any(self, slots: Slots, column: pa.Array) -> NDArray[np.bool_]:
+        """As `equals`, for a column of a type that these columns need not take over."""
+        if kinds.is_null(column.type) or any(own.kind.equals(column.type) for own in self.all):
+            return self.equals(slots, column)
+        valid, has_value = valid_of(column), np.zeros(len(slots), np.bool_)
+        same = np.zeros(len(slots), np.bool_)
+        for own in self.all:
+            has_value |= own.valid[slots]
+            rows = np.flatnonzero(own.valid[slots] & valid)
+            if len(rows):
+                same[rows] = _equal_values(own, slots[rows], column.take(pa.array(rows)))
+        return same | ~(valid | has_value)
 
     def settle(self, slots: Slots, column: pa.Array) -> None:
         """Give slots with equal values the type of `column` if it has precedence, whichever came first."""
@@ -301,6 +312,17 @@ def _is_of_values(kind: pa.DataType) -> bool:
         or kinds.is_list(kind)
         or kinds.is_struct(kind)
     )
+
+
+def _equal_values(own: GrowingColumn, slots: Slots, column: pa.Array) -> NDArray[np.bool_]:
+    """Compare values that are no nulls, of any two types."""
+    if kinds.is_floating(own.kind) and kinds.is_floating(column.type):
+        mine, theirs = own.values[slots], column.to_numpy(zero_copy_only=False)
+        return np.asarray((mine == theirs) | ((mine != mine) & (theirs != theirs)))
+    if kinds.is_integer(own.kind) and kinds.is_integer(column.type):
+        return np.asarray(own.values[slots] == column.to_numpy(zero_copy_only=False))
+    pairs = zip(_comparable(own.take(slots)), _comparable(column), strict=True)
+    return np.array([one == another for one, another in pairs], np.bool_)
 
 
 def _comparable(column: pa.Array) -> list[Any]:

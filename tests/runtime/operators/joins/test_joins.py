@@ -379,6 +379,29 @@ def test_equal_keys_of_two_types_are_joined_and_keep_their_types(
         assert harness.push_watermark(END) == []
 
 
+@pytest.mark.parametrize("on", ["k", ["k", "j"]], ids=str)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pa.int32(), pa.int64()),
+        (pa.int8(), pa.uint64()),
+        (pa.float32(), pa.float64()),
+        (pa.int32(), pa.float64()),
+        (pa.int16(), pa.decimal128(5, 1)),
+    ],
+)
+def test_equal_numbers_of_two_types_meet(
+    first: pa.DataType, second: pa.DataType, on: str | list[str]
+) -> None:
+    j = pa.array(["x", "x"])
+    for left, right in ((first, second), (second, first)):
+        with joined("arrow", on=on) as harness:
+            of_columns(harness, 0, 1, k=pa.array([2, 3], left), j=j, n=pa.array([1, 2]))
+            for _ in range(2):
+                pairs = of_columns(harness, 1, 1, k=pa.array([3, 4], right), j=j)
+                assert [row["n"] for row in pairs] == [2]
+
+
 def test_a_column_named_twice_is_refused() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1])] * 3, names=["k", "x", "x"])
     with joined("arrow") as harness, pytest.raises(OperatorError, match="column 'x' twice: k, x, x"):
