@@ -10,6 +10,7 @@ them.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
@@ -25,6 +26,9 @@ from penstock.runtime.state.state_table import StateTable
 
 #: Names of the tables.
 TABLES: Final = "join_left", "join_right"
+
+#: Rows of a key that each row of the other side is compared with.
+_FEW: Final = 64
 
 #: A row in state: timestamp, whether it had a partner, and the record.
 Row: TypeAlias = tuple[int, bool, Any]
@@ -76,6 +80,26 @@ class Expiring:
     def _push(self, run: list[tuple[int, int, Any]]) -> None:
         heappush(self._runs, (run[-1][0], self._next, run))
         self._next += 1
+
+
+class ByTime:
+    """The rows of one key by timestamp, for several searches; marks may change meanwhile.
+
+    Example:
+        >>> rows = {1: (30, False, "a"), 2: (10, False, "b"), 3: (20, False, "c")}
+        >>> list(ByTime(rows).between(15, 30))
+        [(1, (30, False, 'a')), (3, (20, False, 'c'))]
+    """
+
+    def __init__(self, rows: Mapping[int, Row]) -> None:
+        self._rows = rows
+        self._numbers = sorted(rows, key=lambda number: rows[number][0])
+        self._times = [rows[number][0] for number in self._numbers]
+
+    def between(self, first: int, last: int) -> Iterable[tuple[int, Row]]:
+        """The rows of some moments, in order of arrival."""
+        numbers = self._numbers[bisect_left(self._times, first) : bisect_right(self._times, last)]
+        return [(number, self._rows[number]) for number in sorted(numbers)]
 
 
 class RowIntervalJoinOperator(RowJoinOperator):
@@ -138,6 +162,7 @@ class RowIntervalJoinOperator(RowJoinOperator):
         number = self._next_number
         added: list[tuple[int, int, Any]] = []
         marked: list[tuple[Any, int]] = []
+        by_time: dict[Any, ByTime | None] = {}
         try:
             for key, at, row in zip(keys, batch.timestamps or (), self._cursor.over(batch.rows), strict=True):
                 if reached is not None and at <= reached:
@@ -149,7 +174,15 @@ class RowIntervalJoinOperator(RowJoinOperator):
                 found = partners_of(key) if has_key else None
                 if found is not None:
                     first, last = at + first_distance, at + last_distance
-                    for partner_number, partner in self._in_order(found):
+                    if len(found) <= _FEW:
+                        candidates = self._in_order(found)
+                    elif key in by_time:
+                        index = by_time[key] = by_time[key] or ByTime(found)
+                        candidates = index.between(first, last)
+                    else:
+                        by_time[key] = None  # the next row of this batch will need an index
+                        candidates = self._in_order(found)
+                    for partner_number, partner in candidates:
                         time, was_matched, record = partner
                         if not first <= time <= last:
                             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from math import nan
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -462,3 +463,18 @@ def test_an_error_of_the_condition_names_it_and_the_record() -> None:
         push(harness, 0, [{"k": "a", "n": 7}], [1])
         with pytest.raises(OperatorError, match=r"join function never \(.*ValueError: 7, .*record .*'b': 8"):
             push(harness, 1, [{"k": "a", "b": 8}], [1])
+
+
+@FORMATS
+def test_a_key_with_many_rows_meets_the_same_rows_in_the_same_order(batch_format: str) -> None:
+    draws = Random(1)
+    left, right = ([(n, draws.randrange(1000)) for n in range(300)] for _ in "lr")
+    with joined(batch_format, how="full", within=(0, 5)) as harness:
+        push(harness, 0, [{"k": "a", "n": n} for n, _ in left], [at for _, at in left])
+        pairs = push(harness, 1, [{"k": "a", "m": m} for m, _ in right], [at for _, at in right])
+        expected = [(n, m) for m, at in right for n, time in left if 0 <= at - time <= 5]
+        assert [(row["n"], row["m"]) for row in pairs] == expected
+        alone = harness.push_watermark(END)
+        matched = [{n for n, _ in expected}, {m for _, m in expected}]
+        assert {row["n"] for row in alone if row["m"] is None} == set(range(300)) - matched[0]
+        assert {row["m"] for row in alone if row["n"] is None} == set(range(300)) - matched[1]
