@@ -131,7 +131,7 @@ class ColumnTable:
         def same(slots: Slots, rows: Slots) -> NDArray[np.bool_]:
             is_same = np.ones(len(rows), np.bool_)
             for column, part in () if is_exact else zip(columns, keys.values(), strict=True):
-                is_same &= column.equals(slots, part.take(pa.array(rows)))
+                is_same &= column.equals_any(slots, part.take(pa.array(rows)))
             return is_same
 
         return self._slots.find(key_hashes(list(keys.values())), same)

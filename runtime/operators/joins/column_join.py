@@ -181,8 +181,10 @@ class ColumnJoinOperator(TwoInputOperator):
         for name, kind in self._types[side].items():
             if name not in columns:
                 stored = log.columns.get(name)
-                has_values = stored is not None and not is_null(stored.kind)
-                columns[name] = stored.take(slots) if has_values else pa.nulls(len(slots), kind)
+                if stored is None or is_null(stored.kind):
+                    columns[name] = pa.nulls(len(slots), kind)
+                else:
+                    columns[name] = stored.take(slots)
         return columns
 
     def _alike(self, side: Side, slots: Slots) -> Iterator[Slots]:

@@ -355,3 +355,28 @@ def test_arguments_that_fit_no_join_are_refused_with_the_way_out() -> None:
 def test_columns_are_not_joined_in_rocksdb() -> None:
     with pytest.raises(Exception, match="RocksDB"):
         OperatorHarness.of(lambda a, b: a.join_asof(b, on="k", batch_format="arrow"), state_backend=RocksDB())
+
+
+@FORMATS
+def test_state_of_other_rules_or_of_an_interval_join_is_refused(batch_format: str) -> None:
+    with joined(batch_format, tolerance=5) as harness:
+        push(harness, 1, [{"k": "a", "m": 1}], [1])
+        harness.push_watermark(3 * SECOND)
+        snapshot = harness.snapshot()
+    with pytest.raises(OperatorError, match=r"tolerance=5.0 on 'k' = 'k', but this .*tolerance=6.0 on"):
+        joined(batch_format, tolerance=6, restored=[snapshot])
+    settings: dict[str, Any] = {"on": "k", "within": 5, "batch_format": batch_format}
+    with OperatorHarness.of(lambda left, right: left.join(right, **settings)) as harness:
+        columns = ArrowBatch(pa.record_batch({"k": ["a"], "m": [1]}), pa.array([SECOND]))
+        harness.push_batch(columns, input_index=1)
+        snapshot = harness.snapshot()
+    with pytest.raises(OperatorError, match="a join with how='inner'"):
+        joined(batch_format, restored=[snapshot])
+
+
+def test_whole_numbers_of_two_types_meet_in_a_key_of_two_columns() -> None:
+    with joined("arrow", on=["k", "j"], strategy="nearest", tolerance=9) as harness:
+        for side, kind in enumerate((pa.int64(), pa.int32())):
+            columns = pa.record_batch({"k": pa.array([2], kind), "j": ["x"], "nm"[side]: [side]})
+            harness.push_batch(ArrowBatch(columns, pa.array([SECOND])), input_index=side)
+        assert harness.push_watermark(END) == [{"k": 2, "j": "x", "n": 0, "m": 1}]
