@@ -135,7 +135,7 @@ class OperatorChain:
     def process(self, batch: Batch, input_index: int = 0) -> Work:
         """Put a batch through the chain; yield after every batch that left it.
 
-        No operator receives an empty batch, and none leaves the chain.
+        No operator receives an empty batch, and none leaves a chain that has operators.
 
         Args:
             input_index: Number of the first operator's input; 1 for the second one of a `TwoInputOperator`.

@@ -132,7 +132,7 @@ class OperatorCoordinator:
         """React to a failed subtask; no event reaches it until it is restored."""
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
-        """React to a failed subtask of a source that restarts from this checkpoint while others continue.
+        """React to the restart of a source's subtask from this checkpoint; the coordinator continues.
 
         Any other operator is restored together with its coordinator, by `reset_to_checkpoint`.
         """
@@ -144,7 +144,7 @@ class OperatorCoordinator:
         """React to an aborted checkpoint."""
 
     def close(self) -> None:
-        """End the attempt or the job; called once."""
+        """Release resources at the end of the attempt or the job; called once."""
 
 
 @runtime_checkable
@@ -251,7 +251,7 @@ class MasterHook(Protocol):
         ...
 
     def close(self) -> None:
-        """End the job."""
+        """Release resources at the end of the job."""
         ...
 
 

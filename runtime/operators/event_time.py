@@ -11,8 +11,8 @@ Watermarks are emitted after batches, and when time has passed (`tick`). Idlenes
 `on_periodic` are measured on a clock that stands still under back pressure. Otherwise a slow receiver would
 make its senders idle, and their records late.
 
-Snapshots hold no event time. A restored stream is active and has no watermark. So event time stands still
-until records come, or until the stream has been quiet for as long as the strategy says.
+No snapshot holds the progress of a stream. A restored stream is active and has no watermark. So event time
+stands still until records come, or until the stream has been quiet for as long as the strategy says.
 """
 
 from __future__ import annotations
@@ -287,8 +287,8 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
     """Gives records their timestamps and emits the watermark after each batch.
 
     Between two batches only a user's generator emits watermarks. After a restart the watermark starts with
-    the first batch, and can only be lower than before. `ACTIVE` comes before the first batch after a
-    pause, and `IDLE` after the last watermark.
+    the first batch. After a record that is read again it is never higher than before. `ACTIVE` comes before
+    the first batch after a pause, and `IDLE` after the last watermark.
     """
 
     kind: ClassVar[str] = "timestamp"

@@ -4,7 +4,8 @@ A watermark may fire millions of timers or windows. Firing all of them at once w
 operator fires some of them, and holds the watermark (`Operator.holds_watermark`). It continues in `flush`,
 before any other input, until all due timers have fired. Then the watermark is forwarded. A checkpoint may be
 taken between two flushes. Its snapshot holds the remaining timers and the reached event time. A restored
-operator fires the rest at once, because event time has reached them. Flink calls such timers interruptible.
+operator fires the remaining timers in `flush`, because event time has reached them. Flink calls such timers
+interruptible.
 
 The end of time is not held, as the end of the input comes right behind it: all timers fire at once.
 
@@ -121,7 +122,7 @@ class HeldWatermark:
 
 
 def some_of(due: Iterable[T], monotonic: Callable[[], float], *, everything: bool) -> Iterator[T]:
-    """Timers that fire before a checkpoint may come: limited in number and time.
+    """Timers that fire before a checkpoint may come: limited in number and time, unless `everything`.
 
     Draws no more timers from `due` than it returns; `monotonic` is a clock in seconds.
 

@@ -2,12 +2,12 @@
 
 The source has two *phases*, the history and the live source. Its enumerator runs the enumerator of the
 current phase: the source's own, or `OnRequest` for the history and `_Shares` for the live source. Every split
-that a reader gets names its phase and the live source's start. So a reader, also a restored one, knows which
-source reads it.
+that a reader gets names its phase and the live source's start. So a reader, also a restored one, knows the
+source of each split.
 
-**The switch.** The history has ended when every reader has no split, and no more splits will come. Only
-then the live source begins, in all readers. So no record of the history follows a live one, and a reader
-keeps its watermark until it has a live split. `switch` runs once in the background, and its result is in the
+**The switch.** The history has ended when no reader has a split, and no more splits will come. Only then the
+live source begins, in all readers. So no record of the history follows a live one, and a reader keeps its
+watermark until it has a live split. `switch` runs once in the background, and its result is in the
 enumerator's state and in the live splits.
 
 **Why nothing is lost or read twice.** A checkpoint holds each split once, in a reader or in the enumerator
@@ -15,9 +15,9 @@ enumerator's state and in the live splits.
 these are assigned after the switch. If it is of the live source, all readers had ended the history before. A
 job that is restored between the end of the history and the switch finds idle readers, and switches again.
 
-A region that restarts alone may read splits of the history again while other readers are live. Its splits
-come back to the enumerator, which hands them out before live ones. A snapshot of that moment has splits of
-both phases, so a reader reads its splits phase by phase.
+When the source's region restarts alone, some of its readers may read splits of the history again while others
+are live. Splits that no restored reader has come back to the enumerator, which hands them out before live
+ones. A snapshot of that moment has splits of both phases, so a reader reads its splits phase by phase.
 """
 
 from __future__ import annotations
@@ -75,9 +75,10 @@ class EndOfHistory:
 class HybridSource(Generic[T], metaclass=NearestNames):
     """Reads a bounded source to its end, then another one: files, then a stream.
 
-    No record of the second source is read before the last one of the first has been read. Records are read
-    exactly once, also when a job is restored before, during or after the switch, and at another parallelism.
-    Until the switch a reader without splits keeps its watermark.
+    No record of the second source is read before the last one of the first has been read. After a restart of
+    the source's region alone this holds for each reader, but not between readers. Records are read exactly
+    once, also when a job is restored before, during or after the switch, and at another parallelism. Until
+    the switch a reader without splits keeps its watermark.
 
     Args:
         history: The bounded source. Its splits are assigned on request, as by `OnRequest`.

@@ -98,7 +98,7 @@ class AsksForKeyedState:
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ValueState[Any]:
-        """Return keyed state with one value per key, always the same object; call it in `open` or later.
+        """Return keyed state with one value per key; all calls return one object. Call it in `open` or later.
 
         A class can also declare it: `count = ValueState(int, default=0)`. The state holds the argument of the
         last `update`; `value` returns a copy of a mutable value.
@@ -112,8 +112,8 @@ class AsksForKeyedState:
             migrate: Converts a restored value of another type to `of_type`.
 
         Raises:
-            ConfigurationError: The default is a list, dict, set or bytearray, or default or type differ from
-                the first request.
+            ConfigurationError: The default is a list, dict, set or bytearray, or a setting differs from the
+                first request.
             PenstockError: The stream is not keyed.
             StateMismatchError: The job starts from a snapshot that holds values of another type.
         """
@@ -212,7 +212,7 @@ def _refuse_other(kind: type[KeyedState], name: str, setting: str, before: objec
     raise ConfigurationError(msg)
 
 
-#: Entries that one slice examines.
+#: Maximum number of entries that one slice examines.
 MOST_ENTRIES: Final = 2_000
 #: Pause after a slice as a multiple of its duration, and the minimum pause in seconds.
 _REST: Final = 4.0

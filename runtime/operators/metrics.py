@@ -5,7 +5,7 @@ counts values in fixed exponential buckets, as OpenTelemetry's and Prometheus' e
 There are eight buckets per doubling: the bounds are powers of the eighth root of two, the same in every
 process. Merging adds counts. A quantile is the middle of its bucket, which is at most 4.5 % away from the
 value. Values under 2**-50 in size count as zero, and values over 2**50 as 2**50. So there are at most 1,603
-buckets, of which only non-empty ones are kept.
+buckets, and only non-empty ones are kept.
 
 The task changes metrics and another thread reads them. A reader copies a dict in one step of the interpreter,
 and works on the copy.
@@ -26,7 +26,7 @@ from penstock.runtime.errors import ConfigurationError
 #: Buckets between a number and its double.
 PER_DOUBLING: Final = 8
 
-#: Largest bucket index, up and down.
+#: Largest index of a bucket before `_SHIFT` is added, and with a minus sign the smallest.
 _LAST: Final = 50 * PER_DOUBLING
 
 #: Added to the index of a positive value to separate the signs; zero has the bucket 0.
@@ -35,7 +35,7 @@ _SHIFT: Final = _LAST + 1
 #: Maximum number of metrics of one operator: more are a mistake, such as one per key.
 MOST_METRICS: Final = 1_000
 
-#: Counter of records that no rank could be given.
+#: Counter of records without a rank.
 UNRANKED_RECORDS: Final = "unranked_records"
 
 #: Counters of the late records of each side of a join.
@@ -353,8 +353,8 @@ class AsksForMetrics:
         """A counter of this subtask, from 0 in each attempt; shown in the statistics and in Prometheus.
 
         Raises:
-            ConfigurationError: The name has other characters than letters, digits and `_`, or is the name of
-                another kind of metric.
+            ConfigurationError: The name is not made of up to 100 letters, digits and `_`, or is taken, or the
+                operator has 1,000 metrics.
         """
         return self._metrics.ask(Counter, name)
 
@@ -431,7 +431,7 @@ def _middle_of(bucket: int) -> float:
 
 
 def _power_above(bucket: int) -> float:
-    """The smallest power of two that no value of a bucket exceeds; for negative values the nearest bound."""
+    """The smallest power of two, with the sign of the bucket, that no value of the bucket exceeds."""
     if bucket == 0:
         return 0.0
     index = abs(bucket) - _SHIFT
@@ -466,7 +466,7 @@ class OperatorStatistics:
 
     @property
     def gauges(self) -> dict[str, GaugeStatistics]:
-        """The user's gauges by name."""
+        """The gauges by name: the user's, or those of a join."""
         return {name: value for name, value in self.extra.items() if isinstance(value, GaugeStatistics)}
 
     @property

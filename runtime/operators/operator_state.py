@@ -182,7 +182,7 @@ class AsksForLists:
         Args:
             name: Unique in the operator.
             mode: Redistribution on restore. `"split_distribute"` gives each value to one subtask. `"union"`
-                gives each subtask all values. `"broadcast"` gives each a copy of one subtask's list.
+                gives each subtask all values. `"broadcast"` gives each subtask a copy of one subtask's list.
             of_type: The type of the values; by default any.
             migrate: Converts a restored value of another type to `of_type`.
 

@@ -62,7 +62,7 @@ _MOST_KNOWN: Final = 1_000
 
 _T = TypeVar("_T")
 
-#: Needed parts of a value: itself, or parts by name.
+#: Needed parts of a value by name; `None` for a part that is needed as a whole.
 _Parts: TypeAlias = "dict[str, _Parts | None]"
 
 
@@ -248,7 +248,7 @@ def _only(value: Any, parts: _Parts) -> Any:
         return {name: None if some is None else _only(None, some) for name, some in parts.items()}
     value = _as_struct(value)
     if not isinstance(value, dict):
-        msg = f"{short_repr(value)} has no fields {', '.join(map(repr, parts))}"
+        msg = f"{short_repr(value)} does not contain {', '.join(map(repr, parts))}"
         raise NoColumnTypeError(msg)
     return {
         name: value.get(name) if some is None else _only(value.get(name), some)

@@ -73,8 +73,9 @@ class RemovesLeftovers(Protocol):
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Remove uncommitted work of attempts before this one.
 
-        Called once per attempt on subtask 0, after the attempt's first completed checkpoint. By then every
-        subtask has committed everything that a restored checkpoint covers.
+        Called once per attempt on subtask 0, after the attempt's first completed checkpoint, or at the end of
+        the input of a job without checkpoints. By then every subtask has committed everything that a restored
+        checkpoint covers.
         """
         ...
 

@@ -96,8 +96,8 @@ class Polled(Generic[T_co]):
         batch: Records, or `None` when there are none right now.
         dead_letters: Records that could not be read; they go to the dead-letter stream.
         skipped: Number of bad records that were skipped silently (`on_error="skip"`).
-        ready_at: Monotonic time (the context's clock) of the next poll, if there are no records; `None` polls
-            again after a short pause.
+        ready_at: Monotonic time (the context's clock) of the next poll, if there are no records; with `None`
+            the next poll follows after a short pause.
         finished: Whether all splits are read to their end; the reader is not polled again.
         split: Name of the records' split, for a reader that `ReportsSplits`.
     """
@@ -317,7 +317,7 @@ class SplitEnumerator(Protocol):
     """Assigns the splits of one source. All calls come from one thread and must not block."""
 
     def start(self) -> None:
-        """Begin or continue the job; called once, before anything else."""
+        """Begin, or continue from the restored state; called once, before all other methods."""
         ...
 
     def handle_split_request(self, subtask: int) -> None:
@@ -333,7 +333,7 @@ class SplitEnumerator(Protocol):
         ...
 
     def close(self) -> None:
-        """End the attempt or the job; called once."""
+        """Release resources at the end of the attempt or the job; called once."""
         ...
 
 

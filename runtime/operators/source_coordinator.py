@@ -2,8 +2,8 @@
 
 A plain `Source` lists its splits when the job starts, and each subtask gets a fixed share. An *enumerator*
 assigns splits at run time. One enumerator for the whole source lives in the JobMaster. Readers without work
-request splits, and it assigns some or signals that there are no more. `OnRequest` turns any bounded source
-into such a source.
+request splits. The enumerator assigns some, or signals that there are no more. `OnRequest` turns any bounded
+source into such a source.
 
 The coordinator stands between the user's enumerator and the readers, and is hosted like any other coordinator
 (`coordinator_host.py`). It keeps the enumerator's state in checkpoints, and gives the splits of a failed
@@ -159,7 +159,7 @@ class OnRequestEnumerator:
 def unassigned_splits(state: Any) -> Sequence[Any] | None:
     """The splits that no reader has, from the snapshot of an `OnRequestEnumerator`.
 
-    `None` if they were not listed yet, or if the snapshot does not have the form of this enumerator's.
+    `None` if the splits were not listed yet, or if the snapshot is of another enumerator.
 
     Example:
         >>> unassigned_splits((True, ["b", "c"]))
@@ -303,7 +303,7 @@ class SourceCoordinator(OperatorCoordinator):
             self._call("reader_failed", lambda: enumerator.reader_failed(subtask))
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
-        """Give back the splits that a restarted reader's state lacks, while other readers continue."""
+        """Give back the splits that a restarted reader's state lacks."""
         self._failed.discard(subtask)
         splits = self._assignments.take_back(subtask, checkpoint_id)
         enumerator = self._enumerator

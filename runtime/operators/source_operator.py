@@ -161,12 +161,12 @@ def refuse_induced(reader: object) -> None:
 class EndedReaders:
     """Readers at the end of their splits that stay open until a completed checkpoint covers them.
 
-    Other readers are closed at once; they do not follow checkpoints.
+    Readers that do not follow checkpoints are closed at once.
     """
 
     def __init__(self) -> None:
         self._readers: list[SourceReader[Any]] = []
-        #: The first checkpoint that covers each reader; not set before one was taken.
+        #: The first checkpoint that covers each reader; `None` before it was taken.
         self._covered_by: list[int | None] = []
 
     def add(self, reader: SourceReader[Any]) -> None:
@@ -437,6 +437,6 @@ def _check_rows(batch: RowBatch) -> None:
         what = f"poll returned a RowBatch whose rows are of type {type(rows).__name__}"
         _refuse(f"{what}, which has no length; give a list of records")
     if stamps is not None and (not hasattr(stamps, "__len__") or len(stamps) != len(rows)):
-        count = len(stamps) if hasattr(stamps, "__len__") else f"a {type(stamps).__name__} of"
-        what = f"poll returned a RowBatch of {len(rows)} rows with {count} timestamps"
+        count = f"length {len(stamps)}" if hasattr(stamps, "__len__") else f"type {type(stamps).__name__}"
+        what = f"poll returned a RowBatch with rows of length {len(rows)} and timestamps of {count}"
         _refuse(f"{what}; give a list with one for each row")

@@ -13,7 +13,7 @@ would be late. So each split has a watermark, and the subtask's watermark is the
 * When all splits are idle, the subtask is idle. Its watermark is the highest of any split, including ended
   ones. So it does not depend on which split became idle or ended first. `WatermarkValve` has the same rule
   between channels.
-* A subtask without splits keeps its watermark. With idleness it becomes idle, because more splits may come.
+* A subtask without splits keeps its watermark. With idleness it becomes idle until it gets more splits.
 
 A reader that does not report its splits is treated as one split. Splits' watermarks are in no snapshot, as
 in Flink: the first batch of a restored split sets its watermark again.
@@ -23,8 +23,9 @@ sources are joined or windowed together, the records of a faster source wait in 
 
 Each subtask reports its watermark to the JobMaster periodically (`WatermarkReported`). The answer is the
 limit up to which it may read: the lowest watermark of the group plus its own drift (`WatermarksAligned`). A
-subtask beyond it reads nothing until another answer allows it. Flink's coordinators announce the limit on a
-timer. Here the JobMaster needs no timer, and the next report replaces a lost answer.
+subtask beyond the limit reads nothing until another answer allows it. A reader that pauses splits still reads
+its other splits. Flink's coordinators announce the limit on a timer. Here the JobMaster needs no timer, and
+the next report replaces a lost answer.
 
 Alignment never stops a source permanently:
 
@@ -191,7 +192,7 @@ class SourceWatermarks:
 
     @property
     def ahead(self) -> frozenset[Hashable]:
-        """Splits that are paused because they are ahead; all splits if the reader can't pause single ones."""
+        """Splits that are paused because they are ahead; all or none if the reader can't pause one."""
         alignment = self._alignment
         if alignment is None:
             return frozenset()

@@ -169,7 +169,8 @@ class FunctionTimerService:
 
         Raises:
             ConfigurationError: The value is not a point in time.
-            PenstockError: The moment has passed, there is no current key, or the stream is not keyed.
+            PenstockError: The moment has passed, there is no current key, the stream is not keyed, or the
+                function has no `on_timer`.
         """
         raise _without_keys()
 

@@ -1,7 +1,8 @@
 """`UserOperator`: runs a user-defined operator, and checks its inputs and outputs.
 
-It wraps the user's object and has the same methods. It converts batches to the format that the operator
-declares. It checks the operator's results, so that an error names the user's line and not the next operator.
+It passes calls on to the user's object, except `flush`, `tick` and `process_status`. It converts batches to
+the format that the operator declares. It checks the operator's results, so that an error names the user's
+line and not the next operator.
 """
 
 from __future__ import annotations

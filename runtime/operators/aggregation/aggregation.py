@@ -128,7 +128,7 @@ class Aggregation:
         return Aggregation(self.key_names, {**self._functions, **functions})
 
     def partials(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """One row per key of a batch: the columns of the key in canonical form, then the partial results."""
+        """One row per key of a batch: the columns of the key, then the partial results."""
         prepared = {name: _prepared(f, keys, inputs) for name, f in self._combining.items()}
         groupings = {name: f.groupings(prepared[name]) for name, f in self._combining.items()}
         flat = [grouping for some in groupings.values() for grouping in some]
@@ -160,6 +160,7 @@ class Aggregation:
 
         Raises:
             SumOverflowError: A sum does not fit; names the key.
+            MixedTypesError: A key has values of types that can't be combined; names the key.
             StateMismatchError: A column is of another type than in the state.
         """
         columns = dict(zip(partials.schema.names, partials.columns, strict=True))
@@ -181,8 +182,8 @@ class Aggregation:
     ) -> Slots | None:
         """Merge the rows of a batch whose keys hardly repeat, without grouping them first.
 
-        The first row of each key is merged at once. The other rows are few, and are grouped. The result is
-        the same as with `partials` and `merge`, apart from the order of additions.
+        The first rows of all keys are merged in one step. The other rows are few, and are grouped. The result
+        is the same as with `partials` and `merge`, apart from the order of additions.
 
         Returns:
             The slots that were touched, each once; `None`, without any change, if a function can't do this.

@@ -94,7 +94,7 @@ class BatchColumns:
         self._names = tuple(dict.fromkeys((*key.state_names, *self._inputs)))
 
     def of(self, batch: Batch) -> Iterator[ColumnsOfRows]:
-        """The columns of a batch; raises if one is missing or unusable, or if a row is not a dict."""
+        """The columns of a batch; raises if an Arrow batch lacks one, or if a column or a row is unusable."""
         if isinstance(batch, ArrowBatch):
             yield self._found(None, batch.batch)
             return

@@ -9,8 +9,8 @@ of the batch at once. Merging needs no records, so a combiner before the exchang
 
 A `RowAggregate` has no partial results. It adds rows to the accumulators, so all records cross the exchange.
 
-Nulls do not count, as in SQL: the result of nulls alone is null, or 0 for `Count`. NaN counts in `Sum` and
-`Mean`. `Min` and `Max` ignore NaN unless there is no other value.
+Nulls do not count, as in SQL: the result of nulls alone is null, or 0 for functions that count. NaN counts in
+`Sum` and `Mean`. `Min` and `Max` ignore NaN unless there is no other value.
 
 Rows may have values of several types in one column. They are aggregated in groups of one type, and the
 accumulators have a column for each type. So the result of a key depends on the values of this key alone.
@@ -47,7 +47,7 @@ class AggregateError(PenstockError):
 
 
 class SumOverflowError(AggregateError):
-    """A sum does not fit 64 bits, or the 38 digits of a decimal."""
+    """A sum does not fit 64 bits, the 38 digits of a decimal, or a double."""
 
 
 class MixedTypesError(AggregateError):

@@ -8,7 +8,8 @@ tenth of a second, before a barrier, at the end of the data, and when it has `MO
 that saves the exchange and the receiver nearly all their work.
 
 If keys hardly repeat, grouping only costs time. So a combiner compares each batch's number of rows before and
-after grouping (`Gain`). If grouping has saved few rows, it sends some batches unchanged, then tries again.
+after grouping (`Gain`). If grouping has saved few rows, it sends some batches without grouping them, then
+tries again.
 
 No snapshot holds a combiner's partial results: it has sent them all when the barrier leaves.
 """
@@ -31,7 +32,7 @@ from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.typed_columns import Slots
 
-#: Seconds for which partial results are kept.
+#: Maximum seconds for which partial results are kept.
 PATIENCE: Final = 0.1
 
 #: Maximum number of kept keys.
@@ -47,7 +48,7 @@ _TELLING: Final = 256
 #: Name of the state table that holds the accumulators.
 AGGREGATE_STATE: Final = "aggregate"
 
-#: Rows of one output batch.
+#: Maximum rows of an output batch of `flush`.
 _SLICE: Final = 1 << 16
 
 
@@ -146,7 +147,7 @@ class KeyedAggregateOperator(KeyedColumnOperator):
 
     Args:
         emit_every: Seconds between two outputs; `None` emits after every batch. An output before each barrier
-            has the keys touched since the last one, so that no snapshot holds these keys.
+            has the keys touched since the last output, so that no snapshot holds these keys.
         has_combiner: Whether a combiner runs before the exchange.
     """
 

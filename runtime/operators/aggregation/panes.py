@@ -17,9 +17,9 @@ late at the receiver. Three facts ensure that:
    may overtake the kept rows. With tumbling windows, no kept row belongs to its window. If windows overlap,
    functions that depend on the order of records have no combiner.
 3. A restored receiver continues at the watermark that it had reached. So this operator saves its own
-   watermark, too. Both are taken at one barrier, so the restored watermark is not behind the receivers'. A
-   snapshot of a job without a combiner has no such watermark. A combiner that starts from it can't tell which
-   records are late at the receivers, and sends all records unchanged.
+   watermark, too. Its watermark and the receivers' are saved at one barrier, so the restored watermark is not
+   behind theirs. A snapshot of a job without a combiner has no such watermark. A combiner that starts from it
+   can't tell which records are late at the receivers, and sends all records unchanged.
 
 Idle senders are the exception: they do not hold the receiver's watermark back. When such a sender is active
 again, its records may be late there and not here. The receiver drops and counts partial results of such

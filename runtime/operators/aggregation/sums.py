@@ -123,7 +123,7 @@ class Sum(PartialAggregate):
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """The sum of all types: a double for whole numbers and floats, else a decimal."""
+        """The sum of all types: int64 for whole numbers alone, a double with floats, else a decimal."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         # Whole numbers first, so that others are added to them.
         for column in sorted(columns, key=lambda column: not _is_whole(column.kind)):

@@ -103,8 +103,9 @@ class VectorizedAggregate(ABC):
 
         Args:
             state: An array for each column of state, with one value per key.
-            columns: A read-only array for each column, with one value per row. Whole numbers are int64,
-                floats are float64, times `datetime64` or `timedelta64`; everything else is Python objects.
+            columns: A read-only array for each column, with one value per row. Whole numbers are int64 or
+                uint64, floats are float64, booleans are `bool`. Dates and timestamps are `datetime64`,
+                durations `timedelta64`. All other values are Python objects.
             slots: Index of each row's key in the arrays of state. A key may have several rows, so
                 use `np.add.at(array, slots, values)` or `np.bincount`, not `array[slots] += values`.
         """
@@ -179,7 +180,7 @@ class _Vectors(ColumnAggregate):
         is_array = isinstance(found, np.ndarray) and found.ndim == 1
         if not (is_array or isinstance(found, pa.Array)) or len(found) != len(slots):
             self._refuse(
-                self._function.result, f"returned {_shape_of(found)}; it must be {len(slots)} values"
+                self._function.result, f"returned {_shape_of(found)}; its length must be {len(slots)}"
             )
         if isinstance(found, pa.Array):
             return own_batch(pa.record_batch({"found": found})).column(0)
@@ -365,7 +366,7 @@ def _array(column: pa.Array) -> NDArray[Any]:
 def _shape_of(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype} of shape {value.shape}"
-    return f"{len(value)} values" if isinstance(value, pa.Array) else f"{value!r:.80}"
+    return f"an Arrow array of length {len(value)}" if isinstance(value, pa.Array) else f"{value!r:.80}"
 
 
 def _without_nulls(columns: Sequence[str], column: pa.Array, keys: Slots) -> tuple[pa.Array, Slots]:

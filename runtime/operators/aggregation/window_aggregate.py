@@ -63,7 +63,7 @@ Columns: TypeAlias = Mapping[str, pa.Array]
 
 _INSTANT: Final = pa.timestamp("us", "UTC")
 
-#: Rows of one output batch.
+#: Maximum rows of one output batch.
 _SLICE: Final = 1 << 16
 
 

@@ -5,8 +5,8 @@ it is simulated. A call has exactly one outcome. The timeout covers the whole ca
 pauses between them, as Flink's does. When it expires, the running try or pause is cancelled first, and only
 then the outcome is decided. So no later try can answer a call that has timed out.
 
-`asyncio.timeout` is used, and not `asyncio.wait_for`: that one runs the call in another task, and its
-cancellation could lose an answer that had just come.
+`asyncio.timeout` is used, and not `asyncio.wait_for`. In Python 3.11 `wait_for` runs the call in another
+task, and cancelling this task could lose an answer that had just come.
 
 Backoff is tenacity's. Its jitter comes from the call's idempotency key, so a simulation is reproducible.
 """
@@ -129,7 +129,7 @@ class CallSettings:
 
 
 class CallCounts:
-    """Tries and timeouts of an operator; changed on the event loop, read by any thread."""
+    """Retries and timeouts of an operator; changed on the event loop, read by any thread."""
 
     __slots__ = ("retries", "timeouts")
 
@@ -181,7 +181,7 @@ async def answer_of(settings: CallSettings, given: Callable[[], Any], key: str, 
     if settings.on_timeout is None:
         tries = "" if tried == 1 else f" in {tried} tries"
         msg = (
-            f"there was no answer within {settings.timeout:g} seconds{tries}. Give a longer timeout, or "
+            f"there was no answer within {settings.timeout:g} s{tries}. Give a longer timeout, or "
             "on_timeout, a function that returns a result instead"
         )
         raise CallTimeoutError(msg) from cause

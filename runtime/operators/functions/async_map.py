@@ -1,16 +1,16 @@
 """`map_async`: calls a coroutine function for each record, many calls at once.
 
-**Threads.** The operator, its queue and its counters belong to the task thread, like every operator. Only
-coroutines of users run on the event loop (the port `EventLoop`). In a job that is a thread of its own, in a
-simulation a step of the agenda. The two sides share no object that either changes. A call gets a copy of its
-record, a new one for each try, so no other try sees what a coroutine does to it. The answer is copied on the
-loop, before the coroutine can change it again, and travels to the task thread as mail. So nothing here needs
-a lock.
+**Threads.** The operator and its queue belong to the task thread, like every operator. Only coroutines of
+users run on the event loop (the port `EventLoop`). In a job the loop is a thread of its own, in a simulation
+a step of the agenda. The two sides share only the counts of retries and timeouts, which the loop changes. A
+call gets a copy of its record, a new one for each try, so no other try sees what a coroutine does to it. The
+answer is copied on the loop, before the coroutine can change it again, and travels to the task thread as
+mail. So nothing here needs a lock.
 
 **The path of a record.** `process` puts it into the queue (`async_queue.py`) and into `_waiting`. As soon as
-fewer than `capacity` calls run, it is called. Its answer marks it in the queue, and makes `flush` due.
-`flush` takes what may leave and emits it. A watermark or status goes into the queue behind the records that
-came before it, and leaves it in `flush`, too. With an empty queue it passes at once.
+fewer than `capacity` calls run, its call begins. The answer marks the record in the queue. `flush` is due
+when a record may leave. `flush` takes what may leave and emits it. A watermark or status goes into the queue
+behind the records that came before it, and leaves it in `flush`, too. With an empty queue it passes at once.
 
 **Back pressure.** The queue holds `capacity` calls. `room` says how much is free, and the subtask cuts its
 slices by it. Without room it begins no slice, and sleeps until an answer comes as mail. It never blocks. So a
@@ -35,8 +35,8 @@ which a service can't see. So a service that remembers keys never takes one reco
 starts from a snapshot of another job keeps that job's name in its keys.
 
 **Keys.** On a keyed stream calls of one key run one after the other, in their order, and their results leave
-in this order. A record waits in `_blocked` while its key is called. Its records are keyed state, written when
-a snapshot is taken.
+in this order. A record waits in `_blocked` while its key is called. The records of the queue are keyed state,
+written when a snapshot is taken.
 
 **The end.** The end of the data waits until the queue is empty (`Operator.is_drained`). A stop with a
 savepoint without a drain does not wait: the queue is in the savepoint.
@@ -110,7 +110,7 @@ IN_FLIGHT: Final = "async_in_flight"
 RETRIES: Final = "async_retries"
 TIMEOUTS: Final = "async_timeouts"
 
-#: A batch in a snapshot: its place in the queue, its idempotency key, its rows, and its bytes.
+#: A batch in a snapshot: its sequence number, its idempotency key, its number of rows, and its bytes.
 SavedEntry: TypeAlias = tuple[int, str, int, bytes]
 
 
@@ -324,7 +324,7 @@ class AsyncMapOperator(FunctionOperator):
             self._begin(entries)
 
     def _next_entries(self) -> list[AwaitedRecord]:
-        """Take the records of the next call; none if it waits for more of them."""
+        """Take the records of the next call; none if it waits for more, or if other calls block all."""
         size = 1 if self._arrow else self._settings.batch or 1
         if len(self._waiting) < size and self._clock.monotonic() < self._linger_until:
             return []
@@ -359,7 +359,7 @@ class AsyncMapOperator(FunctionOperator):
         self._begin_calls()
 
     def _release(self, entries: Sequence[AwaitedRecord]) -> None:
-        """Let the next records of the answered records' keys go."""
+        """Let the records continue that waited for the keys of answered records."""
 
     def _call_failed(self, entries: Sequence[AwaitedRecord], error: BaseException) -> None:
         batch = entries[0].value
@@ -459,7 +459,7 @@ class AsyncMapOperator(FunctionOperator):
 
 
 class KeyedAsyncMapOperator(KeyedFunctionOperator, AsyncMapOperator):
-    """Calls the records of each key one after the other; its records are keyed state."""
+    """Runs the calls of each key one after the other; the records of the queue are keyed state."""
 
     def __init__(
         self,
@@ -540,7 +540,7 @@ def _saved(entry: AwaitedRecord) -> SavedEntry:
 
 
 def _argument(entries: Sequence[AwaitedRecord], *, as_list: bool) -> Any:
-    """The argument of a try: copies, because a coroutine may change or keep what it gets."""
+    """The argument of a try: copies of rows, because a coroutine may change or keep them, or columns."""
     first = entries[0].value
     if isinstance(first, ArrowBatch):
         return first.batch
@@ -568,9 +568,10 @@ def _results(answered: Any, entries: Sequence[AwaitedRecord], *, as_list: bool) 
     if not as_list:
         return [own_copy(answered)]
     if not isinstance(answered, list) or len(answered) != len(entries):
-        what = f"{len(answered)} results" if isinstance(answered, list) else short_repr(answered)
+        what = f"a list of length {len(answered)}" if isinstance(answered, list) else short_repr(answered)
         msg = (
-            f"it answered {what} for a batch of {len(entries)} records; give a list with one result for each"
+            f"it answered {what} for a batch of length {len(entries)}; give a list with one result for each "
+            "record"
         )
         raise PenstockError(msg)
     return own_copies(answered)

@@ -2,7 +2,8 @@
 
 `OrderedQueue` gives results out in the order of the records. `UnorderedQueue` gives a result out as soon as
 it is there, but never across a watermark or status. It holds one group of records between each two of them,
-and only the first group gives out. In both a watermark leaves when all records in front of it have left.
+and only the first group gives out. In both queues a watermark leaves when all records in front of it have
+left.
 
 A record stays in the queue until its result is taken. So the records of a queue are exactly those whose
 results have not left, and that a snapshot must hold.
@@ -48,7 +49,7 @@ class AwaitedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """A watermark or status behind all records up to a place."""
+    """A watermark or status behind all records whose `sequence` is below `after`."""
 
     after: int
     element: Watermark | StreamStatus
@@ -76,7 +77,7 @@ class AsyncQueue(Protocol):
         ...
 
     def __iter__(self) -> Iterator[Leaving]:
-        """All elements; each watermark stands behind the records in front of it."""
+        """All elements; a watermark or status comes after all records that were added before it."""
         ...
 
     @property
@@ -138,7 +139,7 @@ def _put_behind(elements: deque[Any], passing: Passing) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Records between two watermarks."""
+    """Records between two watermarks or statuses."""
 
     records: dict[int, AwaitedRecord] = field(default_factory=dict)
     answered: deque[AwaitedRecord] = field(default_factory=deque)

@@ -63,7 +63,8 @@ class BroadcastProcessFunction(UserFunction, ABC, Generic[T, B, R]):
     def process_broadcast_element(self, value: B, ctx: FunctionContext) -> Iterable[R] | None:
         """Process one record of the broadcast stream, in every subtask.
 
-        Return or yield records as in `process_element`. What every subtask emits comes out several times.
+        Return or yield records as in `process_element`. A record that every subtask emits comes out several
+        times.
         """
 
 
@@ -103,7 +104,8 @@ class BroadcastContext(RuntimeContext):
 class KeyedBroadcastProcessFunction(TimerFunction[R], ABC, Generic[K, T, B, R]):
     """A function of keyed data beside a broadcast stream (Flink's `KeyedBroadcastProcessFunction`).
 
-    As a `BroadcastProcessFunction`, and the data has state and timers by key as in a `KeyedProcessFunction`.
+    It is like a `BroadcastProcessFunction`, but the data also has state and timers by key, as in a
+    `KeyedProcessFunction`.
 
     Example:
         >>> from penstock import ValueState
@@ -141,6 +143,6 @@ class KeyedBroadcastProcessFunction(TimerFunction[R], ABC, Generic[K, T, B, R]):
     def process_broadcast_element(self, value: B, ctx: BroadcastContext) -> Iterable[R] | None:
         """Process one record of the broadcast stream, in every subtask; it has no key.
 
-        Keyed state can be reached by `ctx.apply_to_keyed_state`. What every subtask emits comes out several
-        times.
+        Keyed state can be reached by `ctx.apply_to_keyed_state`. A record that every subtask emits comes out
+        several times.
         """

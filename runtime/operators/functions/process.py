@@ -57,7 +57,7 @@ class _FunctionObjectOperator(FunctionOperator):
 
     @property
     def _functions(self) -> Iterator[Callable[..., Any]]:
-        """The methods that process records, and the functions of the declared states."""
+        """The methods for records, timers and snapshots, and the functions of the declared states."""
         for name in (*self.methods, "on_timer", "snapshot"):
             method = getattr(type(self._user), name, None)
             if method is not None and method is not getattr(TimerFunction, name, None):

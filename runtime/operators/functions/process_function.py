@@ -63,7 +63,7 @@ class SideOutputs:
         self._declared = {**self._declared, tag.name: tag}
 
     def merged_into(self, outputs: Iterable[Output]) -> Iterator[Output]:
-        """Emit side outputs before a watermark and after all other outputs."""
+        """Emit side outputs before each watermark, when there are many of them, and at the end."""
         for output in outputs:
             if isinstance(output, Watermark):
                 yield from self.take()
@@ -142,7 +142,7 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
 
         def __getattr__(self, name: str) -> NoReturn:
             if name == "current_key":
-                msg = "there is no current key here: a key belongs to a record, read it in process"
+                msg = "there is no current key here: read it while a record or timer is processed"
                 raise PenstockError(msg)
             raise unknown_attribute(self, name)
 
@@ -150,8 +150,8 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
     def watermark(self) -> int | None:
         """Event time, in microseconds; `None` before the first watermark.
 
-        A record is late if its timestamp is not greater. In `on_timer` this is the watermark that fires the
-        timer, and may be far ahead of the timer's moment.
+        A record is late if its timestamp is not greater than the watermark. In `on_timer` of an event-time
+        timer this is the watermark that fires the timer, and may be far ahead of the timer's moment.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -180,8 +180,9 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
     """Context of a keyed function: also its key, state and timers.
 
     Attributes:
-        current_key: Key of the current record or timer; unset in `open` and `close`.
-        time_domain: The timer's kind of time in `on_timer`: `"event_time"` or `"processing_time"`.
+        current_key: Key of the current record or timer; unset in `open`, `snapshot` and `close`.
+        time_domain: The timer's kind of time in `on_timer`, `"event_time"` or `"processing_time"`; else
+            `None`.
     """
 
     __slots__ = ("_requests", "current_key", "time_domain")

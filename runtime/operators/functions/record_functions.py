@@ -202,7 +202,7 @@ class MapBatchesOperator(FunctionOperator):
 
     @property
     def doing(self) -> str:
-        at = f", on a batch of {self._rows_at_work} rows," if self._rows_at_work else ""
+        at = f", on a batch of length {self._rows_at_work}," if self._rows_at_work else ""
         return super().doing + at
 
     def process(self, batch: Batch) -> Iterator[Output]:

@@ -7,7 +7,7 @@ is released. `TimeOrderedOperator` is the base of all operators that need their 
 order decides, and then the order of arrival. Keys are released moment by moment, so all records of a subtask
 leave in the order of their timestamps, too.
 
-*State.* `RecordBuffer` has an entry of a nested table for each record. The second part of the entry is the
+*State.* `RecordBuffer` has an entry of a nested table for each record. The entry's second key is the
 timestamp, and the record's number among the key's records of that timestamp. So a checkpoint writes the
 records that came or left since the last one. An index in memory orders the moments. It is built from the
 table when the operator opens, so no snapshot holds it and it can't disagree with the table. A key leaves the
@@ -40,7 +40,7 @@ from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.user_location import function_location
 
-#: Name of the state table of the records that wait, and of their number in the statistics.
+#: Name of the state table of the records that wait, and of their count in the statistics.
 WAITING_RECORDS: Final = "waiting_records"
 
 #: Timestamp, key and records that are released together.
@@ -107,7 +107,7 @@ class RecordBuffer:
         self._changed.put_new((key, (at, number)), record)
 
     def pop(self, until: int) -> Released | None:
-        """Remove the records of one key at the earliest timestamp, if that is not after `until`."""
+        """Remove the records of one key at the earliest timestamp; `None` if that is after `until`."""
         left = self._left
         if not left:
             if not self._heap or self._heap[0] > until:

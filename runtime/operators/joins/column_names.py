@@ -75,8 +75,9 @@ class OutputColumns:
         twice = [name for at, name in enumerate(renamed) if name in taken or name in renamed[:at]]
         if twice:
             msg = (
-                f"the output would have the column {twice[0]!r} twice: both sides have this name, even with "
-                f"the suffix {self._suffix!r}; rename one with map_batches, or give join another suffix"
+                f"the output would have the column {twice[0]!r} twice: with the suffix {self._suffix!r} a "
+                "right column gets the name of another column; rename one with map_batches, or give join "
+                "another suffix"
             )
             raise PenstockError(msg)
         return renamed

@@ -1,9 +1,10 @@
 """`IntervalJoin`: which rows of two streams match by time, and how long each is kept.
 
 A left and a right row match if their keys are equal and `left + lower <= right <= left + upper`, both ends
-included. A row that comes at or before the watermark is late and takes no part. So a left row can still meet
-a right row only while `left + upper` is after the watermark, and a right row only while `right - lower` is.
-Then it *expires*: it is deleted, and an outer join emits it alone if it had no partner.
+included. A row whose timestamp is not after the watermark is late and takes no part. So a left row can meet
+new right rows only while `left + upper` is after the watermark. A right row can meet new left rows only while
+`right - lower` is after the watermark. After that the row *expires*: it is deleted, and an outer join emits
+it alone if it had no partner.
 
 A pair has the later timestamp of both rows, as in Flink. One of them has just come, so its timestamp is after
 the watermark. A row alone has its own timestamp, which may lie behind the watermark, by at most the time for

@@ -42,7 +42,7 @@ class OutputRows:
         self.function = reading_both(self.function)
 
     def restore(self, context: OperatorContext) -> None:
-        """Read the state; called once before anything else."""
+        """Read the state; called once, before any row comes."""
 
     def state(self) -> Mapping[str, SavedList]:
         return {}
@@ -146,8 +146,8 @@ class MergedRows(OutputRows):
             output = f"{name}{self._suffix}" if name in left else name
             if (output in left and output != name) or output in named.values():
                 msg = (
-                    f"the output would have {output!r} twice: both sides have this name, even with the "
-                    f"suffix {self._suffix!r}; rename one with a map, or give join another suffix"
+                    f"the output would have {output!r} twice: with the suffix {self._suffix!r} a right "
+                    "name becomes equal to another name; rename one with a map, or give join another suffix"
                 )
                 raise PenstockError(msg)
             named[name] = output

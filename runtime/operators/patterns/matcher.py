@@ -4,20 +4,21 @@ Matches are those of Flink's CEP.
 
 **Partial matches.** A partial match is the records that each step has taken, and its *targets*: the steps
 that may take the next record. A step that has taken a record and has room is a target. Once it has enough
-records the next step is one, too, and further steps while those before them are optional. `END` follows the
-last step if the pattern ends with a negative step. Otherwise a match is complete at once.
+records the next step is a target, too. So are further steps while the steps before them are optional. `END`
+follows the last step if the pattern ends with a negative step. Otherwise a match is complete at once.
 
 **Record.** Each target of each partial match is asked on its own. If the target's condition holds, a new
 partial match takes the record. The old one stays with the targets that may still wait. A strict target never
-waits, as nothing may come in between. A relaxed one waits if the record does not match, any other always. A
-partial match without targets is gone. So no two partial matches are equal, and no match is found twice.
+waits, as nothing may come in between. A relaxed target waits if the record does not match. Any other target
+always waits. A partial match without targets is gone. So no two partial matches are equal, and no match is
+found twice.
 
 - A record that a greedy step can take ends all later targets of the partial match.
 - A record that matches `until` ends the target of its step.
 - A record that matches a negative step discards the partial match, with all that has grown out of it by this
-  record. The exception is a match that the record itself completes: it does not lie before its own end.
-  `not_followed_by` holds from the first record of the step in front of it, `not_next` for the record directly
-  after that step.
+  record. The exception is a match that the record itself completes: this record does not lie before the end
+  of the match. `not_followed_by` holds from the first record of the step in front of it, `not_next` for the
+  record directly after that step.
 - Each record also begins new partial matches.
 
 **Time.** A target ends `gap` after the newest record of its partial match, and every target ends `limit`
@@ -57,7 +58,8 @@ class PartialMatch(NamedTuple):
         targets: Indexes of the steps that may take the next record.
         first_at: Timestamp of the first record, in microseconds.
         last_at: Timestamp of the newest record, in microseconds.
-        is_fresh: Whether no record has come since the newest one.
+        is_fresh: Whether no record has come since the newest one; kept only where `not_next` follows the
+            step.
     """
 
     taken: Taken
@@ -304,13 +306,13 @@ class Matcher:
         return Outcome(self._emitted(of_key, complete, gone, number if complete else None), [])
 
     def _empty(self, at: int) -> PartialMatch:
-        """The partial match without records, of which all others begin."""
+        """The partial match without records, from which all others grow."""
         return PartialMatch(((),) * self._end, -1, self._begin, at, at, is_fresh=False)
 
     def _step(
         self, of_key: KeyMatches, match: PartialMatch, number: int, simple: dict[_Condition, object]
     ) -> tuple[PartialMatch | None, list[PartialMatch], list[PartialMatch]]:
-        """Return what stays of a partial match after a record, what grew of it, and complete matches."""
+        """Return what stays of a partial match after a record, what grew out of it, and complete matches."""
 
         def holds(condition: _Condition) -> object:
             return self._holds(condition, of_key, match, record, simple)

@@ -25,11 +25,11 @@ Condition: TypeAlias = Callable[[T], object] | Callable[[T, dict[str, list[T]]],
 class Contiguity(Enum):
     """Records that may lie between two records of a match; the value names the method that says so."""
 
-    #: None.
+    #: No records.
     STRICT = "next"
-    #: Those that do not match the next step.
+    #: Records that do not match the next step.
     RELAXED = "followed_by"
-    #: Any.
+    #: Any records.
     ANY = "followed_by_any"
 
 
@@ -67,7 +67,7 @@ class AfterMatchSkipStrategy:
 
     @staticmethod
     def skip_past_last_event() -> AfterMatchSkipStrategy:
-        """Discard partial matches that began before the match ended."""
+        """Discard partial matches that began with or before the last record of the match."""
         return AfterMatchSkipStrategy(SkipKind.PAST_LAST_EVENT)
 
     @staticmethod
@@ -104,7 +104,7 @@ class Step:
         is_negative: Whether no record may match.
         at_most: Maximum number of records; `None` for no limit.
         inner: Records that may lie between two records of this step.
-        until: Ends the step: no record of it comes from the record on that matches this condition.
+        until: Ends the step: it takes neither the record that matches this condition nor a later one.
         gap: Microseconds within which a record must follow the one before it; `None` for no limit.
     """
 
@@ -154,8 +154,8 @@ class Pattern(Generic[T]):
 
     Begin with `Pattern.begin`, add steps, and give the pattern to `KeyedStream.pattern`. `next` demands that
     records follow each other directly. `followed_by` skips records that do not match. `followed_by_any` also
-    skips records that match, so that each of them gives a match. Each other method changes the last step, or
-    the whole pattern.
+    skips records that match, so that each of them gives a match. `not_next` and `not_followed_by` add steps
+    that no record may match. All other methods change the last step, or the whole pattern.
 
     A condition `where` takes a record. It may have a second parameter: a dict of the records that the partial
     match has so far, as lists by the names of steps.
@@ -239,7 +239,7 @@ class Pattern(Generic[T]):
         """Let the last step take several records.
 
         Args:
-            at_least: Number of records; 0 makes the step optional.
+            at_least: Minimum number of records; 0 makes the step optional.
             at_most: Maximum number of records; by default `at_least`.
         """
         most = at_least if at_most is None else at_most
@@ -325,7 +325,7 @@ class Pattern(Generic[T]):
 
         Raises:
             ConfigurationError: The pattern ends with `not_followed_by` and has no limit of time, or its skip
-                strategy names no step.
+                strategy names a step that it does not have.
         """
         last = self.steps[-1]
         has_limit = self.limit is not None or last.gap is not None
@@ -374,7 +374,7 @@ class Pattern(Generic[T]):
     def _with_inner(self, call: str, inner: Contiguity) -> Pattern[T]:
         step = self._quantified(call)
         if step.inner not in (Contiguity.RELAXED, inner):
-            _refuse(call, f"step {step.name!r} is consecutive or allows combinations, not both")
+            _refuse(call, f"step {step.name!r} can't be consecutive and also allow combinations")
         return self._with(replace(step, inner=inner))
 
     def _positive(self, call: str) -> Step:
@@ -404,7 +404,7 @@ class Pattern(Generic[T]):
 
 
 def takes_match(condition: Callable[..., object]) -> bool:
-    """Return whether a condition also takes the records of the partial match: it has a second parameter.
+    """Return whether a condition also takes the partial match: it has a second parameter without default.
 
     Example:
         >>> takes_match(lambda record: True), takes_match(lambda record, match: True), takes_match(bool)

@@ -1,15 +1,15 @@
 """`PatternOperator`: finds a pattern in the records of each key, in the order of their timestamps.
 
 Records wait for the watermark as in `sorted_by_time` (`time_order.py`). Then `Matcher` gets them moment by
-moment. Time moves the partial matches by watermarks alone, without any record: an index in memory has the
-next deadline of each key. The operator builds it from the state when it opens. At one moment deadlines come
+moment. A watermark lets partial matches time out, also without any record: an index in memory has the next
+deadline of each key. The operator builds the index from the state when it opens. At one moment deadlines come
 before records, so a record at exactly the limit comes too late.
 
 *State.* Besides the waiting records there are two nested tables. `partial_matches` has an entry for each
 partial match of a key, which refers to records by number. `matched_records` has those records, each once,
 however many partial matches share it. A checkpoint writes the partial matches and records that came or left
 since the last one. A record leaves with its last partial match, and a key with its last record. So the state
-of a key that never returns goes by time, if the pattern has a limit.
+of a key that never returns is deleted in time, if the pattern has a limit.
 
 Partial matches depend on the steps of the pattern. So a restore of partial matches for other steps is
 refused. Conditions and limits may change.
@@ -52,7 +52,7 @@ MATCHED_RECORDS: Final = "matched_records"
 #: Name of the list state that holds the steps of the pattern.
 STEPS: Final = "steps"
 
-#: Part of the items of the index of deadlines: a key has one deadline, of no window.
+#: Span of every item in the index of deadlines, because deadlines belong to no window.
 _NO_SPAN: Final = (0, 0)
 
 K = TypeVar("K")
@@ -66,7 +66,7 @@ class PatternContext(FunctionContext):
     `timestamp` is the moment at which a match is complete, or at which a partial match times out.
 
     Attributes:
-        current_key: Key of the match; unset in `open` and `close`.
+        current_key: Key of the match; unset in `open`, `snapshot` and `close`.
     """
 
     __slots__ = ("current_key",)
@@ -114,7 +114,7 @@ class PatternProcessFunction(ABC, Generic[K, T, R]):
         """Process one match; return or yield the records to emit, or return `None`."""
 
     def process_timed_out_match(self, match: dict[str, list[T]], ctx: PatternContext) -> Iterable[R] | None:
-        """Process a partial match that has exceeded a limit of `within`; return records as above.
+        """Process a partial match that has exceeded a limit of `within`; return records, or `None`.
 
         Steps that the partial match has not reached have empty lists.
         """

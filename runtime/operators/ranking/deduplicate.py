@@ -8,7 +8,8 @@ once a batch. So a receiver that keeps the last record of each key has the lates
 a column or timestamps. Without either, the order of arrival decides, and no state is needed.
 
 The newest row of each key in a batch is found without a loop. The rows are sorted by rank, unless they are in
-order already, and each row writes its number to a cell of its key. The number that stays is the newest.
+order already, and each row writes its number to a cell of its key. The number that stays is that of the
+newest row.
 """
 
 from __future__ import annotations

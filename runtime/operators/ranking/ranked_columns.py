@@ -232,7 +232,7 @@ def _kind_of(kind: pa.DataType) -> str:
 
 
 def ranks_of(column: pa.Array, name: str) -> tuple[Ranks, NDArray[np.bool_]]:
-    """Ranks as int64 or float64, and whether each row has one; times are in microseconds.
+    """Ranks as int64 or float64, and whether each row has one; times are microseconds, dates are days.
 
     Example:
         >>> ranks, have = ranks_of(pa.array([2.5, None, float("nan")]), "price")

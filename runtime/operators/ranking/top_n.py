@@ -8,9 +8,9 @@ once. If a key has many new records, as in the first batches, all are sorted by 
 All records of a batch count as one step. A record that enters and leaves within a batch is not emitted.
 
 **Changes.** With a change kind, the columns of the best records are in the state, too: a column for each
-place. A record that leaves is emitted again as `"delete"`, with the timestamp of the newest record that
-entered. A column keeps its type. A missing column is null. A key that is forgotten after its TTL emits no
-change.
+place. A record that leaves is emitted again as `"delete"`, with the timestamp of the newest record of its key
+that entered. A column keeps its type. A missing column is null. A key that is forgotten after its TTL emits
+no change.
 """
 
 from __future__ import annotations

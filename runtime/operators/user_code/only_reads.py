@@ -308,12 +308,12 @@ def _has_unsafe_argument(code: CodeType) -> bool:
 
 @lru_cache(maxsize=1_000)
 def _disassembled(code: CodeType) -> tuple[dis.Instruction, ...]:
-    """Return all instructions; a function is examined again for each operator and after each restart."""
+    """Return all instructions; cached, as a function is examined for each operator and after each restart."""
     return tuple(dis.get_instructions(code))
 
 
 def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
-    """All before the handler that Python 3.12 adds to a generator to convert a `StopIteration`."""
+    """All instructions before the handler of `StopIteration` that Python 3.12 adds to a generator."""
     steps = _disassembled(code)
     for place, step in enumerate(steps[:-1]):
         if step.opname == "CALL_INTRINSIC_1" and steps[place + 1].opname == "RERAISE":

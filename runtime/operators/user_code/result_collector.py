@@ -40,7 +40,7 @@ def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Emission(Enum):
-    """Moment at which records are copied: `NEVER`, `BY_BATCH` after the batch's last, or `AT_ONCE`."""
+    """Moment at which records are copied: never, after the last record of a batch, or each at once."""
 
     NEVER = "never"
     BY_BATCH = "by batch"
@@ -120,7 +120,7 @@ class ResultCollector:
             draw = self._emission.drawn
         else:
             flat = chain.from_iterable(self._lists(results, timestamps, stamps))
-            draw = Emission.NEVER.drawn  # the lists hold copies
+            draw = Emission.NEVER.drawn  # the lists hold copies where these are needed
         rows: list[Any] = []
         begun = last = self._monotonic()
         while True:

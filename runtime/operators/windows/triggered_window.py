@@ -66,7 +66,7 @@ from penstock.runtime.user_location import function_location
 #: Name of the state table that holds the windows.
 TRIGGERED_WINDOWS: Final = "triggered_windows"
 
-#: Name of the number of open windows in the statistics.
+#: Name of the count of open windows in the statistics.
 OPEN_WINDOWS: Final = "windows"
 
 _SECOND: Final = 1_000_000
@@ -178,7 +178,8 @@ class TriggeredWindowOperator(RowWindowOperator):
                 old, new = (", ".join(map(str, shape)) for shape in (saved, self._shape))
                 msg = (
                     f"the restored windows ({old}) differ from those of this program ({new}): assigner, "
-                    "contents and kind of trigger must stay. Give the operator a new id, or change them back"
+                    "contents, use of an evictor and kind of trigger must stay. Give the operator a new id, "
+                    "or change them back"
                 )
                 raise StateMismatchError(msg)
 

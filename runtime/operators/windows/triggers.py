@@ -41,7 +41,7 @@ class _CompositeTrigger(Trigger[Any]):
 class EventTimeTrigger(_CompositeTrigger):
     """Emits when event time has passed the window; the default of event-time windows.
 
-    With an allowed lateness each late record makes the window emit again.
+    With an allowed lateness and without `late`, each late record makes the window emit again.
 
     Args:
         early: Emits results before the window's end, for example `CountTrigger(100)`.

@@ -1,7 +1,8 @@
 """`key_by(...).window(...)`: records of a key folded by windows of event time.
 
 `RowWindowOperator` is the base of windows over rows, which have contents.
-`WindowOperator` has windows of one size, each of which fires once. `triggered_window` has all other windows.
+`WindowOperator` has windows of one size, and each window fires once. `triggered_window` has all other
+windows.
 
 All windows of a key are one entry of keyed state, `{start: contents}`. An index in memory (`WindowEnds`)
 holds the keys by the ends of their windows, in place of event-time timers. The operator builds it from the

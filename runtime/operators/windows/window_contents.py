@@ -50,7 +50,7 @@ class WindowContents(Protocol):
         ...
 
     def copied(self, contents: Any) -> Any:
-        """A deep copy of the contents, for `results` of a window that continues."""
+        """The contents for a window that continues; a deep copy if a function could change them."""
         ...
 
 

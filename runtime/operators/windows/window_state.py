@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.runtime.state.state_table import StateTable
 
-#: Start and end of a window: the second part of an entry of keyed state.
+#: Start and end of a window: the second key of an entry of keyed state.
 Span: TypeAlias = tuple[int, int]
 
 #: Number of leftover items that a heap may have whatever its size.

@@ -243,9 +243,9 @@ class Wrong(Spread):
         ("name", r"update \(.*\) put 'middle' into the state, which has 'low', 'high'"),
         ("raises", r"update \(.*\) failed: KeyError: 'w', at .*test_vectorized_aggregate.py:\d+ in update"),
         ("merge", r"merge \(.*\) left the state 'high' as None"),
-        ("result", r"result \(.*\) returned float64 of shape \(1,\); it must be 2 values"),
+        ("result", r"result \(.*\) returned float64 of shape \(1,\); its length must be 2"),
         ("huge", r"result \(.*\) returned values of no Arrow type: Python int too large"),
-        ("scalar", r"result \(.*\) returned .*inf.*; it must be 2 values"),
+        ("scalar", r"result \(.*\) returned .*inf.*; its length must be 2"),
     ],
 )
 def test_what_a_users_function_does_wrong_names_operator_function_and_line(wrong: str, message: str) -> None:

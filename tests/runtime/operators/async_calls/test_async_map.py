@@ -124,7 +124,10 @@ def test_capacity_counts_batches() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [([1], "it answered 1 results for a batch of 2 records"), (7, "it answered 7 for a batch of 2 records")],
+    [
+        ([1], "it answered a list of length 1 for a batch of length 2"),
+        (7, "it answered 7 for a batch of length 2"),
+    ],
 )
 def test_batch_needs_a_result_for_each_record(answer: Any, said: str) -> None:
     async def wrong(numbers: list[int]) -> Any:
@@ -279,7 +282,7 @@ def test_other_errors_are_not_tried_again() -> None:
 def test_timeout_covers_all_tries_and_says_so() -> None:
     with (
         OperatorHarness.of(calling(failing(99), retry=Retry(99, delay=1), timeout=3)) as harness,
-        pytest.raises(OperatorError, match=r"no answer within 3 seconds in [234] tries"),
+        pytest.raises(OperatorError, match=r"no answer within 3 s in [234] tries"),
     ):
         harness.push(["a"]) or harness.advance(3)
 

@@ -50,7 +50,7 @@ async def yields(row: int) -> AsyncIterator[int]:
         ({"retry": "twice"}, r"retry is a number of attempts or a Retry\(...\), not 'twice'"),
         ({"retry": 0}, "Retry.attempts=0: give a whole number of at least 1"),
         ({"ordered": "yes"}, "ordered must be True or False"),
-        ({"linger": 1}, "linger is the time that a batch of rows waits"),
+        ({"linger": 1}, "linger is for batches of rows"),
         ({"batch": 2, "linger": -1}, "linger"),
         ({"on_timeout": answer}, "on_timeout needs a timeout"),
         ({"timeout": 1, "on_timeout": 3}, "on_timeout"),

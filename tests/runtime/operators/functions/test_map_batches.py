@@ -62,7 +62,7 @@ def test_lists_may_be_yielded_and_nothing_may_be_returned():
         (lambda rows: 5, "it returned 5 of type int; return a list of records, or yield them"),
         (lambda rows: "ab", "it returned 'ab' of type str"),
         (lambda rows: iter(["ab"]), "it yielded 'ab' of type str; yield lists of records"),
-        (lambda rows: 1 // 0, "on a batch of 2 rows, failed: ZeroDivisionError"),
+        (lambda rows: 1 // 0, "on a batch of length 2, failed: ZeroDivisionError"),
     ],
 )
 def test_wrong_results_are_located_errors(function, message):
