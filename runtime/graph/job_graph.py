@@ -50,8 +50,9 @@ class Partitioner:
     """The partitioning of an edge.
 
     Attributes:
-        key_selector: The user's key selector by key group; the user's partition function if it is custom.
-        batch_format: What a partition function takes: a record, or an Arrow batch.
+        key_selector: The user's key selector if records go by key group; the user's partition function if the
+            partitioning is custom.
+        batch_format: Whether a partition function takes a record (`rows`) or an Arrow batch.
     """
 
     partitioning: Partitioning

@@ -149,7 +149,7 @@ class StreamGraph:
         self._by_id = {node.operator.id: node for node in self._nodes if node.operator.id}
 
     def schema_of(self, inputs: Iterable[Upstream]) -> Any:
-        """The Arrow schema of the inputs; `None` if functions may have changed it, or a source has none."""
+        """The Arrow schema of the inputs; `None` if it is not known, or if the inputs differ."""
         found = [self._schema_of(upstream) for upstream in inputs]
         return found[0] if found and all(schema == found[0] for schema in found) else None
 

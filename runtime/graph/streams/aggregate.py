@@ -90,7 +90,7 @@ def function_or_columns(
         names = ", ".join(columns)
         refuse(f"aggregate: give one AggregateFunction or functions of columns ({names}), not both")
     if own:
-        refuse(f"aggregate: {', '.join(own)} belongs to functions of columns, not to an AggregateFunction")
+        refuse(f"aggregate: only functions of columns take {', '.join(own)}, not an AggregateFunction")
     need_object(
         "aggregate", function, AggregateFunction, f"; for a plain function use reduce or {other_call}"
     )

@@ -74,7 +74,7 @@ def add_map_async(
     if batch_format not in get_args(BatchFormat):
         refuse(f"map_async: batch_format is 'rows' or 'arrow', not {batch_format!r:.80}")
     if linger is not None and (batch is None or batch_format == "arrow"):
-        refuse("map_async: linger is the time that a batch of rows waits for more of them: give batch=, too")
+        refuse("map_async: linger is for batches of rows: give batch=, and not batch_format='arrow'")
     if on_timeout is not None:
         need_function("map_async: on_timeout", on_timeout)
         if timeout is None:
@@ -114,7 +114,7 @@ def _check_number(name: str, value: object, most: int) -> None:
 
 
 def _check_coroutine(function: Callable[..., Any]) -> None:
-    """Refuse a function that can't return something to await; others show it when they are called."""
+    """Refuse a function that surely returns nothing to await; other wrong functions fail when called."""
     function = inspect.unwrap(function)
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         refuse(f"map_async: {function_location(function)} yields: let it return one result, without `yield`")
@@ -221,7 +221,7 @@ class AsyncOperations(QuickLooks[T_co]):
             on_timeout: Takes what the function took, and returns the result of a call without an answer in
                 time. By default a timeout ends the job.
             batch: Maximum records of a call. The function then takes a list of records, and returns a list
-                with one result for each. In columns the rows of a call.
+                with one result for each. With Arrow batches it is the maximum number of rows of a call.
             linger: Longest time that an incomplete batch waits for records; 0.01 seconds by default.
             batch_format: `arrow` gives the function a `pyarrow.RecordBatch`, and takes one.
             fn_constructor_args: Positional arguments for the constructor of a class.

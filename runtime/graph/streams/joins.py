@@ -237,7 +237,7 @@ class BySide:
 
 
 class Product:
-    """All pairs of left and right records of a window; none for a null key."""
+    """All pairs of left and right records of a window that meet `where`; none for a null key."""
 
     def __init__(self, select: Callable[[Any, Any], Any], where: Callable[[Any, Any], Any] | None) -> None:
         self._select, self._where = select, where

@@ -43,8 +43,9 @@ Keys: TypeAlias = Callable[[Any], Any] | str | list[str] | tuple[str, ...]
 class KeyedChoices(RecordOperations[T_co]):
     """Methods of a `DataStream` that let some records of each key pass.
 
-    Records keep their format and their timestamps. With keys that columns name, state is in columns, which
-    are always on the heap. With a function, state is in rows on the operator's backend.
+    Records keep their format and their timestamps, except with `change_kind` of `top_n`. With keys that
+    columns name, state is in columns, which are always on the heap. With a function, state is in rows on the
+    operator's backend.
     """
 
     @checked_with_options

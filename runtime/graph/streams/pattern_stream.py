@@ -46,7 +46,8 @@ class PatternStream(GroupedStream, Generic[T, K]):
     Records wait until a watermark reaches them, and are matched in the order of their timestamps. A result
     has the timestamp of the record that completes the match. If time completes it, or a partial match times
     out, the result has the end of the time limit. A record that arrives after the watermark is late and
-    counted. It goes to the side output `late_records` of the returned stream, or is dropped if none reads it.
+    counted. It goes to the side output `late_records` of the returned stream, or is dropped if no operator
+    reads that output.
     """
 
     _next_step = "say what each match emits, with select(id, function) or process(id, function) first"

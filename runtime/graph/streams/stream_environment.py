@@ -162,7 +162,7 @@ class StreamEnvironment(NearestMembers):
             GraphError: An argument is invalid; the message names the user's line.
         """
         methods = "methods `splits(parallelism)` and `reader(context, splits)`"
-        need_object("from_source", source, Source, f": it has no {methods}")
+        need_object("from_source", source, Source, f": it must have the {methods}")
         if watermarks is not None:
             need_object("from_source: watermarks", watermarks, WatermarkStrategy)
         what = type(source).__name__
@@ -316,7 +316,7 @@ class StreamEnvironment(NearestMembers):
             GraphError: The graph can't be built.
             JobFailedError: The job failed; the message begins with the root cause.
             JobCancelledError: The job was cancelled.
-            TimeoutError: The job still runs after `timeout`, and continues running.
+            JobTimeoutError: The job still runs after `timeout`, and continues.
             KeyboardInterrupt: Ctrl-C was pressed. A job that had not begun is ended. Any other job
                 continues, and a note of the exception names it.
         """

@@ -1,7 +1,7 @@
 """`WindowSettings`: the windows that a user has described so far, and their operator.
 
 Event-time windows of one size without further settings use `WindowOperator`. All others use
-`TriggeredWindowOperator`. Both keep the same state and emit the same results.
+`TriggeredWindowOperator`. Both emit the same results, and have the same contents of windows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class WindowSettings:
             refuse(str(error).partition(": ")[2])
         if step > size:
             refuse(
-                f"{call}: windows of {size} records every {step} leave gaps; make the slide at most the size"
+                f"{call}: with size {size} and slide {step}, windows leave gaps; make the slide at most "
+                "the size"
             )
         if step == size:
             return cls(GlobalWindows(), PurgingTrigger(CountTrigger(size)))

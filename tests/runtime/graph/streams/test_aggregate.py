@@ -214,7 +214,7 @@ HERE = r"^tests/runtime/graph/streams/test_aggregate.py:\d+ in lambda: "
         (lambda s: s.aggregate("a", Mean(), n=Count()), r"or functions of columns \(n\), not both"),
         (lambda s: s.aggregate("a", n=5), 'n is not an aggregate function such as Sum."amount"., but 5'),
         (lambda s: s.aggregate("a", Mean(), paralelism=2), "did you mean 'parallelism'"),
-        (lambda s: s.aggregate("a", Mean(), combine=False), "combine belongs to functions of columns"),
+        (lambda s: s.aggregate("a", Mean(), combine=False), "only functions of columns take combine, not"),
         (lambda s: s.aggregate("a", n=Count(), combine=1), "combine must be True or False, not 1"),
         (lambda s: s.aggregate(n=Count()), "missing a required argument: 'id'"),
     ],

@@ -216,7 +216,7 @@ HERE = r"^tests/runtime/graph/streams/test_stream_environment.py:\d+ in lambda: 
         (lambda env: env.from_source(FileSource.text("x")), "missing a required argument: 'source'; the id"),
         (lambda env: env.from_source("", FileSource.text("x")), "id must not be empty"),
         (lambda env: env.from_source("in", FileSource), "give an object, FileSource"),
-        (lambda env: env.from_source("in", [1]), r"\[1\] is not a Source: it has no methods `splits"),
+        (lambda env: env.from_source("in", [1]), r"\[1\] is not a Source: it must have the methods `splits"),
         (
             lambda env: env.from_source(FileSource.text("x"), "in"),
             "id must be a string.*comes first",
