@@ -75,7 +75,7 @@ def kind_of(data: bytes | bytearray | memoryview) -> ElementKind:
     kind = _KINDS.get(data[0]) if len(data) else None
     if kind is None:
         what = f"begins with the unknown kind {data[0]}" if len(data) else "is empty"
-        msg = f"an element of {len(data)} bytes {what}: it is damaged, or a newer version wrote it"
+        msg = f"an element of length {len(data)} {what}: it is damaged, or a newer version wrote it"
         raise StreamCorruptError(msg)
     return kind
 
@@ -92,7 +92,7 @@ def rows_in(data: bytes | bytearray | memoryview) -> int:
     try:
         rows: int = _BUFFER.unpack_from(data)[1]
     except struct.error as error:
-        msg = f"a buffer of {len(data)} bytes has no complete header: {error}"
+        msg = f"a buffer of length {len(data)} has no complete header: {error}"
         raise StreamCorruptError(msg) from error
     return rows
 
@@ -117,7 +117,7 @@ def decode_element(data: bytes | bytearray | memoryview) -> StreamElement:
     try:
         return _decode(kind, data)
     except (struct.error, IndexError) as error:
-        msg = f"an element of kind {kind.name} with {len(data)} bytes is damaged: {error}"
+        msg = f"an element of kind {kind.name} and length {len(data)} is damaged: {error}"
         raise StreamCorruptError(msg) from error
 
 
@@ -205,7 +205,10 @@ def _flag(number: int) -> bool:
 
 def _check_size(kind: ElementKind, actual: int, expected: int) -> None:
     if actual != expected:
-        msg = f"an element of kind {kind.name} holds {actual} bytes instead of {expected}: it is damaged"
+        msg = (
+            f"an element of kind {kind.name} has content of length {actual} "
+            f"instead of {expected}: it is damaged"
+        )
         raise StreamCorruptError(msg)
 
 
@@ -264,7 +267,7 @@ class BatchCodec:
             msg = f"a buffer {what}: it is damaged, or a newer version wrote it"
             raise CodecError(msg)
         if len(batch) != buffer.rows:
-            msg = f"a buffer of {buffer.rows} rows holds {len(batch)}: it is damaged"
+            msg = f"the rows of a buffer are {len(batch)} instead of {buffer.rows}: it is damaged"
             raise CodecError(msg)
         return batch
 
@@ -294,7 +297,10 @@ class BatchCodec:
             raise CodecError(msg) from error
         rows = self._decode_rows(memoryview(payload)[_TIMESTAMPS_HEADER.size + 8 * count :])
         if len(rows) != count:
-            msg = f"a buffer holds {count} timestamps for {len(rows)} rows: it is damaged"
+            msg = (
+                f"the numbers of timestamps ({count}) and rows ({len(rows)}) "
+                "of a buffer differ: it is damaged"
+            )
             raise CodecError(msg)
         return RowBatch(rows, list(stamps))
 
@@ -325,11 +331,14 @@ class BatchCodec:
         header = _ARROW_TIMESTAMPS_HEADER.size
         count = _ARROW_TIMESTAMPS_HEADER.unpack_from(payload)[1] if len(payload) >= header else -1
         if not 0 <= 8 * count <= len(payload) - header:
-            msg = f"the timestamps of an Arrow batch of {len(payload)} bytes are damaged"
+            msg = f"the timestamps of an Arrow batch of length {len(payload)} are damaged"
             raise CodecError(msg)
         batch = self._decode_arrow(payload, header + 8 * count)
         if batch.num_rows != count:
-            msg = f"a buffer holds {count} timestamps for {batch.num_rows} rows: it is damaged"
+            msg = (
+                f"the numbers of timestamps ({count}) and rows ({batch.num_rows}) "
+                "of a buffer differ: it is damaged"
+            )
             raise CodecError(msg)
         data = pa.py_buffer(payload).slice(header, 8 * count)
         return ArrowBatch(batch, pa.Array.from_buffers(pa.int64(), count, [None, data]))
@@ -337,7 +346,10 @@ class BatchCodec:
 
 def _encode_timestamps(stamps: Sequence[int], rows: int) -> bytes:
     if len(stamps) != rows:
-        msg = f"a batch of {rows} rows has {len(stamps)} timestamps; it needs one per row, or none at all"
+        msg = (
+            f"a batch has rows of length {rows} and timestamps of length {len(stamps)}; "
+            "give one for each row, or none"
+        )
         raise CodecError(msg)
     try:
         return _TIMESTAMPS_HEADER.pack(_ROWS_WITH_TIMESTAMPS, rows) + struct.pack(f"<{rows}q", *stamps)

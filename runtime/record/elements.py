@@ -120,7 +120,10 @@ class ArrowBatch:
             )
             raise PenstockError(msg)
         if len(stamps) != len(self):
-            msg = f"an ArrowBatch of {len(self)} rows has {len(stamps)} timestamps; it needs one for each row"
+            msg = (
+                f"an ArrowBatch of length {len(self)} has timestamps of length {len(stamps)}; "
+                "give one for each row"
+            )
             raise PenstockError(msg)
 
     def __len__(self) -> int:

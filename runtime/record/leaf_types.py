@@ -380,6 +380,6 @@ def array_from_native(native: Any) -> np.ndarray[Any, Any]:
         return flat.reshape(shape)
     kind = _sized_dtype(dtype)
     if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != len(content):
-        msg = f"an array of shape {shape} and dtype {kind} does not have {len(content)} bytes"
+        msg = f"an array of shape {shape} and dtype {kind} does not fit data of length {len(content)}"
         raise ValueError(msg)
     return np.ndarray(shape, kind, bytearray(content), order=order)

@@ -251,14 +251,14 @@ class RecordShape:
         if gone:
             msg = (
                 f"{describe_type(self.cls)} no longer has the field(s) {', '.join(sorted(gone))} that the "
-                "data holds. Keep the field, or read the data with the old class and write it again"
+                "data holds. Keep the field(s), or read the data with the old class and write it again"
             )
             raise CodecError(msg)
         missing = [name for name in self.names if name not in written and name not in self.defaults]
         if missing:
             msg = (
                 f"{describe_type(self.cls)} has new field(s) {', '.join(missing)} that the data does not "
-                "hold. Give them a plain default value"
+                "hold. Give each new field a plain default value"
             )
             raise CodecError(msg)
         return tuple(written[name] if name in written else self.defaults[name] for name in self.names)

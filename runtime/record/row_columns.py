@@ -196,7 +196,7 @@ def _at(error: NoColumnTypeError, place: int) -> NoColumnTypeError:
 
 _Literal: TypeAlias = Callable[[Iterable[Sequence[Any]]], list[dict[str, Any]]]
 
-#: Before this version Arrow makes a scalar object of every value, and numpy is several times as fast.
+#: Before version 26 Arrow makes a scalar object of every value, and numpy is several times as fast.
 _LISTS_ARE_FAST: Final = int(pa.__version__.partition(".")[0]) >= 26
 #: Maximum number of columns for which a compiled literal saves time, as measured.
 _MOST_COMPILED: Final = 32
@@ -254,9 +254,9 @@ def values_of_column(name: str, column: pa.Array) -> list[Any]:
         return _values(column)
     except (OverflowError, ValueError) as error:
         msg = (
-            f"column '{name}' of type {column.type} holds a value that Python can't represent ({error}): its "
-            "dates and times are in the years 1 to 9999 of the column's zone, in whole microseconds. "
-            "Use Arrow batches instead of rows, or cast the column first"
+            f"column '{name}' of type {column.type} holds a value that Python can't represent ({error}): "
+            "Python's dates and times are in the years 1 to 9999 of the column's zone, in whole "
+            "microseconds. Use Arrow batches instead of rows, or cast the column first"
         )
         raise NoPythonValueError(msg) from error
 

@@ -81,7 +81,7 @@ class ValueDecoder:
             ExtensionCode.ENUM: self._enum,
             ExtensionCode.ENUMS: self._enums,
         }
-        #: Hooks by depth, made when a value first is that deep, because most values are flat.
+        #: Hooks by depth, each made for the first value that is so deep, because most values are flat.
         self._hooks: list[Callable[[int, bytes], Any]] = []
 
     def decode(self, data: bytes | bytearray | memoryview) -> Any:
@@ -90,7 +90,7 @@ class ValueDecoder:
         except CodecError:
             raise
         except Exception as error:  # invalid bytes can raise anything
-            msg = f"{len(data)} bytes can't be decoded to a value: {error_text(error)}"
+            msg = f"data of length {len(data)} can't be decoded to a value: {error_text(error)}"
             raise CodecError(msg) from error
 
     def _unpack(self, data: bytes | bytearray | memoryview, depth: int) -> Any:
@@ -106,7 +106,7 @@ class ValueDecoder:
         unpacker.feed(data)
         value = unpacker.unpack()
         if unpacker.tell() != len(data):
-            msg = f"{len(data) - unpacker.tell()} bytes are left over after a value: the data is damaged"
+            msg = f"data of length {len(data) - unpacker.tell()} is left over after a value: it is damaged"
             raise CodecError(msg)
         return value
 
@@ -212,7 +212,7 @@ def _lists(native: Any) -> list[list[Any]]:
 def _dicts(native: Any) -> list[dict[Any, Any]]:
     keys, *columns = _items(native)
     if len(columns) != len(keys):
-        msg = f"the data holds {len(columns)} columns for {len(keys)} keys: it is damaged"
+        msg = f"the numbers of keys ({len(keys)}) and columns ({len(columns)}) differ: the data is damaged"
         raise CodecError(msg)
     template = dict.fromkeys(keys)
     _check_distinct(len(keys), len(template), "keys of a dict")
@@ -221,7 +221,7 @@ def _dicts(native: Any) -> list[dict[Any, Any]]:
     built: list[dict[Any, Any]] = list(map(dict.copy, repeat(template, size)))
     for key, column in zip(keys, columns, strict=True):
         if len(column) != size:
-            msg = f"the data holds columns of {size} and of {len(column)} values: it is damaged"
+            msg = f"the data holds columns of lengths {size} and {len(column)}: it is damaged"
             raise CodecError(msg)
         deque(map(setitem, built, repeat(key), column), maxlen=0)  # runs the map, keeps nothing
     return built
@@ -252,7 +252,7 @@ def _deque(native: Any) -> deque[Any]:
 def _check_distinct(written: int, built: int, what: str) -> None:
     if written != built:
         msg = (
-            f"{written - built} {what} became equal to others when they were decoded. "
+            f"of {written} {what} only {built} are left, because some became equal when they were decoded. "
             "Their classes must compare and hash by what is encoded"
         )
         raise CodecError(msg)
@@ -266,7 +266,8 @@ class ValueCodec:
     members, numpy scalars and arrays, named tuples and dataclasses. Everything else, including subclasses of
     these types, is pickled.
 
-    Equal values of one type give equal bytes, except for sets and pickles. Shared references become copies.
+    Equal values of one type give equal bytes if they also have an equal `repr`, except for sets and pickles.
+    Shared references become copies.
 
     Args:
         allow_pickle: Whether values of other types may be pickled and unpickled. Without pickle, data can't

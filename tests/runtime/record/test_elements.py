@@ -41,7 +41,7 @@ def test_rows_that_are_cut_taken_or_filtered_keep_their_timestamps(
         ([1, 2, 3], "are list; give a pyarrow array of type int64"),
         (pa.array([1.0, 2.0, 3.0]), "are DoubleArray"),
         (pa.array([1, None, 3]), "are an array with nulls"),
-        (pa.array([1, 2]), "3 rows has 2 timestamps"),
+        (pa.array([1, 2]), "length 3 has timestamps of length 2"),
     ],
     ids=["list", "floats", "null", "too few"],
 )

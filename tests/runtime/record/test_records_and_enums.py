@@ -262,7 +262,7 @@ def test_a_field_that_is_gone_or_lacks_a_default_is_an_error_that_names_it() -> 
     with pytest.raises(CodecError, match=r"some_job.Evolving no longer has the field\(s\) b"):
         ValueCodec(classes=[new]).loads(data)
     data = ValueCodec(classes=[shorter]).dumps([shorter(1)] * 3)
-    with pytest.raises(CodecError, match=r"has new field\(s\) c .*Give them a plain default"):
+    with pytest.raises(CodecError, match=r"has new field\(s\) c .*Give each new field a plain default"):
         ValueCodec(classes=[new]).loads(data)
 
 
