@@ -17,7 +17,8 @@ from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 class CheckpointingMode(Enum, metaclass=NearestEnumMembers):
     """The guarantee of a checkpoint when a job is restored from it."""
 
-    #: Every record has an effect on state exactly once. Channels wait for each other at barriers.
+    #: Every record has an effect on state exactly once. Channels wait for each other at barriers unless these
+    #: overtake data.
     EXACTLY_ONCE = "exactly_once"
     #: No record is lost; some may count twice after a restore. No channel ever waits.
     AT_LEAST_ONCE = "at_least_once"

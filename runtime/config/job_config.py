@@ -235,9 +235,9 @@ class JobConfig(Settings):
         reuse_processes: Whether subtasks and the JobMaster may reuse processes of this program's earlier
             jobs, and leave their own to later jobs. A process costs about a second to start. `False` gives
             each of them a new process that ends with the job.
-        standby: Processes that the job keeps in reserve. One takes the place of a process that dies, so a
-            restart does not wait for a new one. Each costs about 70 MB. Subtasks with `num_cpus`, `num_gpus`
-            or `resources` can't use them.
+        standby: Number of processes that the job keeps in reserve. One takes the place of a process that
+            dies, so a restart does not wait for a new one. Each costs about 70 MB. Subtasks with `num_cpus`,
+            `num_gpus` or `resources` can't use them.
         end_of_partition: Meaning of a channel's end for a checkpoint that waits for the channel's barrier:
             `counts_as_barrier`, or `aborts` as in Flink 1.11. `aborts` is refused with at least once.
         state_backend: Backend of operators that don't choose one themselves: `HeapState()`, or `RocksDB()`

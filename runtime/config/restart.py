@@ -4,8 +4,8 @@ Users give a frozen description; the job keeps a strategy, which counts. A failu
 restart, and so does the death of its JobMaster. A rescale does not count.
 
 Every `AttemptBegun` in the decision log holds the strategy's memory at that time (`RestartMemory`). A
-restarted JobMaster takes the newest one and adds the death of its predecessor. The record by which it takes
-the job over holds the sum. So no crash loop is longer than the description allows.
+restarted JobMaster takes the newest memory and adds the death of its predecessor. The record by which it
+takes the job over holds the sum. So no crash loop is longer than the description allows.
 
 Wall clocks are not used: they may be set, and two hosts may disagree. Strategies count in the *age* of the
 job: the sum of the seconds on the monotonic clocks of its JobMasters. Records of attempts and of completed

@@ -50,6 +50,6 @@ class InputWatermarks:
         return self.status(channel, StreamStatus.IDLE)
 
     def of_input(self, input_index: int) -> int | None:
-        """Event time of one input; that of the operator if it is later, because the input is idle."""
+        """Event time of one input; the operator's event time if that is later, because the input is idle."""
         reached = [valve.reached for valve in (self._sides[input_index], self._whole)]
         return max((at for at in reached if at is not None), default=None)

@@ -268,7 +268,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         """Return this strategy with a timeout, after which a stream without records is idle.
 
         No operator waits for an idle stream. The next record makes it active again. This record is late if
-        its timestamp is older than the watermark that the other streams have reached meanwhile.
+        its timestamp is not later than the watermark that the other streams have reached meanwhile.
 
         Args:
             timeout: A `timedelta`, or seconds. Time under back pressure does not count.

@@ -47,9 +47,9 @@ class WindowAssigner(Protocol):
 
     A record in no window goes to the side output of late records. If windows begin at a fixed interval, an
     attribute `slide` may declare it in microseconds: then the assigner is not called for every record. An
-    attribute `offset`, in microseconds, shifts the starts. A job refuses a snapshot with open windows of
-    another slide or offset. A subclass of another assigner with its own `starts` is called for every record,
-    and its `slide` and `offset` are ignored.
+    attribute `offset`, in microseconds, declares the shift of the starts. A job refuses a snapshot with open
+    windows of another slide or offset. A subclass of another assigner with its own `starts` is called for
+    every record, and its `slide` and `offset` are ignored.
     """
 
     @property
@@ -114,7 +114,7 @@ class TumblingEventTimeWindows(metaclass=NearestNames):
 
 
 class SlidingEventTimeWindows(metaclass=NearestNames):
-    """Windows of one size that begin every `slide`: a record is in `size / slide` of them.
+    """Windows of one size that begin every `slide`: a record is in about `size / slide` of them.
 
     Args:
         size: A `timedelta`, or seconds.
