@@ -101,7 +101,7 @@ def escaped(text: str, unfit: re.Pattern[str] = _OBEYED) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Cut the middle out of a text of more than `most` characters (at least some dozens).
+    """Cut the middle out of a text of more than `most` characters; `most` is at least some dozens.
 
     The beginning of a traceback shows the call, and its end shows the error.
     """

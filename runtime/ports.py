@@ -96,7 +96,7 @@ class SnapshotStorage(Protocol):
         ...
 
     def list(self, prefix: str) -> list[str]:
-        """All paths that begin with the folder `prefix`, sorted; it ends with `/`, or is empty."""
+        """All paths in the folder `prefix`, sorted; the prefix ends with `/`, or is empty for all paths."""
         ...
 
     def delete(self, paths: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 _HIDDEN: Final = "***"
 
-# Each pattern repeats at most 40 characters, or consumes all that it has read. So the work grows with the
+# Each pattern repeats at most 100 characters, or consumes all that it has read. So the work grows with the
 # length of a text, and not with its square: error texts may be hostile.
 
 #: Candidate for one URL, or for several with no space between them.
@@ -158,5 +158,5 @@ def without_secrets(cls: type[_T]) -> type[_T]:
 
 
 def has_password(url: str) -> bool:
-    """Return whether a URL is signed or contains a user and a password."""
+    """Return whether a URL has a password, or a token in place of a user; parameters are not examined."""
     return any(_without_users(chunk) != chunk for chunk in _CHUNK.findall(url))

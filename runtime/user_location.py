@@ -1,7 +1,7 @@
 """The line of the user's program that made an operator.
 
-A graph runs far from the line that built it, so every operator remembers that line. It is the first frame
-whose module is outside of this package.
+A graph runs far from the line that built it, so every operator remembers that line. Its frame is the first
+one whose module is outside of this package.
 
 A file is shown relative to the place its module is imported from (`jobs/words.py`). A script is shown by its
 name, and a cell of a notebook by its number.

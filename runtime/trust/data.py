@@ -7,9 +7,9 @@ codec also refuses four other kinds of data that could run code of their choice:
 - The data has a record whose class has a `__del__`.
 - A record has an attribute that hides a method. Python, pickle and copy call some methods by themselves.
 - A schema has an Arrow extension type. Arrow calls the type's class when it reads the schema, and when values
-  are taken out. Ray has one whose values are pickles. So the bytes of a schema are searched for the mark of
-  such types before Arrow sees them. A few of Arrow's own types run no code. To learn the types' names, the
-  schema is first read with the mark replaced, so that every column has a plain type.
+  are taken out. Ray has an extension type whose values are pickles. So the bytes of a schema are searched for
+  the mark of such types before Arrow sees them. A few of Arrow's own types run no code. To learn the types'
+  names, the schema is first read with the mark replaced, so that every column has a plain type.
 
 Arrow reads the bounds of a column from the data. `validate` of a batch checks the lengths of its buffers.
 With `full=True` it also checks every offset, index and text. Only the full check keeps a reader inside the
@@ -138,7 +138,7 @@ def read_batch(
             _check_rows(batch, len(data))
     except Exception as error:  # anything: the bytes decide what goes wrong
         why = str(error) if isinstance(error, CodecError) else error_text(error)
-        msg = f"an Arrow batch of {len(data)} bytes can't be decoded: {why}"
+        msg = f"an Arrow batch of length {len(data)} can't be decoded: {why}"
         raise CodecError(msg) from error
     return batch
 
@@ -151,7 +151,7 @@ def read_schema(data: bytes) -> pa.Schema:
     except CodecError:
         raise
     except Exception as error:  # anything: the bytes decide what goes wrong
-        msg = f"a schema of {len(data)} bytes is damaged: {error_text(error)}"
+        msg = f"a schema of length {len(data)} is damaged: {error_text(error)}"
         raise CodecError(msg) from error
 
 
@@ -159,7 +159,7 @@ def check_types(data: bytes, start: int = 0) -> None:
     first = start + _HEAD
     end = first + int.from_bytes(data[start + len(_CONTINUED) : first], "little")
     if data[start : start + len(_CONTINUED)] != _CONTINUED or end > len(data):
-        msg = f"{len(data) - start} bytes don't begin with the schema of an Arrow stream: they are damaged"
+        msg = f"data of length {len(data) - start} has no Arrow schema at its beginning: it is damaged"
         raise CodecError(msg)
     if data.find(_MARK, first, end) < 0:
         return
@@ -210,7 +210,7 @@ def _check_rows(batch: pa.RecordBatch, size: int) -> None:
         arrays += _inside(array)
         rows = len(array)
     if rows > most:
-        msg = f"{size} bytes hold {rows} values, more than one for each bit: they are damaged"
+        msg = f"data of {size} B holds {rows} values, more than one for each bit: it is damaged"
         raise CodecError(msg)
 
 

@@ -75,7 +75,7 @@ def check_directory(directory: object, declared: str) -> str:
 
 
 def check_file_name(name: object) -> str:
-    """Refuse names that are empty, `..` or contain separators.
+    """Refuse names that are empty, `.` or `..`, or contain a separator or NUL.
 
     Raises:
         UntrustedPathError: The name is not a file name.
@@ -120,7 +120,7 @@ _MISLEADS: Final = re.compile(r"[?#\\\x00-\x1f\x7f]|%2f|%5c|%[01][0-9a-f]|%7f", 
 
 
 def check_path(path: str) -> str:
-    """Return the path of a file in a storage if every storage accepts it."""
+    """Return the path of a file in a storage; raises `StorageError` unless every storage accepts it."""
     if _PATH.fullmatch(path) is None or any(set(segment) == {"."} for segment in path.split("/")):
         msg = (
             f"{path!r} can't be a path in a storage: it must be relative, without '.', '..' and empty parts, "

@@ -15,7 +15,7 @@ def public_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable
     """`__getattr__`, `__dir__` and `__all__` of a module that loads each public name when it is first used.
 
     Importing all public names would delay every process. A subtask is a process, and a job that restarts
-    waits for its imports (PEP 562).
+    waits for its imports.
 
     Args:
         module: The module's `__name__`.

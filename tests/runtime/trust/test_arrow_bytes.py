@@ -95,7 +95,7 @@ def test_columns_of_folders_in_a_split_of_a_snapshot_have_no_such_type() -> None
 def test_damaged_columns_of_folders_are_an_error_of_their_own() -> None:
     form, file = TextFormat("utf-8", 1, "fail"), FileSplit("/in/a=1/b.txt", 0, 0, 0)
     cut = stream(pa.record_batch({"a": [1]}))[:-30]
-    with pytest.raises(CodecError, match=rf"an Arrow batch of {len(cut)} bytes can't be decoded"):
+    with pytest.raises(CodecError, match=rf"an Arrow batch of length {len(cut)} can't be decoded"):
         open_split(form, PartitionedSplit(file, cut), LocalFileSystem())
 
 
