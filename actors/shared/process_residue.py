@@ -41,8 +41,8 @@ from penstock.actors.shared.process_state import (
     read_threads,
 )
 
-#: Threads of event loops and of fsspec, which outlive roles.
-_LASTING_THREADS: Final = ("asyncio_", "fsspecIO")
+#: Threads of event loops and of fsspec, which outlive roles. Ray takes uvloop if it is installed.
+_LASTING_THREADS: Final = ("asyncio_", "uvloop_", "fsspecIO")
 #: Seconds for threads of an ended role to end.
 _THREAD_ENDS: Final = 0.2
 

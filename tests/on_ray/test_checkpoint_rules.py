@@ -258,7 +258,7 @@ def test_requests_wait_in_a_queue_with_an_end_and_all_are_answered(tmp_path: Pat
         job, "INFO ", "for a checkpoint waits: running checkpoints: 1 (max_concurrent=1)", "at most"
     )
     assert len(waits) == QUEUE
-    assert len(logged(job, "WARNING ", f"was dropped: {QUEUE} requests wait already")) == 1
+    assert len(logged(job, "WARNING ", f"was dropped: {QUEUE} requests are waiting")) == 1
 
     (tmp_path / "open").touch()
     eventually("a start", lambda: logged(job, "INFO ", "for a checkpoint starts; it has waited for"))
