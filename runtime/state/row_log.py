@@ -238,6 +238,11 @@ class RowLog:
             [typed.take(slots) for typed in self._keys.values()], names=list(self._keys)
         )
 
+    @property
+    def key_types(self) -> dict[str, list[pa.DataType]]:
+        """The types that the keys have had, by column."""
+        return {name: [column.kind for column in typed.all] for name, typed in self._keys.items()}
+
     def values(self, slots: Slots) -> pa.RecordBatch:
         return _batch({name: column.take(slots) for name, column in self._columns.items()}, len(slots))
 

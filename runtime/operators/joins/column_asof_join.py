@@ -21,12 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.operators.expressions import as_mask, batch_of, compute
 from penstock.runtime.operators.functions.function_operator import own_state
 from penstock.runtime.operators.joins.asof_join import VERSIONS, AsofJoin
 from penstock.runtime.operators.joins.column_join import SLICE, ColumnJoinOperator
 from penstock.runtime.operators.joins.column_names import Columns
-from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, Side
+from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, SIDES, Side
 from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, Watermark
@@ -141,6 +142,13 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
             (result,) = compute({"deleted": self._deleted}, batch_of(columns, len(times)))
             own = {DELETED: as_mask(result, "join_temporal: deleted")}
         self._logs[side].append(keys, due, {**values, **own})
+        for name, types in self._logs[side].key_types.items():
+            if len(types) > 1:
+                msg = (
+                    f"key column {name!r} of the {SIDES[side]} stream is of type {types[0]} in one batch and "
+                    f"of type {types[-1]} in another; cast it to one type before the join"
+                )
+                raise StateMismatchError(msg)
         yield from ()
 
     def _alone(self, side: Side, columns: Columns, times: Moments) -> Iterator[Output]:

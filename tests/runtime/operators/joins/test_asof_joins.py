@@ -380,3 +380,13 @@ def test_whole_numbers_of_two_types_meet_in_a_key_of_two_columns() -> None:
             columns = pa.record_batch({"k": pa.array([2], kind), "j": ["x"], "nm"[side]: [side]})
             harness.push_batch(ArrowBatch(columns, pa.array([SECOND])), input_index=side)
         assert harness.push_watermark(END) == [{"k": 2, "j": "x", "n": 0, "m": 1}]
+
+
+def test_keys_of_two_types_in_one_column_are_refused_with_the_way_out() -> None:
+    with joined("arrow") as harness:
+        for kind in (pa.int64(), pa.int64()):
+            columns = pa.record_batch({"k": pa.array([2], kind), "m": [1]})
+            harness.push_batch(ArrowBatch(columns, pa.array([SECOND])), input_index=1)
+        columns = pa.record_batch({"k": [2.5], "m": [1]})
+        with pytest.raises(OperatorError, match=r"'k' of the right stream is of type int64 .* cast it"):
+            harness.push_batch(ArrowBatch(columns, pa.array([SECOND])), input_index=1)
