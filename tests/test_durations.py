@@ -143,6 +143,12 @@ def as_of(**on: str) -> Callable[..., Any]:
     return joined
 
 
+def looked_up(**duration: Any) -> Any:
+    made = stream().lookup(abs, on="k", id="found", **duration)
+    (factory,) = (n.operator.factory for n in made._builder.graph.nodes if n.operator.id == "found")
+    return factory.args[-1]
+
+
 def monotonous() -> Any:
     return penstock.WatermarkStrategy.for_monotonous_timestamps()
 
@@ -262,6 +268,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "Checkpointing": checkpointing,
     "ContinuousEventTimeTrigger": of_class(windows.ContinuousEventTimeTrigger),
     "ContinuousProcessingTimeTrigger": of_class(windows.ContinuousProcessingTimeTrigger),
+    "DataStream.lookup": looked_up,
     "DataStream.join_asof": as_of(on="k"),
     "KeyedStream.join_asof": as_of(),
     "DataStream.dedup": chosen("dedup", "k"),

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from penstock.runtime.graph.streams.checked_call import OperatorOptions, checked_with_options, refuse
 from penstock.runtime.graph.streams.keyed_choices import KeyedChoices
+from penstock.runtime.graph.streams.lookups import Lookup, add_lookup
 from penstock.runtime.operators.joins.asof_join import AsofHow, Strategy
 from penstock.runtime.operators.joins.interval_join import How
 from penstock.runtime.record.elements import BatchFormat
@@ -169,6 +170,50 @@ class JoinOperations(KeyedChoices[T_co]):
             id=id,
             **options,
         )
+
+    @checked_with_options
+    def lookup(
+        self,
+        table: Lookup,
+        *,
+        on: Callable[[T_co], Any] | str | list[str],
+        how: AsofHow = "left",
+        cache: int = 10_000,
+        ttl: Duration | None = None,
+        negative_ttl: Duration | None = None,
+        select: Callable[[Any, Any], Any] | None = None,
+        suffix: str = "_right",
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Add to each record the one that a table or a function has for its key.
+
+        A function is called while its record waits, and its results are cached in each subtask. If it fails,
+        the job fails, also if the cache had an expired result. The cache is not part of checkpoints, so after
+        a restart a record may meet a newer result. For slow services use `map_async`.
+
+        Args:
+            table: A dict of records by key, or a `pyarrow.Table` with the columns of the key. Or a function
+                that takes a key and returns a record or `None`.
+            on: Names of the columns that are the key, or a function of a record. A key that is `None` or has
+                a `None` in it finds nothing. Several columns are a tuple.
+            how: `"left"` also emits records for which nothing is found; `"inner"` does not.
+            cache: Maximum number of cached results of a subtask; 0 for no cache.
+            ttl: Age at which a cached result expires; never by default.
+            negative_ttl: The same for keys without a record; by default as `ttl`.
+            select: Makes the output of a record and the one that was found, or `None`. By default dicts are
+                merged.
+            suffix: As for `join`.
+
+        Example:
+            >>> from penstock.testing import OperatorHarness
+            >>> countries = {"AT": {"name": "Austria"}}
+            >>> with OperatorHarness.of(lambda users: users.lookup(countries, on="country")) as harness:
+            ...     harness.push([{"id": 1, "country": "AT"}, {"id": 2, "country": "XX"}])
+            [{'id': 1, 'country': 'AT', 'name': 'Austria'}, {'id': 2, 'country': 'XX', 'name': None}]
+        """
+        given = how, cache, ttl, negative_ttl, select, suffix
+        return add_lookup(self, table, on, *given, id, options)
 
     def _by_key(
         self, call: str, other: object, on: Any, left_on: Any, right_on: Any

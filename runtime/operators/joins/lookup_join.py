@@ -1,0 +1,175 @@
+"""`stream.lookup(...)`: adds to each record the one that a table or a function has for its key.
+
+A function is called by the record that needs it, so records keep their order. Its results are in a cache of
+the subtask, which no snapshot holds. An entry expires by its age. That a key has no record is an entry, too,
+with an expiry of its own. An expired entry is gone before the function is called again. So if that call
+fails, the job fails: no old record takes its place.
+
+The cache has copies of what the function returned, and users' functions get copies of these. So nothing that
+a function keeps or changes changes a later result.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from penstock.runtime.operators.functions.function_operator import FunctionOperator, check_function, rows_of
+from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, has_null
+from penstock.runtime.operators.joins.output_rows import OutputRows
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
+from penstock.runtime.operators.user_code.result_collector import ResultCollector, reading
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import Batch
+from penstock.runtime.state.own_copy import own_copy
+
+_ABSENT: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """Size of a cache, and ages at which its entries expire.
+
+    Attributes:
+        size: Maximum number of entries; 0 for no cache.
+        ttl: Seconds; `None` for never.
+        negative_ttl: Seconds for keys without a record; `None` for never.
+    """
+
+    size: int
+    ttl: float | None
+    negative_ttl: float | None
+
+
+class LookupCache:
+    """Records by key; the entry that was not used for the longest time makes room.
+
+    Example:
+        >>> cache = LookupCache(CacheSettings(2, 60, 5))
+        >>> for key, record in [("a", 1), ("b", None), ("c", 3)]:
+        ...     cache.put(key, record, 0.0)
+        >>> cache.get("a", 1.0, "absent"), cache.get("b", 1.0, "absent"), cache.get("b", 6.0, "absent")
+        ('absent', None, 'absent')
+    """
+
+    def __init__(self, settings: CacheSettings) -> None:
+        self._settings = settings
+        #: Record and moment of expiry by key; the entry that was used last is the last one.
+        self._entries: OrderedDict[Any, tuple[Any, float | None]] = OrderedDict()
+
+    def get(self, key: Any, now: float, default: Any) -> Any:
+        """The record of a key, `None` if it has none, or `default` if the cache does not know."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return default
+        record, expires = entry
+        if expires is not None and now >= expires:
+            del self._entries[key]
+            return default
+        self._entries.move_to_end(key)
+        return record
+
+    def put(self, key: Any, record: Any, now: float) -> None:
+        settings = self._settings
+        if not settings.size:
+            return
+        ttl = settings.negative_ttl if record is None else settings.ttl
+        self._entries[key] = record, None if ttl is None else now + ttl
+        self._entries.move_to_end(key)
+        if len(self._entries) > settings.size:
+            self._entries.popitem(last=False)
+
+
+class LookupOperator(FunctionOperator):
+    """Looks up a record for each record.
+
+    Args:
+        function: Takes a key; returns a record, or `None` if there is none.
+        output: Makes the output of a record and the one that was found.
+        emits_alone: Whether records are emitted for which none was found.
+        cache: `None` for a function that is as fast as a cache, such as a table.
+    """
+
+    kind: ClassVar[str] = "lookup"
+
+    _clock: Clock
+    _collector: ResultCollector
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        select_key: Callable[[Any], Any],
+        output: OutputRows,
+        emits_alone: bool,
+        cache: CacheSettings | None,
+    ) -> None:
+        super().__init__(function)
+        self._select_key = select_key
+        self._key_of = select_key
+        self._output = output
+        self._emits_alone = emits_alone
+        self._cache = None if cache is None else LookupCache(cache)
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        check_function("lookup: on", self._select_key)
+        if self.isolates:
+            self._output.isolate()
+            self._key_of = reading(self._select_key)
+        self._output.restore(context)
+        self._clock = context.connector.clock
+        self._collector = self._collector_of(context)
+        self._calls = context.counter("lookup_calls")
+
+    @property
+    def _functions(self) -> Iterable[Callable[..., Any]]:
+        return self._function, self._select_key, *self._output.user_functions
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        rows = rows_of(batch)
+        self._output.note(LEFT, rows.rows)
+        results = (self._joined(row) for row in self._cursor.over(rows.rows))
+        yield from self._collector.collect(results, rows.timestamps)
+        self._cursor.done()
+
+    def _joined(self, row: Any) -> list[Any]:
+        key = self._key_of(row)
+        record = None if has_null(key) else self._record_of(key)
+        if record is not None:
+            return [self._output.function(row, record)]
+        return [self._output.alone(LEFT, row)] if self._emits_alone else []
+
+    def _record_of(self, key: Any) -> Any:
+        cache = self._cache
+        if cache is not None:
+            record = cache.get(key, self._clock.monotonic(), _ABSENT)
+            if record is not _ABSENT:
+                return record
+            self._calls.increment()
+        record = self._function(key)
+        if record is not None:
+            self._output.note(RIGHT, (record,))
+        if cache is not None:
+            record = own_copy(record)
+            cache.put(key, record, self._clock.monotonic())
+        return record
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        return self._output.state()
+
+
+class TableOfRecords:
+    """Records by key, as a function of the key.
+
+    Example:
+        >>> TableOfRecords({"AT": {"name": "Austria"}})("AT")
+        {'name': 'Austria'}
+    """
+
+    def __init__(self, records: Mapping[Any, Any]) -> None:
+        self._records = dict(records)
+
+    def __call__(self, key: Any) -> Any:
+        return self._records.get(key)
