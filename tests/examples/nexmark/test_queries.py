@@ -16,6 +16,8 @@ from pipelines.harness.scenario import Course, Scenario, backends_of, every
 from pipelines.harness.simulated import run
 from query_pipelines import COUNT, NAMES, final_rows, load
 
+pytestmark = pytest.mark.timeout(900)
+
 #: Only these queries have no version over columns; README.md of the example says why.
 WITHOUT_COLUMNS = {"q6", "q12"}
 
