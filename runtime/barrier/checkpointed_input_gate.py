@@ -225,7 +225,7 @@ class StoringInputGate(CheckpointedInputGate):
         elif storage.is_full:
             kept = storage.pending_bytes + storage.rolled_bytes
             detail = (
-                f"{kept:,} bytes were stored for this alignment and those that it interrupted, more than "
+                f"{kept:,} bytes were stored for this alignment and for interrupted earlier ones, more than "
                 f"max_alignment_bytes={storage.max_bytes:,}. Raise the limit, or take unaligned checkpoints"
             )
             self._aligner.give_up(

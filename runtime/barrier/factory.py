@@ -1,6 +1,6 @@
 """Chooses the barrier handler of a subtask.
 
-* at least once: `CheckpointBarrierTracker`, which refuses unaligned checkpoints.
+* at least once: `CheckpointBarrierTracker`. Unaligned checkpoints are refused.
 * exactly once, aligned: `CheckpointBarrierAligner`; behind a `StoringInputGate` if input is stored.
 * exactly once, unaligned: `AlternatingBarrierHandler`. It uses an aligner for savepoints. For checkpoints it
   uses a `CheckpointBarrierUnaligner` or an `AlignedWithTimeoutBarrierHandler`.

@@ -7,7 +7,8 @@ processed every consumed element. A handler that `watches_arrivals` is also call
 (`InputGate.receive`).
 
 Barriers and markers of a checkpoint that has ended or was subsumed are ignored and counted, even if ids on
-one channel decrease. An element on a channel after its end is an error (`StreamCorruptError`).
+one channel decrease. Only at least once over a single channel ignores none. A barrier, a marker or a second
+end after the end of its channel is an error (`StreamCorruptError`).
 
 The model is Flink's `CheckpointBarrierHandler`.
 """
@@ -36,9 +37,9 @@ class CheckpointListener(Protocol):
         """Take this checkpoint now; the handler ignores the return value.
 
         Args:
-            barrier: The first barrier of the checkpoint that arrived.
+            barrier: The checkpoint's first barrier.
             start_delay: Seconds from the coordinator's trigger to the first barrier here.
-            alignment_duration: Seconds from the first barrier to the last; 0 for at least once.
+            alignment_duration: Seconds from the first barrier to this call; 0 if the handler never aligns.
         """
         ...
 
@@ -81,7 +82,7 @@ class BarrierHandlerStatistics:
         ignored: Late and repeated barriers and markers.
         pending: Checkpoints that wait for barriers.
         start_delay: Time from the last checkpoint's trigger to its first barrier here.
-        alignment_duration: Duration of the running or the last alignment; 0 for at least once.
+        alignment_duration: Duration of the running or the last alignment; 0 for a handler that never aligns.
         blocked: Channels that an alignment blocks now.
         cancelled_alignments: Alignments with blocked channels that a cancellation marker ended.
     """
@@ -195,8 +196,8 @@ class CheckpointBarrierHandler(ABC):
     def _trigger(self, barrier: CheckpointBarrier, started_at: float, *, is_aligned: bool = True) -> None:
         """Call the listener, which may call this handler, so the handler's state must be up to date.
 
-        `started_at` is the monotonic time of the first barrier. With `is_aligned`, channels have been blocked
-        since then.
+        `started_at` is the monotonic time of the first barrier. With `is_aligned`, the time since then is the
+        duration of the alignment.
         """
         since_first = self._clock.monotonic() - started_at
         self._alignment_duration = since_first if is_aligned else 0.0

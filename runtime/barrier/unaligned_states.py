@@ -36,7 +36,7 @@ class UnalignedCheckpoint:
 
     Attributes:
         started_at: Monotonic time of the first barrier.
-        unconsumed: Channels whose barrier or end is not consumed yet; they hold data of the checkpoint.
+        unconsumed: Channels whose barrier or end is not consumed yet; they may hold data of the checkpoint.
         unarrived: Channels whose barrier or end has not arrived; more data of the checkpoint may arrive.
         blocked: Channels that are blocked behind their barrier until the trigger.
     """
