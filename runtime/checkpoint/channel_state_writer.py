@@ -5,9 +5,10 @@ where the channels hold them anyway. When the input part and the output part are
 writes them in the background. Then it calls back in the task's thread.
 
 A checkpoint ends here with its result, its failure, or an abort. After an abort nothing is collected, and the
-caller of `result` gets `ChannelStateAborted`. A running write deletes its own file, even after the task was
-closed. Calls for a checkpoint that was not started, or has ended, do nothing. The writer must never report an
-incomplete result, or keep data of an ended checkpoint. The model is Flink's `ChannelStateWriterImpl`.
+caller of `result` gets `ChannelStateAborted`. A running write then deletes its own file, even after the task
+was closed. Calls for a checkpoint that was not started, or has ended, do nothing. The writer must never
+report an incomplete result, or keep data of an ended checkpoint. The model is Flink's
+`ChannelStateWriterImpl`.
 
 `BarrierSender` sends barriers and captures the elements that they overtake in the outputs of a subtask. An
 unaligned barrier overtakes at once, and completes the sender's part of the in-flight data. An aligned barrier
@@ -200,7 +201,8 @@ class AsyncChannelStateWriter:
     ) -> None:
         """Call back once, perhaps before returning, when the in-flight data of a checkpoint is durable.
 
-        `on_error` is called when a write failed, or the checkpoint is not running.
+        `on_error` is called when a write failed, or the checkpoint is not running or is aborted meanwhile.
+        After `close`, no callback comes.
         """
         collected = self._collected.get(checkpoint_id)
         if collected is None:

@@ -168,7 +168,7 @@ class CompletedCheckpointStore:
         oldest_pending_base: int | None = None,
         keep_after: KeepAfter | None = None,
     ) -> tuple[FileHandle, ...]:
-        """Add a checkpoint, drop those beyond the limit, and return files that may be deleted.
+        """Add a checkpoint, drop checkpoints beyond the limit, and return files that may be deleted.
 
         Args:
             oldest_pending_base: Smallest base of the other running checkpoints; `None` without any.
@@ -192,7 +192,7 @@ class CompletedCheckpointStore:
         return self._released(free)
 
     def unreferenced(self, files: Iterable[FileHandle]) -> tuple[FileHandle, ...]:
-        """The files of an aborted checkpoint that no checkpoint in the store names."""
+        """The part of `files` that belongs to this job and that no checkpoint in the store names."""
         return tuple(handle for handle in files if handle.path not in self._files and self._is_ours(handle))
 
     def names(self, path: str) -> bool:

@@ -125,9 +125,9 @@ class MasterHooks:
         unmatched = sorted(by_name.keys() - self._hooks.keys())
         if unmatched and not allow_non_restored:
             msg = (
-                f"checkpoint {checkpoint_id} holds state of the master hooks {', '.join(unmatched)}, which "
-                "the job does not have any more. Add them again under the same identifiers, or restore with "
-                "allow_non_restored_state=True to drop their state"
+                f"checkpoint {checkpoint_id} holds state of master hooks that the job no longer has: "
+                f"{', '.join(unmatched)}. Add each of them again under the same identifier, or restore with "
+                "allow_non_restored_state=True to drop the state"
             )
             raise UnmatchedMasterStateError(msg)
         values = {

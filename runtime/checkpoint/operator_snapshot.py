@@ -87,7 +87,7 @@ class SubtaskSnapshotTask:
         self._is_written = False
 
     def run(self) -> SubtaskSnapshot:
-        """Write all state; blocks. After an error, no file of this snapshot remains."""
+        """Write all state; blocks. Deletes the written files after an error."""
         try:
             snapshot = SubtaskSnapshot(
                 {operator: self._write(operator, s) for operator, s in self._operators.items()},

@@ -231,7 +231,7 @@ def _nothing_left(
     if not allow_older and older:
         advice = (
             "Put the file back, or set Checkpointing(allow_older=True) to "
-            f"start from an older checkpoint (there are {older}); "
+            f"start from an older checkpoint (available: {older}); "
             "sinks may then repeat what was committed since"
         )
     else:
@@ -255,14 +255,21 @@ _LOOKED_FOR: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OpenedSnapshot:
-    """A snapshot that was found; the checkpoint's `location` is the URL of `storage`."""
+    """A snapshot that was found, and the storage of its metadata.
+
+    The checkpoint's `location` is the URL of `storage`, or the folder elsewhere that a savepoint's metadata
+    names.
+    """
 
     checkpoint: CompletedCheckpoint
     storage: SnapshotStorage
 
 
 def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
-    """Find a snapshot by its URL, read its metadata, and check that all its files exist; blocks."""
+    """Find a snapshot by its URL, read its metadata, and check that all its files exist; blocks.
+
+    The files of a savepoint in a folder elsewhere are not checked.
+    """
     place = url.rstrip("/").removesuffix(f"/{METADATA}").rstrip("/")
     parent, _, name = place.rpartition("/")
     try:

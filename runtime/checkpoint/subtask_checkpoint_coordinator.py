@@ -250,7 +250,7 @@ class SubtaskCheckpointCoordinator:
         )
 
     def _send_barrier(self, barrier: CheckpointBarrier, *, is_input_empty: bool) -> bool:
-        """Send the barrier, capture overtaken elements; return whether the checkpoint has in-flight data."""
+        """Send the barrier, capture overtaken elements; return whether there may be in-flight data."""
         if self._in_flight is None:
             self._outputs.broadcast_event(barrier)
             return False

@@ -260,7 +260,7 @@ class CheckpointCompletions:
         )
 
     def _finalized(self, pending: PendingCheckpoint, outcome: FinalizeOutcome) -> None:
-        """Handle the outcome: the record is written, unless another attempt owns the log or the job ended."""
+        """Complete the checkpoint, unless another attempt owns the log or the job has ended."""
         if isinstance(outcome, Fenced) or not self._parts.files.has_store:
             self._aborts.fenced()
             return

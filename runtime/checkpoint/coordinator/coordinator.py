@@ -90,7 +90,7 @@ class CheckpointCoordinator:
 
     Args:
         finalize: Writes the record of a checkpoint; blocks, and runs in `runner`.
-        fail_job: Called with the cause after too many failures; must not call back at once.
+        fail_job: Called with the cause when a failed checkpoint fails the job; must not call back at once.
         fenced: Called when another attempt owns the log.
         targets: Tries folders of savepoints outside the job's storage.
         note_request: Called with notes for the job's log about waiting requests.

@@ -24,7 +24,7 @@ COUNTED_REASONS: Final = COUNTED_IN_FLINK_1_11 | {
     Reason.FINALIZE_CHECKPOINT_FAILURE,
 }
 
-#: Reasons that count for savepoints too, because a subtask has failed.
+#: Reasons that count for savepoints too, because a subtask could not take the savepoint.
 COUNTED_FOR_SAVEPOINTS: Final = frozenset({Reason.CHECKPOINT_DECLINED, Reason.TASK_CHECKPOINT_FAILURE})
 
 #: Reasons that fail a request before any subtask was notified of the checkpoint.
@@ -62,7 +62,10 @@ class CheckpointFailureManager:
         self._completed_id = -1
 
     def failed(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool = False) -> bool:
-        """Count a failure (id -1 without an id); return whether the job must fail, which resets the count."""
+        """Count a failure; return whether the job must fail, which resets the count.
+
+        `checkpoint_id` is -1 if the checkpoint failed before it got an id.
+        """
         if not self._counts(reason, checkpoint_id, is_savepoint=is_savepoint):
             return False
         if checkpoint_id >= 0:

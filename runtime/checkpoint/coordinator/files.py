@@ -1,13 +1,13 @@
 """`CheckpointFiles`: the files of completed checkpoints, and the deletion of all others.
 
 A running checkpoint may use files of the newest completed one (its *base*), so these files stay until it has
-ended. Files that a failed checkpoint wrote are deleted, including those that arrive later. Older files that
-its snapshots name belong to completed checkpoints and stay.
+ended. Files that a failed checkpoint wrote are deleted, including files that late acknowledgements name.
+Older files that its snapshots name belong to completed checkpoints and stay.
 
 What it must never do: delete files of a checkpoint whose log record may have been written, or whose outcome
 it has forgotten. The next attempt deletes files that no checkpoint names.
 
-Deletion runs in the background and is best effort. A file that remains costs space and is counted.
+Deletion runs in the background and is best effort. A failed deletion costs only space and is counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REMEMBERED_ENDS: Final = 1000
 
 
 class CheckpointFiles:
-    """Holds the completed checkpoints and the outcomes of the latest ones, and deletes files."""
+    """Holds the completed checkpoints and the outcomes of recently ended ones, and deletes files."""
 
     def __init__(
         self,

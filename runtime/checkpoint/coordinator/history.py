@@ -331,7 +331,7 @@ def _recovered_counters(
 
 
 def _outcome(record: CheckpointRecord, highest_id: int) -> CheckpointRecord | None:
-    """The record of a checkpoint that is not retained; `None` if its end is unknown."""
+    """The final record of an earlier JobMaster's checkpoint; `None` if its end is unknown."""
     if record.status in (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED):
         return record
     if record.checkpoint_id <= highest_id:

@@ -24,8 +24,8 @@ unique by the decision log.
 3. An attempt that finds its own file has lost the answer, or its earlier start was refused. No hook has
    received that id.
 
-It must never delete the file of the newest id, even after a failed write, because another attempt may have
-written it. The next JobMaster, or the end of the job, removes old files.
+`SnapshotLocation` must never delete the file of the newest id, even after a failed write, because another
+attempt may have written the file. The next JobMaster, or the end of the job, removes old files.
 
 `SavepointTargets`: a user's folder may be on a storage that hangs, and no other request may wait for it. So a
 target is tried before its request enters the queue, with a timeout. While an old trial hangs, new requests

@@ -13,9 +13,9 @@ After a region has restarted, the subtasks of other regions keep their attempt. 
 own storage they write into the folder of their attempt. These files are copied into the folder of the
 savepoint's metadata, which users move as a whole.
 
-If a file that must be copied is damaged, no later checkpoint can be completed either. So the attempt fails
-(`CarriedStateError`). The next attempt finds the damage and names it, or starts from an older checkpoint if
-the user allows that.
+If a file that must be copied is damaged, no later checkpoint can be completed either. So a checkpoint then
+fails the attempt (`CarriedStateError`); a savepoint fails alone. The next attempt finds the damage and names
+it, or starts from an older checkpoint if the user allows that.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def completed_checkpoint(
 ) -> CompletedCheckpoint:
     """Make the completed checkpoint from all acknowledgements, before its metadata is written.
 
-    `previous` is the newest completed checkpoint, or the snapshot that the job began with.
+    `previous` is the newest completed checkpoint, or the snapshot that the attempt started from.
     """
     known = {} if previous is None else previous.operators
     finished = pending.plan.finished

@@ -3,7 +3,7 @@
 It collects one acknowledgement from each subtask, operator coordinator and master hook. It is *collecting*
 until all have arrived, then *finalizing* while its record is written, then *completed*. The coordinator can
 abort it while it is collecting. While it is finalizing, only the writer of the record can fail it. An abort
-returns the files of all acknowledgements, which no checkpoint owns then.
+returns all files that the acknowledgements name. Some of these files may belong to earlier checkpoints.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class PendingCheckpoint:
         self._cancel_timeout()
 
     def abort(self, reason: CheckpointFailureReason) -> tuple[FileHandle, ...]:
-        """Abort; return the files of all acknowledgements, which no checkpoint owns now.
+        """Abort; return all files that the acknowledgements name, also files of earlier checkpoints.
 
         Raises:
             RuntimeError: The checkpoint has ended, or can't be subsumed; in the second case it is aborted.

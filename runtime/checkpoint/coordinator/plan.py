@@ -106,7 +106,7 @@ class CheckpointPlanner:
         return [(attempt, tuple(those)) for attempt, those in found.items()]
 
     def leave_out(self, subtasks: Iterable[SubtaskId]) -> None:
-        """Note failed subtasks that start again; no checkpoint is planned until they run."""
+        """Note subtasks that start again after a failure; no checkpoint is planned until they run."""
         for subtask in subtasks:
             self._finished_count -= self._status[subtask] is SubtaskStatus.FINISHED
             self._status[subtask] = SubtaskStatus.CREATED

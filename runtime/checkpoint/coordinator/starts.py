@@ -260,7 +260,7 @@ class CheckpointStarts:
         if self._plan_after_place(request, attempt) is None:
             return
         if isinstance(error, PastAttemptError):
-            # The newer attempt is another JobMaster's, because this one begins no attempt while the job runs.
+            # The newer attempt is another JobMaster's: this one begins no attempt while all subtasks run.
             self._parts.requests.refuse(request, TAKEN_OVER)
             self._callbacks.taken_over()
             self.ended(request)

@@ -10,8 +10,8 @@ Why it is right:
 
 1. *No gaps.* A writer claims slot n only after it has seen all slots up to n - 1.
 2. *One writer per attempt.* An attempt begins only when the storage has confirmed the put. If the put gets no
-   answer, or the slot is taken, the writer tries again with a larger number. So only one writer writes an
-   attempt's records.
+   answer, or another record has the slot, the writer replays the log. It tries again with a number above all
+   attempts that it finds. So only one writer writes an attempt's records.
 3. *Fencing.* After the records of a running attempt, the first record of another writer is an
    `AttemptBegun`. It is in the slot that the old writer claims next. The old writer does not get the slot,
    reads it, and is `Fenced`.
@@ -230,7 +230,7 @@ class DecisionLog:
                 if unanswered == PUT_TRIES or isinstance(error, StorageTimeoutError):
                     raise
                 continue
-            self._unanswered.add(number)  # if this fails, the writer later recognises its number
+            self._unanswered.add(number)  # if the next check fails, the writer later recognises its number
             tried.add(number)
             if self._reader.is_intact(view):
                 self._begun(view, record)
@@ -311,8 +311,8 @@ class DecisionLog:
         job = self._paths.log.split("/")[0]
         where = f"{self._storage.url}/{self._paths.log}"
         return (
-            f"job id {job!r} is taken: {where} holds {view.next_slot} records of an earlier job, whose last "
-            f"attempt is {view.last_attempt}. Nothing was changed there; submit the job again"
+            f"job id {job!r} is taken: {where} holds the records of an earlier job, whose last attempt is "
+            f"{view.last_attempt}. Nothing was changed there; submit the job again"
         )
 
     def _append(self, record: LogRecord) -> Claim:

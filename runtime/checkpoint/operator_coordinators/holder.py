@@ -11,8 +11,8 @@ valve is closed from the coordinator's snapshot until the sources have their bar
 and are sent in order after the barriers.
 
 In one checkpoint the valve is *marked* before the coordinator's snapshot and *shut* after it. It is *opened*
-when the barriers are injected or the start is aborted. It refuses a mark that is older than the last one, and
-a snapshot for another mark.
+when the barriers are injected or the start is aborted. It refuses a mark that is not newer than the last one,
+and refuses to be shut for a checkpoint that is not marked.
 
 The valve must never:
 
@@ -150,7 +150,7 @@ class _Snapshot:
 class OperatorCoordinatorHolder:
     """Holds one operator coordinator and is its context; see the module's docstring.
 
-    A rescale changes the number of subtasks that `parallelism` returns before a reset.
+    When a rescale resets the coordinator, `parallelism` returns the new number of subtasks already.
     """
 
     def __init__(
@@ -188,7 +188,8 @@ class OperatorCoordinatorHolder:
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
         if not 0 <= subtask < self.parallelism:
-            msg = f"operator {self._operator_id!r} has {self.parallelism} subtasks, none is number {subtask}"
+            known = self.parallelism
+            msg = f"operator {self._operator_id!r} has no subtask {subtask}: its parallelism is {known}"
             raise ValueError(msg)
         self._valve.send(subtask, event, answer or _NOBODY)
 

@@ -61,9 +61,9 @@ class OperatorCoordinators:
         unmatched = [o for o, s in known.items() if s.coordinator is not None and o not in self._holders]
         if unmatched and not allow_non_restored:
             msg = (
-                f"checkpoint {checkpoint_id} holds state of the coordinators of {', '.join(unmatched)}, but "
-                "these operators have no coordinator in this job. Splits or other work that they have not "
-                "handed out yet would be lost. Keep these operators as they were, or restore with "
+                f"checkpoint {checkpoint_id} holds coordinators' state for operators without a coordinator "
+                f"in this job: {', '.join(unmatched)}. Splits or other work that was not handed out yet "
+                "would be lost. Keep each of these operators as it was, or restore with "
                 "allow_non_restored_state=True"
             )
             raise UnmatchedCoordinatorStateError(msg)

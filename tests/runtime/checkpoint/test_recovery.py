@@ -99,7 +99,7 @@ def test_a_newest_checkpoint_that_misses_a_file_is_an_error_that_names_it(
     with pytest.raises(CorruptSnapshotError) as caught:
         load_latest(job.storage, job.log.view, allow_older=False)
     assert f"checkpoint 2: memory:/{path} is part of a snapshot but is not there" in str(caught.value)
-    assert "set Checkpointing(allow_older=True) to start from an older checkpoint (there are 1)" in str(
+    assert "set Checkpointing(allow_older=True) to start from an older checkpoint (available: 1)" in str(
         caught.value
     )
 

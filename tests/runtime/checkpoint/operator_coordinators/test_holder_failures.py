@@ -151,7 +151,7 @@ def test_a_snapshot_waits_for_the_events_of_living_subtasks_alone(gone, sent):
 
 @pytest.mark.parametrize("subtask", [-1, 3, 4])
 def test_there_is_no_subtask_beyond_the_parallelism(subtask):
-    with pytest.raises(ValueError, match=f"has 3 subtasks, none is number {subtask}"):
+    with pytest.raises(ValueError, match=f"has no subtask {subtask}: its parallelism is 3"):
         World().holder.send_event(subtask, "hello")
 
 

@@ -158,7 +158,7 @@ def test_a_coordinator_that_fails_over_an_event_fails_the_job_and_is_named():
 
 
 def test_there_is_no_subtask_beyond_the_parallelism():
-    with pytest.raises(ValueError, match="has 2 subtasks, none is number 2"):
+    with pytest.raises(ValueError, match="has no subtask 2: its parallelism is 2"):
         Run().holder.send_event(2, "a")
 
 

@@ -385,7 +385,7 @@ def test_the_harness_raises_what_fails_the_job() -> None:
             self.context.send_event(9, event)
 
     harness = CoordinatorHarness(Owner(Fails))
-    with pytest.raises(OperatorError, match="has 1 subtasks, none is number 9"):
+    with pytest.raises(OperatorError, match="has no subtask 9: its parallelism is 1"):
         harness.handle_event(0, "a")
 
 
