@@ -128,8 +128,8 @@ class InputChannel:
     def describe_gap(self) -> str:
         first = min(self._early, default=self._expected)
         return (
-            f"{self}: element {self._expected} has not arrived, and {len(self._early)} later "
-            f"element(s) from number {first} on wait for it"
+            f"{self}: element {self._expected} has not arrived; later elements that wait for it: "
+            f"{len(self._early)}, from number {first} on"
         )
 
     def _receive_out_of_order(self, first: int, elements: Sequence[bytes]) -> Sequence[StreamElement]:

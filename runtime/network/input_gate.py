@@ -144,7 +144,7 @@ class InputGate:
             self._enqueue_if_ready(self.channels[channel])
 
     def consumed(self, channel: int) -> int:
-        """Number of the next element to be consumed on a channel; `deliver` calls below it are answered."""
+        """Number of the next element to consume on a channel; frames of lower numbers are consumed."""
         return self._channel(channel).consumed
 
     def take_progressed(self) -> list[int]:

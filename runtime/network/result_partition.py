@@ -246,7 +246,7 @@ class CustomSelector:
             array = np.asarray(found)
             if array.shape != (len(part),) or array.dtype.kind not in "iu":
                 what = f"{array.dtype} of shape {array.shape}"
-                self._refuse(what, f"; give {len(part)} whole numbers, one for each row")
+                self._refuse(what, f"; give one whole number for each row (rows: {len(part)})")
             wrong = np.flatnonzero((array < 0) | (array >= self._channels))
             if len(wrong):
                 self._refuse(array[wrong[0]].item(), f" for row {int(wrong[0])} of a batch")
@@ -256,7 +256,8 @@ class CustomSelector:
     def _refuse(self, found: Any, why: str) -> NoReturn:
         msg = (
             f"partition_custom: {function_location(self._function)} returned {short_repr(found)}{why}; the "
-            f"receiving operator has {self._channels} subtasks, so indexes are from 0 to {self._channels - 1}"
+            f"receiving operator's parallelism is {self._channels}, so indexes are from 0 to "
+            f"{self._channels - 1}"
         )
         raise PenstockError(msg)
 

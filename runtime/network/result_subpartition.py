@@ -129,7 +129,7 @@ class SubpartitionStatistics:
     """Counters of one sending channel.
 
     Attributes:
-        buffers: Buffers sent.
+        buffers: Buffers that were closed, including those that wait for a credit.
         bytes: Encoded bytes sent.
         queued: Elements that wait for a credit.
         outstanding: Buffers that the receiver has not consumed.

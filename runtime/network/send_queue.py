@@ -4,8 +4,8 @@
 and stream status need a credit each. Barriers, markers and ends of data need none. They keep their place;
 only an unaligned barrier moves to the front.
 
-`BufferBudget` derives a row limit from a byte budget and earlier buffers. The first buffer of a channel has
-no predecessor. So a few of its rows are encoded and measured before it grows. Otherwise 4,096 rows of a
+`BufferBudget` derives a row limit from a byte budget and the previous buffer. The first buffer of a channel
+has no predecessor. So a few of its rows are encoded and measured before it grows. Otherwise 4,096 rows of a
 megabyte each would make a first buffer of 4 GB.
 
 `BufferDebloater` fits the rows of a buffer to the receiver's throughput (Flink's buffer debloating). A frame
@@ -179,7 +179,7 @@ _SAMPLE: Final = 16
 
 
 class BufferBudget:
-    """Turns a byte budget into a number of rows, from the sizes of recent buffers.
+    """Turns a byte budget into a number of rows, from the size of the previous buffer.
 
     Args:
         max_bytes: Intended maximum bytes of an encoded buffer.

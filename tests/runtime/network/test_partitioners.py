@@ -155,9 +155,13 @@ def test_a_custom_partitioner_gives_the_same_for_rows_and_columns_in_either_form
         (
             lambda batch, channels: pa.nulls(2, pa.int64()),
             "arrow",
-            r"float64 of shape \(2,\).*; give 2 whole",
+            r"float64 of shape \(2,\).*; give one whole number for each row \(rows: 2\)",
         ),
-        (lambda batch, channels: [0], "arrow", r"of shape \(1,\).*; give 2 whole numbers, one for each row"),
+        (
+            lambda batch, channels: [0],
+            "arrow",
+            r"of shape \(1,\).*; give one whole number for each row \(rows: 2\)",
+        ),
         (lambda batch, channels: [0.5, 1.0], "arrow", "float64 of shape"),
     ],
 )
