@@ -78,7 +78,7 @@ class TaskDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class TriggerCheckpoint:
-    """Take a checkpoint; for sources, and subtasks whose senders have all finished."""
+    """Take a checkpoint; for sources, and subtasks whose data has ended or whose senders have finished."""
 
     barrier: CheckpointBarrier
 

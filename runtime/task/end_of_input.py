@@ -74,7 +74,7 @@ class EndOfInput:
     """Leads a subtask from the end of its input to its own end; see the module's docstring.
 
     Args:
-        stop: Returns the id of the savepoint that stops the job; `None` when the data has really ended.
+        stop: Returns the id of the savepoint that stops the job; `None` when the data has ended by itself.
         deliver_before: Hands over the events that coordinators sent before a checkpoint.
     """
 
@@ -124,9 +124,9 @@ class EndOfInput:
     def finish_in_steps(self, drain: bool) -> Iterator[Work]:
         """Finish the operators one after the other, then send the end of data.
 
-        With `drain` the data has really ended: event time advances to its end. Otherwise a savepoint stops
-        the job, which may continue from it, so nothing may fire. The records of a step must have left before
-        the next step begins.
+        With `drain`, event time advances to its end. Otherwise a savepoint stops the job, which may continue
+        from the savepoint, so nothing may fire. The records of a step must have left before the next step
+        begins.
         """
         savepoint_id = self._stop()
         if savepoint_id is not None:

@@ -65,10 +65,10 @@ class SubtaskStatistics:
         records_in: Records taken from the source or from channels.
         records_out: Records handed to channels.
         bytes_out: Encoded bytes sent.
-        buffers_out: Buffers sent.
+        buffers_out: Buffers that were closed, including those that wait for a credit.
         busy_seconds: Time spent working.
         backpressured_seconds: Time in which an output had no credit.
-        slice_overruns: Slices of work that took much too long because of a user's function.
+        slice_overruns: Slices of work that took more than ten times as long as intended.
         pickled_values: Values that had to be pickled.
         operators: Counters by operator id.
         checkpoints: Counters of the subtask's checkpoints.

@@ -123,7 +123,7 @@ class Subtask:
         )
         self._attempt = descriptor.attempt
         self._source_ready_at: float | None = None
-        #: Steps of the end of the data; each waits until the operators have emitted what was answered late.
+        #: Steps of the end of the data; each waits until the results of late answers have been emitted.
         self._ending: Iterator[Work] | None = None
         self._has_begun = False
         self._completed_id = -1
@@ -201,7 +201,8 @@ class Subtask:
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """Add the JobMaster's request; the next step takes an aligned checkpoint between two batches.
 
-        Only for subtasks that receive no barriers: sources, and those whose senders have left.
+        Only for subtasks that may receive no barrier: sources, and subtasks whose data has ended or whose
+        senders have left.
         """
         self._requests.add(barrier)
 
@@ -445,7 +446,7 @@ class Subtask:
     # -- statistics ---------------------------------------------------------------------------------------
 
     def statistics(self) -> SubtaskStatistics:
-        """Counters of this subtask; callable from any thread. Counting costs nothing between calls."""
+        """Counters of this subtask; callable from any thread."""
         edges = self._outputs.statistics()
         sent = [channel for edge in edges for channel in edge]
         network = self._network

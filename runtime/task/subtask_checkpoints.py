@@ -16,8 +16,8 @@ The handler itself captures the data in the input channels, after step 3 has ret
 which step 4 captures, precedes that data in its channel. An abort comes from the JobMaster and goes to step
 3. A completion goes straight to the operators: no step of that checkpoint is in progress any more.
 
-**Requests** go only to subtasks that receive no barriers: sources, and subtasks all of whose senders have
-left. A request waits here until its checkpoint can be taken:
+**Requests** go only to subtasks that may receive no barrier: sources, and subtasks whose data has ended or
+whose senders have all left. A request waits here until its checkpoint can be taken:
 
 * A source takes the checkpoint between two batches. If its barrier may overtake, the rest of a batch is
   processed first.
@@ -332,7 +332,7 @@ class SubtaskState:
         parts.in_flight.writer.add_input(checkpoint_id, parts.network.last_channel, (buffer,))
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
-        """Take the synchronous half of a checkpoint of all operators."""
+        """Take the synchronous part of a checkpoint of all operators."""
         parts, checkpoint_id = self._parts, barrier.checkpoint_id
         lists = parts.chain.snapshot(checkpoint_id)
         raw = parts.chain.snapshot_raw(checkpoint_id)
