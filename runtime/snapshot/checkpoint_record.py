@@ -47,8 +47,8 @@ class CheckpointMetrics:
 
     Attributes:
         start_delay: Time from the coordinator's trigger to the first barrier here.
-        alignment_duration: Time from the first barrier to the last while channels were blocked; 0 for at
-            least once.
+        alignment_duration: Time from the first barrier to the start of the checkpoint here; 0 for a handler
+            that never aligns.
         sync_duration: Duration of the synchronous part, which stops the task.
         async_duration: Duration of the asynchronous part.
         written_bytes: New bytes written for this checkpoint.
@@ -229,7 +229,7 @@ class CheckpointRecord:
         triggered_at: Wall-clock seconds.
         acknowledged: Number of subtasks that have acknowledged.
         subtasks: Number of subtasks that take part.
-        duration: Seconds from trigger to end; `None` while it runs.
+        duration: Seconds from trigger to end; `None` while the checkpoint runs, or if unknown.
         size: Bytes of all its state; `None` until it is complete.
         written_bytes: New bytes that the subtasks wrote.
         in_flight_bytes: The part of `written_bytes` that is in-flight data.
@@ -277,7 +277,7 @@ class CoordinatorStatistics:
     begin at 0 with each JobMaster.
 
     Attributes:
-        triggered: Number of started checkpoints.
+        triggered: Number of started checkpoints, and of requests without a writable location.
         completed: Number of completed checkpoints.
         failed: Number of failed and aborted checkpoints.
         refused: Number of requests that were refused.

@@ -41,7 +41,8 @@ class CompletedCheckpoint:
         metadata: Metadata file; `None` until it is written.
         size: Bytes of all state, including shared files.
         location: URL of the storage of its state files; `None` for the storage of its metadata.
-        carried: State of finished subtasks whose files must be copied; `None` once the metadata is written.
+        carried: State of finished subtasks whose files may have to be copied; `None` once the metadata is
+            written.
         statistics: Statistics; `None` when not measured, or written by an older version.
         drained: Whether the job was drained before this savepoint: event time advanced to its end.
     """

@@ -132,7 +132,7 @@ _MOST: Final = 1 << 62
 
 
 def whole(value: object, least: int = 0) -> int:
-    """Check a whole number from `least` up to 2^62."""
+    """Check a whole number that is at least `least` and below 2^62."""
     if type(value) is int and least <= value < _MOST:
         return value
     msg = f"{_shown(value)} where a whole number from {least} should be"

@@ -37,7 +37,7 @@ from penstock.runtime.trust.paths import check_path
 STAGED: Final = "#"
 #: Maximum number of open folders; the names of all folders above an open one are durable.
 _MOST_OPEN: Final = 32
-#: Maximum number of times that a put makes a folder again after another writer has removed it as empty.
+#: Maximum number of tries of one put. Each further try follows a removal of its folder by another writer.
 _TRIES: Final = 10
 
 
