@@ -46,7 +46,7 @@ class StateSummary:
 
     Attributes:
         name: Name of a table of keyed state, or of a list state.
-        kind: `keyed`, or the redistribution mode of a list state.
+        kind: `keyed`, the redistribution mode of a list state, or `list` for raw operator state.
         entries: Number of keys, or of values of the list. For keyed lists and maps, entries
             over all keys.
         is_exact: `False` when keys could not be decoded here: `entries` then counts every write of a key,
@@ -78,7 +78,8 @@ class CoordinatorSummary:
         size: Bytes.
         unassigned: Number of splits that no reader has. `None` when the state can't be decoded here, or is
             not from an `OnRequest` that has listed its splits.
-        values: The first 100 of these splits as text; the whole state when the splits are not known.
+        values: The first 100 of these splits as text. If `unassigned` is `None`, the state in one shortened
+            text.
     """
 
     size: int
