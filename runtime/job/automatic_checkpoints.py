@@ -62,7 +62,7 @@ class FinalCheckpoint:
         self.check()
 
     def check(self) -> None:
-        """Trigger the checkpoint if every unfinished subtask has reported and none is in progress."""
+        """Trigger the checkpoint if all unfinished subtasks have reported and no checkpoint is pending."""
         count = self._planner.unfinished_count
         if self._asked or self._done or self._timer is not None or not count:
             return

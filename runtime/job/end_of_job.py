@@ -3,8 +3,8 @@
 `EndOfJob`: only the record in the decision log makes an end final. A JobMaster that restarts later finds the
 record and does nothing. Writes to an unavailable storage are retried a few times. Then the job ends anyway,
 with a note, and only its last report shows the end. Files are deleted after the record is written: until then
-the job could be restored from them. Coordinators and hooks are closed during the deletions, and each of the
-two has its own timeout. So neither a hook nor a storage that hangs delays the end.
+the job could be restored from them. Coordinators and hooks are closed during the deletions. The closing and
+the deletions have a timeout each. So neither a hook nor a storage that hangs delays the end.
 
 `UncoveredOutput`: removes output that can't be committed any more. Output can be committed only if a
 completed snapshot names it, and the newest snapshot names all of it. So everything else is removed, on two

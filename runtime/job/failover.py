@@ -141,9 +141,8 @@ class ExponentialBackoffStrategy:
         return min(varied, self._maximum)
 
     def _give_up(self) -> GiveUp:
-        return GiveUp(
-            f"it has restarted {self._failures} times in a row, never running for {self._reset_after:g} s"
-        )
+        times = "once" if self._failures == 1 else f"{self._failures} times in a row"
+        return GiveUp(f"it has restarted {times}, never running for {self._reset_after:g} s")
 
 
 class FailureRateStrategy:
@@ -233,10 +232,11 @@ class FailureCause:
         subtask: The subtask that failed; `None` for a failure outside of subtasks.
         traceback: The user's traceback, shortened by `fit_text`.
         recoverable: Whether another attempt may succeed. `False` fails the job at once.
-        is_damage: The restored checkpoint is damaged; an older one may be intact.
+        is_damage: Whether the restored checkpoint is damaged; an older one may be intact.
         operator: The operator that failed; `None` if no operator failed, or it is unknown.
         defined_at: The user's line that put the operator into the graph.
-        is_bad_input: A source can't read its stored data. `FailureHistory.known` says when that is final.
+        is_bad_input: Whether a source can't read its stored data. `FailureHistory.known` says when that is
+            final.
     """
 
     message: str

@@ -116,7 +116,7 @@ class JobLedger:
         open_location: Opens storages of snapshots that are not in `storage`.
         restore_from: URL of the snapshot that the job starts from while it has none of its own.
         is_new: Whether the job was only just submitted. A log under its id then belongs to another job.
-        monotonic: Seconds that never go backwards; any thread calls it.
+        monotonic: Returns seconds that never go backwards; called by any thread.
         after_death: Counts the death of the previous JobMaster as a restart.
         writer: A token that only this JobMaster's process has.
         submission: A token of the job's submission, which all its JobMasters have.

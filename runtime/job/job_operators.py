@@ -272,7 +272,7 @@ class JobOperators:
 
         All subtasks of an operator are restored together. A source's coordinator continues, and takes back
         the splits that its readers forget. Any other coordinator is restored from the checkpoint, too.
-        Returns the cause if one could not be restored.
+        Returns the cause if a coordinator could not be restored.
         """
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
         operators = {} if checkpoint is None else checkpoint.operators
@@ -375,7 +375,7 @@ class JobOperators:
     def _fail_job(self, cause: str | PenstockError) -> None:
         """Fail the job, because a coordinator can't continue.
 
-        No restart follows in the first attempt, as long as no checkpoint is complete.
+        An `OperatorError` in the first attempt allows no restart as long as no checkpoint is complete.
         """
         job = self._job
         if self._closer is not None:  # nothing is left to fail

@@ -223,7 +223,9 @@ class JobScheduler:
         self._with_target(kind, target, trigger, answer)
 
     def take_savepoint(self, target: str | None, on_answer: OnAnswer) -> None:
-        """Take a savepoint, then a checkpoint; `on_answer` is called once, when the checkpoint has ended.
+        """Take a savepoint, then a checkpoint.
+
+        `on_answer` is called once, when the savepoint has failed or the checkpoint has ended.
 
         Args:
             target: URL of the parent of the savepoint's folder; `None` for the checkpoint storage.

@@ -56,7 +56,7 @@ class State:
         """Called when all subtasks run."""
 
     def failed(self, cause: FailureCause) -> None:
-        """Called when a subtask, the deployment, or too many checkpoints failed."""
+        """Called when a subtask, the deployment, a coordinator, a hook or checkpoints have failed."""
 
     def end_of_data(self, subtask: SubtaskId) -> None:
         """Called when a subtask has processed the end of all its inputs."""

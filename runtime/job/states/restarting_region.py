@@ -14,7 +14,8 @@ The steps, in this order:
 
 If the checkpoint is damaged and the user allows an older one, the whole job starts from the older one. A
 region alone can't: for the other regions, the damaged checkpoint is complete. And the coordinators of the
-region's sources have forgotten which splits the older one covers. This counts as one restart.
+region's sources have forgotten which splits they assigned between the two checkpoints. This counts as one
+restart.
 
 Regions share nothing, so the region may go back to the last checkpoint while the others do not. The next
 checkpoint is consistent again, because no record goes from one region to another. Any other failure meanwhile

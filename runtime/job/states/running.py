@@ -9,9 +9,9 @@ The sources end their data and then send the savepoint's barrier. The savepoint 
 log. The sinks commit the output up to the savepoint, the subtasks finish, and so does the job.
 
 No output is lost or repeated. A source sends nothing after the barrier, so the savepoint covers everything
-that the job has done. If the savepoint fails, the sources have already stopped. So the attempt fails, and the
-next one starts from the last checkpoint. After a later failure, an attempt that starts from the savepoint
-commits the output before it and ends (`Suspended`).
+that the job has done. If the savepoint fails after its trigger, the sources may have stopped already. So the
+attempt fails, and the next one starts from the last checkpoint. After a later failure, an attempt that starts
+from the savepoint commits the output before it and ends (`Suspended`).
 
 `Rescaling`: the job gets another parallelism. A checkpoint is taken while the job runs. When it is complete,
 the subtasks are stopped, and the next attempt begins from it with the new graph. The record of that attempt

@@ -32,7 +32,7 @@ def test_the_first_attempt_of_a_new_job_is_in_slot_0() -> None:
 def test_a_new_job_is_refused_an_id_that_has_a_log_and_writes_nothing_there() -> None:
     storage = MemoryStorage()
     DecisionLog(storage, PATHS).begin_attempt(1.0)
-    with pytest.raises(JobIdTakenError, match=r"job id 'job' is taken: .*job/log/ holds 1 records"):
+    with pytest.raises(JobIdTakenError, match=r"job id 'job' is taken: .*job/log/ holds the records"):
         DecisionLog(storage, PATHS).begin_attempt(2.0, is_new=True)
     assert len(storage.list("job/")) == 1
 
