@@ -336,7 +336,7 @@ class Fleet:
         has = " and ".join(
             f"{room.total.get(name, 0):g} {name} ({room.free.get(name, 0):g} free)" for name in needed
         )
-        # Every cluster has some resources, so this one has not answered.
+        # Every cluster has some resources, so an empty total means that the cluster has not answered.
         says = f"the cluster has {has}" if room.total else "the cluster has not reported its resources"
         others = "/resources" if len(needed) > 2 else ""
         return (

@@ -8,7 +8,8 @@ failure. The scheduler gets each notification once, and never during a call that
 
 `ControlLanes` sends control messages to a subtask in order. A process may start calls in any order, so a
 message is sent only after the previous one was answered. Triggers and the events of operator coordinators
-share a lane: an event that overtook an earlier trigger would be in two snapshots.
+share a lane: an event that overtook an earlier trigger would be in two snapshots. Notifications of
+checkpoints need no order, so they use no lane.
 """
 
 from __future__ import annotations

@@ -368,7 +368,8 @@ class DeliveryAnswer(Enum):
 
     Attributes:
         CONSUMED: Everything was consumed: take the credits back.
-        STALE: The receiver does not hold the role, or has moved on to a newer attempt: stop sending.
+        STALE: The receiver does not hold the role, has begun a newer attempt, or ended this one before its
+            end: stop sending.
         NOT_YET: The receiver has not been deployed for this attempt: send again a little later.
     """
 
