@@ -3,7 +3,8 @@
 - Users' states: `keyed_states` and `OperatorListState` are declared (`declared_state`), found and restored
   (`known_states`), and may expire (`time_to_live`). `state_views` are the views of a running function.
 - Keys: `stable_hash`, `stable_hash_arrays`, `key_bytes`, `key_groups`.
-- Backends: `state_backend` is the base class of both, `heap_backend` keeps a `state_table` for each state.
+- Backends: `state_backend` is the base class of the backends on the heap and in RocksDB. `heap_backend` keeps
+  a `state_table` for each state.
 - Columns: `column_table` is a table for operators on Arrow batches, built on `key_table` and `typed_columns`.
 - The heap's snapshots, explained in `keyed_snapshot`: writes are collected in `dirty_entries`, captured as
   blocks (`captured_rows`), and encoded as a file (`keyed_chunk`). `own_copy` copies mutable values.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: Times in microseconds.
 Moments = NDArray[np.int64]
 
-#: Number of scans in a TTL.
+#: Maximum number of scans in a TTL.
 _SCANS: Final = 256
 #: Earlier than every stamp plus every TTL.
 _NEVER: Final = -(1 << 62)

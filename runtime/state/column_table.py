@@ -299,7 +299,7 @@ def _parts(keys: pa.RecordBatch, extra: int) -> tuple[dict[str, pa.Array], dict[
 
 
 def have_unique_hashes(parts: Mapping[str, pa.Array]) -> bool:
-    """Whether no two keys share a hash: 64-bit integers are scattered one to one."""
+    """Whether no two keys share a hash: whole numbers are scattered one to one."""
     kind = next(iter(parts.values())).type
     return len(parts) == 1 and bool(kinds.is_signed_integer(kind))
 

@@ -7,9 +7,9 @@ value costs no more than a key in a set. An operator without the value at hand p
 A snapshot looks these keys up in the table, which always has the newest value. So `dirty_keys` takes
 precedence.
 
-**Immutable values.** `ImmutableValues` checks all of `written` at once: types first, then the parts of tuples
-and records. Nothing is checked while all values are leaves (`only_leaves`). `put` checks a batch of values.
-Other values are examined between two batches, as soon as `MAX_UNEXAMINED` have accumulated (`examine`). So
+**Immutable values.** `ImmutableValues` checks all of `written` in one step: types first, then the parts of
+tuples and records. Nothing is checked while all values are leaves (`only_leaves`). `put` checks a batch of
+values. Other values are examined between two batches, as soon as `MAX_UNEXAMINED` have accumulated (`examine`). So
 the task stops for a bounded time, however much has changed. Only a report of a whole table is examined in
 one step.
 

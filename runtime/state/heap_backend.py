@@ -160,7 +160,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     ) -> None:
         """Replace all state; see `KeyedStateBackend.restore`.
 
-        With a single handle of exactly this subtask's range, the next snapshots hold only changes.
+        With a `restored_checkpoint_id` and a single handle of exactly this subtask's range, the next
+        snapshots hold only changes.
         """
         need_canonical(handles)
         self._begin_restore(handles, restored_checkpoint_id)

@@ -221,7 +221,7 @@ def reassign_keyed(
 ) -> list[list[KeyedStateHandle]]:
     """Give each new subtask the handles of the old ones that hold keys of its range."""
     if len(handles) != old_parallelism:
-        msg = f"a snapshot taken with parallelism {old_parallelism} has state of {len(handles)} subtasks"
+        msg = f"a snapshot of parallelism {old_parallelism} has a wrong number of subtasks: {len(handles)}"
         raise CorruptSnapshotError(msg)
     every = [handle for of_subtask in handles for handle in of_subtask]
     ranges = [key_group_range(index, new_parallelism, max_parallelism) for index in range(new_parallelism)]

@@ -31,9 +31,10 @@ Why it is correct: at any moment `base + deltas, oldest first + dirty entries` i
 the start. Each snapshot turns the dirty entries into a new delta. Confirming an id replaces the deltas up to
 it by the chain that was written from exactly the base and those deltas. Many deltas are merged: newer values
 win, deletions stay. A merged delta that straddles a confirmed id is kept: writing newer values of older keys
-again changes nothing. When the confirmed id is unknown here, there is no chain to build on. Then all deltas
-are forgotten, even those that might be confirmed later, because an older chain lacks the deletions since. All
-live state counts as dirty, which is slower but never wrong.
+again changes nothing. When the confirmed id is unknown here, there is no chain to build on. If there never
+was a base, the deltas are the whole state and stay. Otherwise all deltas are forgotten, even those that might
+be confirmed later, because an older chain lacks the deletions since. All live state then counts as dirty,
+which is slower but never wrong.
 
 A snapshot must never name
 
@@ -166,7 +167,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class KeyedSnapshot:
-    """Keyed state of one operator in one subtask after the synchronous half.
+    """Keyed state of one operator in one subtask after the synchronous part.
 
     Attributes:
         described: The handle, still without files and entries.
@@ -236,7 +237,7 @@ class KeyedSnapshot:
 _NOTHING: Final = -1
 #: Maximum number of finished snapshots that wait for confirmation.
 _MAX_FINISHED: Final = 64
-#: Number of deltas in memory at which they are merged.
+#: Maximum number of deltas in memory; more are merged.
 _PENDING_POLICY: Final = CompactionPolicy(max_files=8)
 
 

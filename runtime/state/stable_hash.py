@@ -12,7 +12,7 @@ Otherwise two subtasks would hold state for the same key. So:
 * strings and bytes go through xxh3, with a seed of their own for each kind of value;
 * compound values hash the hashes of their parts; frozensets in sorted order;
 * times are counted in microseconds, aware ones in UTC. A time in an hour that clocks repeat or skip is
-  refused unless it is given in UTC. Python treats two different times of a zone as equal there;
+  refused, unless its offset is fixed, as in UTC. Python treats two different times of a zone as equal there;
 * a subclass counts as its base when it compares and hashes as its base, and is refused otherwise.
 
 Other values are refused with `KeyTypeError`: lists, dicts and sets (mutable), NaN (not equal to itself), and

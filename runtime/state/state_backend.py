@@ -41,7 +41,7 @@ from penstock.runtime.state.time_to_live import Lifetime, StateTime, StateTtl
 
 
 class UnfinishedSnapshot(Protocol):
-    """Keyed state of one operator in one subtask after the synchronous half of a snapshot."""
+    """Keyed state of one operator in one subtask after the synchronous part of a snapshot."""
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         """Write the snapshot; runs in another thread and blocks.
@@ -218,7 +218,7 @@ class KeyedStateBackend(ABC):
     def snapshot(
         self, checkpoint_id: int, confirmed_id: int, *, self_contained: bool = False
     ) -> UnfinishedSnapshot:
-        """Take a snapshot: the synchronous half.
+        """Take a snapshot: the synchronous part.
 
         Args:
             checkpoint_id: Id greater than the id of every earlier snapshot.

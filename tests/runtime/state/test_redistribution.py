@@ -52,7 +52,7 @@ def test_a_new_subtask_gets_all_handles_that_meet_its_range() -> None:
 
 
 def test_a_wrong_number_of_old_subtasks_is_corrupt() -> None:
-    with pytest.raises(CorruptSnapshotError, match="parallelism 3 has state of 2 subtasks"):
+    with pytest.raises(CorruptSnapshotError, match="parallelism 3 has a wrong number of subtasks: 2"):
         reassign_keyed(handles(2), 3, 2, 128)
 
 
