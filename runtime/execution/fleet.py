@@ -341,7 +341,7 @@ class Fleet:
         others = "/resources" if len(needed) > 2 else ""
         return (
             f"{', '.join(map(str, late))} could not be placed within "
-            f"{as_seconds(self._config.deployment_timeout):g} s: they need {listed}, "
+            f"{as_seconds(self._config.deployment_timeout):g} s. Needed: {listed}; "
             f"{says}. Add nodes, lower num_cpus/num_gpus{others} or the parallelism, or raise "
             "deployment_timeout"
         )

@@ -9,9 +9,9 @@ precedence.
 
 **Immutable values.** `ImmutableValues` checks all of `written` in one step: types first, then the parts of
 tuples and records. Nothing is checked while all values are leaves (`only_leaves`). `put` checks a batch of
-values. Other values are examined between two batches, as soon as `MAX_UNEXAMINED` have accumulated (`examine`). So
-the task stops for a bounded time, however much has changed. Only a report of a whole table is examined in
-one step.
+values. Other values are examined between two batches, as soon as `MAX_UNEXAMINED` have accumulated
+(`examine`). So the task stops for a bounded time, however much has changed. Only a report of a whole table is
+examined in one step.
 
 **Short-lived entries.** A timer that was set and has fired between two snapshots is in neither. `put_new` and
 `remove` leave no trace of it. The deletion of an entry that existed before is kept even if the entry was

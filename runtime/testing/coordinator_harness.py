@@ -146,7 +146,8 @@ class _Context:
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
         if not 0 <= subtask < self.parallelism:
-            msg = f"operator {self.operator_id!r} has {self.parallelism} subtasks, none is number {subtask}"
+            known = self.parallelism
+            msg = f"operator {self.operator_id!r} has no subtask {subtask}: its parallelism is {known}"
             raise ValueError(msg)
         self.sent.append((subtask, event))
         if answer is not None:

@@ -232,8 +232,8 @@ def test_a_sink_that_can_not_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "needs", "has"),
     [
-        ({"num_cpus": 1_000}, "they need 1000 CPU and 0 GPU", "the cluster has 4 CPU"),
-        ({"resources": {"tpu": 2}}, "they need 0 CPU and 0 GPU and 2 tpu", "0 tpu (0 free)"),
+        ({"num_cpus": 1_000}, "Needed: 1000 CPU and 0 GPU", "the cluster has 4 CPU"),
+        ({"resources": {"tpu": 2}}, "Needed: 0 CPU and 0 GPU and 2 tpu", "0 tpu (0 free)"),
     ],
 )
 def test_a_job_that_needs_more_than_there_is_names_what_is_missing(

@@ -195,7 +195,7 @@ class SimulatedExecution(JobExecution):
         world, master = self._world, self._master
         self._control.restarts.note_deployment(world.clock.monotonic())
         restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
-        what = f"attempt {attempt} of {len(subtasks)} subtasks begins from {restored}"
+        what = f"attempt {attempt} (subtasks: {len(subtasks)}) begins from {restored}"
         world.trace.note(f"== {master}: {what} ==")
         if len(subtasks) == len(self._graph.subtasks):
             self.running_checkpoints.clear()
@@ -207,7 +207,7 @@ class SimulatedExecution(JobExecution):
 
     def stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
         def noted() -> None:
-            self._world.trace.note(f"{self._master}: {len(subtasks)} subtasks have stopped")
+            self._world.trace.note(f"{self._master}: stopped subtasks: {len(subtasks)}")
             stopped()
 
         self._control.restarts.note_stop(self._world.clock.monotonic())

@@ -2,7 +2,7 @@
 
 Every JobMaster assigns roles to processes with its own `Fleet`; the processes are shared. Calls and answers
 are delayed and reordered. Sometimes a control message or its answer is lost; then the caller learns that the
-process is unreachable. A process lives until the JobMaster's call to end it arrives.
+process is unreachable. A process that a JobMaster ends lives until that call arrives.
 """
 
 from __future__ import annotations

@@ -215,8 +215,8 @@ class SimulationReport(NearestMembers):
     def __str__(self) -> str:
         lines = [] if self.failed is None else _describe(self.failed)
         lines.append(
-            f"{self.interleavings} interleavings without failures and {self.seeds} seeds with failures, "
-            f"{self.checkpoints} checkpoints, {self.restarts} restarts"
+            f"runs without failures: {self.interleavings}, runs with failures: {self.seeds}, "
+            f"checkpoints: {self.checkpoints}, restarts: {self.restarts}"
         )
         lines.append("failures that really happened: " + _counted(self.failures))
         lines += [f"not under control: {use}" for use in self.uncontrolled]

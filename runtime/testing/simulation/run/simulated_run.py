@@ -101,7 +101,7 @@ class SimulatedRun:
     def run_to_end(
         self, next_job: Callable[[JobState], SimulatedJob | None] | None = None
     ) -> tuple[JobState, str]:
-        """Run the job, then any job that `next_job` makes from its final state.
+        """Run the job, then the job, if any, that `next_job` makes from its final state.
 
         Returns:
             The final state of the last job, and its cause.

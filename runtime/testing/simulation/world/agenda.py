@@ -220,7 +220,7 @@ class Agenda:
         self._numbers = count()
 
     def add(self, kind: Happening, act: Callable[[], None], *what: object, at: float | None = None) -> None:
-        """Add a happening that can't happen before the monotonic time `at`."""
+        """Add a happening that can't happen before the monotonic time `at`; `None` means now."""
         entry = Entry(what, act)
         if at is None:
             self._ready[kind].append(entry)
