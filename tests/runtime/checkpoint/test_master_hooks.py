@@ -126,7 +126,7 @@ def test_hooks_are_known_by_their_identifiers_in_their_order():
 def test_state_without_a_hook_is_refused_before_any_hook_is_called():
     hook = Hook("here")
     states = [MasterState(name, ValueCodec().dumps(name)) for name in ("gone", "here", "also gone")]
-    with pytest.raises(UnmatchedMasterStateError, match="hooks also gone, gone, which the job does not have"):
+    with pytest.raises(UnmatchedMasterStateError, match="hooks that the job no longer has: also gone, gone"):
         hooks_of(hook).restore(4, states)
     assert hook.calls == []
     hooks_of(hook).restore(4, states, allow_non_restored=True)

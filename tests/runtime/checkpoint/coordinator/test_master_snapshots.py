@@ -50,7 +50,7 @@ def test_states_of_hooks_and_coordinators_are_in_the_metadata_and_come_back():
     assert again.hooks._hooks["outside"]._hook.restored == [(1, ("file", 7))]
     assert again.hooks._hooks["new"]._hook.restored == [(1, None)]
     assert again.coordinators["b"].restored == [(1, b"state of b")]
-    with pytest.raises(UnmatchedMasterStateError, match="hooks outside, which the job does not have any"):
+    with pytest.raises(UnmatchedMasterStateError, match="hooks that the job no longer has: outside"):
         World().restore(stored)
 
 
@@ -61,7 +61,7 @@ def test_no_hook_is_restored_when_the_state_of_a_coordinator_does_not_fit():
     stored = read_metadata(world.storage, world.store.latest.metadata)
     again = World(hooks={"outside": {}})
     stored = replace(stored, operators={**stored.operators, "gone": stored.operators["a"]})
-    with pytest.raises(UnmatchedCoordinatorStateError, match="the coordinators of gone"):
+    with pytest.raises(UnmatchedCoordinatorStateError, match="without a coordinator in this job: gone"):
         again.restore(stored)
     again.runner.run_all()
     assert again.hooks._hooks["outside"]._hook.restored == []
