@@ -1,4 +1,4 @@
-"""Orders and payments joined by time in all six ways, over Arrow batches, with a condition on both."""
+"""Orders and payments joined by time, over Arrow batches, with a condition on both."""
 
 from __future__ import annotations
 

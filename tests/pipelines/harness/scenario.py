@@ -114,7 +114,7 @@ def backends_of(pipeline: Pipeline) -> list[str]:
 
 
 #: Runs of a sample.
-SOME: Final = 3 if DEEP == 1 else len(MODES)
+SOME: Final = 2 if DEEP == 1 else len(MODES)
 
 
 def some(pipeline: Pipeline, seed: int) -> Iterator[Scenario]:
