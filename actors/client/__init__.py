@@ -2,10 +2,12 @@
 
 - Joining or starting a Ray cluster, and opening its page: `cluster`. `ray_notices` keeps Ray's own notices
   out of the output.
-- Submitting: `executor`. `own_masters` gives the job to a JobMaster that waits, or starts one.
+- Submitting: `executor`. `own_masters` gives the job to a JobMaster that waits, or starts one. `interrupts`
+  holds Ctrl-C meanwhile.
 - Submitted jobs: `job_handle`, found again by `jobs`. `master_calls` calls a JobMaster, and waits with a
   deadline while it is restarted.
 - The output of a job: `progress`, `logs`, and `collect` for results.
+- Deleting what ended jobs have left in the cluster: `garbage`.
 
 May import `master` and everything below.
 """

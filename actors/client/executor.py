@@ -159,9 +159,9 @@ def with_storage(config: JobConfig) -> JobConfig:
 
 
 def with_restore(job: JobGraph) -> JobGraph:
-    """Return the job with an absolute location to start from.
+    """Return the job with an absolute location to start from, if it starts from a snapshot.
 
-    The default is in the environment, where `penstock restore` puts it.
+    The default location is in the environment, where `penstock restore` puts it.
     """
     if job.restore_from is not None:
         return replace(job, restore_from=absolute_location("restore_from", job.restore_from))

@@ -8,7 +8,7 @@ killed for good ("lost") has not ended either: its report names the folder of it
 records are deleted only if all of this is true:
 
 1. Its last report says that it has ended, and it ended long enough ago. Only the JobMaster writes such a
-   report, after the end is in the decision log. No attempt begins after that.
+   report, and it begins no attempt of the job afterwards.
 2. No actor is its JobMaster, none of its processes has an actor, and no program is giving the job to a
    process. Ray also lists actors that it is restarting. Actors are listed *after* the records were read. So a
    record whose actor is not listed belongs to an ended actor: an actor exists before it writes.

@@ -115,7 +115,7 @@ def interrupts_delivered() -> Iterator[None]:
 
 
 def name_job(stop: BaseException, job_id: str, what: str) -> None:
-    """Add a note that names a job and how to end it; `what` is the verb of the sentence: `runs on`."""
+    """Add a note that names a job and how to end it; `what` is the predicate: `runs on`."""
     stop.add_note(
         f"job {job_id} {what}: `penstock cancel {job_id}`, or penstock.job({job_id!r}).cancel(), ends it"
     )

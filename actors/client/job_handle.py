@@ -53,8 +53,8 @@ _SILENCE: Final = 30.0
 class RayJobHandle(NearestMembers):
     """A job on Ray; any process of the cluster finds it by its id.
 
-    `wait`, `checkpoint`, `savepoint`, `stop` and `rescale` wait as long as their `timeout` says. Any other
-    call that the JobMaster does not answer within two minutes raises a `JobTimeoutError`.
+    `wait`, `ends_within`, `checkpoint`, `savepoint`, `stop` and `rescale` wait as long as their `timeout`
+    says. Any other call that the JobMaster does not answer within two minutes raises a `JobTimeoutError`.
 
     Args:
         graph: Graph that the handle keeps alive: sources and sinks may hold objects that the job needs.
@@ -154,7 +154,7 @@ class RayJobHandle(NearestMembers):
 
         Raises:
             CheckpointError: The checkpoint failed; the message says why. The job continues, unless it is
-                ending.
+                ending or has ended.
             RequestLostError: The JobMaster died meanwhile, and the job has ended since.
             JobTimeoutError: The checkpoint is not complete after `timeout`, and continues.
         """
@@ -181,7 +181,8 @@ class RayJobHandle(NearestMembers):
                 Keep its files until the job completes a checkpoint: a restart would need the savepoint.
 
         Raises:
-            SavepointError: The savepoint failed; the message says why. The job continues.
+            SavepointError: The savepoint failed; the message says why. The job continues, unless it is
+                ending or has ended.
             RequestLostError: The JobMaster died meanwhile, and the job has ended since. The folder may hold a
                 savepoint.
             JobTimeoutError: The savepoint is not complete after `timeout`, and continues.
@@ -254,9 +255,11 @@ class RayJobHandle(NearestMembers):
             **operators: Like `parallelism`, for ids that are Python names: `rescale(count=4)`.
 
         Raises:
-            RescaleError: The job was not rescaled and continues; the message says why.
+            RescaleError: The job was not rescaled; the message says why. The job continues, unless it is
+                ending or has ended.
             RequestLostError: The JobMaster died meanwhile, and the job has ended since.
             JobFailedError: The job has failed at the new parallelism.
+            JobCancelledError: The job was cancelled before it ran at the new parallelism.
             JobTimeoutError: The job does not run at the new parallelism after `timeout`; the change
                 continues.
         """

@@ -269,7 +269,7 @@ def _unknown(text: str, known: list[KnownJob], storage: Location | None) -> str:
     ids = [short[job.report.job_id] for job in known]
     near = nearest_name(text, [*ids, *(job.report.name for job in known)])
     named = ", ".join(ids[-_NAMED:]) or "none"
-    more = f" and {len(ids) - _NAMED} older ones" if len(ids) > _NAMED else ""
+    more = f" and {len(ids) - _NAMED} older" if len(ids) > _NAMED else ""
     msg = f"{_unknown_to(storage)} job '{text}'; known jobs: {named}{more}{near}"
     if storage is None:
         msg += " (for a job that ended in another cluster, give its checkpoint storage: --storage, storage=)"

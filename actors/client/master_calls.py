@@ -7,9 +7,9 @@ A call to a JobMaster can't be withdrawn. So the error of a passed `Deadline` sa
 it, and what a repeated call would do.
 
 Some of the job's subtasks guard its JobMaster (`MasterGuard`). When these hang too, or none runs yet, only
-clients can notice. A healthy JobMaster answers some calls late, such as a wait for the end of the job. So the
-guard calls `answers` every few seconds. It kills a JobMaster only after the `heartbeat_timeout` in the job's
-last report, and only if the JobMaster's processor time stands still.
+clients can notice. A healthy JobMaster answers some calls late, such as a wait for the end of the job. So
+`ClientGuard` calls `answers` every few seconds. It kills a JobMaster only after the `heartbeat_timeout` in
+the job's last report, and only if the JobMaster's processor time stands still.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ logger = logging.getLogger(__name__)
 _LIMITS: Final = HeartbeatLimits.of(
     as_seconds(AdvancedConfig().heartbeat_timeout), as_seconds(AdvancedConfig().lease_timeout)
 )
-#: Seconds for another node to kill the process.
+#: Seconds for the JobMaster's node to kill the process.
 _KILL_TIMEOUT: Final = 10.0
 
 

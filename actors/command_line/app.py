@@ -1,7 +1,8 @@
-"""`penstock list | status | cancel | logs`, and the entry point of all commands.
+"""`penstock list | status | cancel | logs | gc`, and the entry point of all commands.
 
-Every command first joins the cluster at `--address` or `RAY_ADDRESS`, by default the one on this machine. An
-error prints one line on stderr, and the exit code is 1.
+Each of these commands first joins the cluster at `--address` or `RAY_ADDRESS`, by default the one on this
+machine. With `--storage`, no cluster has to run. An error of Penstock or Ray prints one line on stderr, and
+the exit code is 1.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from penstock.runtime.snapshot.plain_values import to_plain
 
 #: Group of the entry points of further commands; each names a function without arguments.
 COMMAND_GROUP: Final = "penstock.commands"
-#: Help texts of those commands, shown without loading them.
+#: Help texts of the further commands, shown without loading their code.
 _HELP: Final = {"doctor": "Check versions of Ray, RayDP, Spark, Java and Arrow."}
 
 _POLL: Final = 0.5
@@ -174,7 +175,7 @@ def gc(
     for job_id in done.unknown_jobs:
         print(f"  {job_id} (the cluster no longer knows this job; only log files)")
     if done.silent_nodes:
-        warn(f"node(s) {', '.join(done.silent_nodes)} did not answer; repeat the command for their files")
+        warn(f"no answer of node(s) {', '.join(done.silent_nodes)}: their files stay; repeat the command")
 
 
 def _seconds(text: str) -> float:
@@ -230,10 +231,10 @@ def _print_lines(reader: LogReader, tail: int | None = None) -> None:
         print(line)
     sys.stdout.flush()
     if reader.foreign_lines:
-        warn(f"{reader.foreign_lines} line(s) that no process of the job wrote are left out")
+        warn(f"lines left out, because no process of the job wrote them: {reader.foreign_lines}")
         reader.foreign_lines = 0
     if reader.refused_files:
-        files = f"{len(reader.refused_files)} log file(s), {escaped(reader.refused_files[0])} among them,"
-        warn(f"{files} belong to another user and are left out; run this as the user of the job")
+        files = f"{len(reader.refused_files)}, such as {escaped(reader.refused_files[0])}"
+        warn(f"log files of another user left out: {files}; run this as the user of the job")
     if reader.silent_nodes:
-        warn(f"node(s) {', '.join(reader.silent_nodes)} did not answer; their lines are missing")
+        warn(f"no answer of node(s) {', '.join(reader.silent_nodes)}: their lines are missing")

@@ -123,8 +123,8 @@ class AlertRule:
     """A Prometheus alert rule.
 
     Attributes:
-        limit: The comparison that must hold.
-        lasting: Duration for which it must hold, in Prometheus's notation.
+        limit: The comparison that raises the alert.
+        lasting: Duration for which the comparison must hold, in Prometheus's notation.
         summary: Sentence for the person on call; `$labels` and `$value` are filled in.
     """
 

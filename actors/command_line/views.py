@@ -170,8 +170,8 @@ def metrics_table(report: JobReport) -> Table:
                 shown += f" ({gauge.least:,g} to {gauge.greatest:,g})"
             table.add_row(operator.id, name, "gauge", shown)
         for name, histogram in sorted(counted.histograms.items()):
-            shares = f"half to {histogram.quantile(0.5):,.3g}, 99 % to {histogram.quantile(0.99):,.3g}"
-            shown = f"{histogram.count:,} values, {shares}, all to {histogram.greatest:,g}"
+            shares = f"median {histogram.quantile(0.5):,.3g}, 99 % up to {histogram.quantile(0.99):,.3g}"
+            shown = f"values: {histogram.count:,}, {shares}, maximum {histogram.greatest:,g}"
             table.add_row(operator.id, name, "histogram", shown)
     return table
 
@@ -223,7 +223,7 @@ def _head(report: JobReport) -> Table:
     table.add_row("name", _text(report.name))
     table.add_row("state", _state(report.status.value))
     table.add_row("submitted", f"{_moment(report.submitted_at)}, {_duration(report.duration)} in all")
-    table.add_row("attempt", f"{statistics.attempt} ({statistics.restarts} restarts)")
+    table.add_row("attempt", f"{statistics.attempt} (restarts: {statistics.restarts})")
     table.add_row("records", f"{report.records_in:,} in, {report.records_out:,} out")
     return table
 
@@ -295,7 +295,7 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
     took = summary.completed_at - summary.triggered_at
     when = f"{_moment(summary.completed_at)}, took {took:.2f} s, in attempt {summary.attempt}"
     grid.add_row("completed", when)
-    grid.add_row("state", f"{summary.size:,} B in {summary.files} files and the metadata")
+    grid.add_row("state", f"{summary.size:,} B; files besides the metadata: {summary.files}")
     yield grid
     table = _table("operator", ">subtasks", ">max", ">size", ">files", "state", "kind", ">entries")
     for operator in summary.operators:
@@ -320,7 +320,7 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
             hooks.add_row(hook.identifier, _bytes(hook.size))
         yield _indented(hooks)
     if summary.by_subtask:
-        yield from _section("by subtask, when it was taken", _subtasks_table(summary.by_subtask))
+        yield from _section("by subtask, at the time of the snapshot", _subtasks_table(summary.by_subtask))
 
 
 def _positions(operator: OperatorSummary) -> Iterator[RenderableType]:
@@ -346,7 +346,7 @@ class _NamesTable(Table):
 
 
 def _table(*columns: str) -> Table:
-    """A table with these columns; `>` stands before the numeric ones, which are aligned to the right."""
+    """A table with these columns; a `>` before the name aligns a column to the right."""
     table = _NamesTable(box=None, pad_edge=False, header_style="dim")
     for column in columns:
         is_number = column.startswith(">")

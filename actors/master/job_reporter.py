@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: Warning for a job without checkpoints, when it is submitted and in its reports.
 NO_CHECKPOINTS = (
-    "it takes no checkpoints: nothing survives a failure, and sinks commit once, when the input has ended. "
-    "Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
+    "the job takes no checkpoints: nothing survives a failure, and sinks commit once, when the input has "
+    "ended. Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
 )
 
 #: Maximum numbers of failed checkpoints and of savepoints that a report lists before its last checkpoints.

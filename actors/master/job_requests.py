@@ -150,5 +150,5 @@ def _is_stopped_already(request: StopRequest) -> str:
     how = "with drain" if request.drain else "without drain"
     return (
         f"it is being stopped already, {how}, with a savepoint in {where}: repeat that request to wait for "
-        "its end, or cancel the job, which abandons the savepoint"
+        "the end of the job, or cancel the job, which abandons the savepoint"
     )

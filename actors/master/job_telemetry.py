@@ -194,7 +194,7 @@ def traces_of(
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        warn(f"{named} is set, but its traces can't be sent ({error}): pip install 'penstock[otel]'")
+        warn(f"{named} is set, but no traces can be sent ({error}): pip install 'penstock[otel]'")
         return None
     about: dict[str, Any] = {
         "service.name": environment.get("OTEL_SERVICE_NAME", "penstock"),

@@ -6,10 +6,10 @@ decides that; `ProcessResidue` detects leftovers of users' code that forbid it.
 
 Ray restarts a process that dies. The new process finds its job in the cluster's key-value store
 (`registry.py`), because the old one may have taken another job since its start. It never repeats a job that
-has ended: the process's key is emptied before the next program can claim the process.
+has ended: the process's key is emptied before the program can claim the process again.
 
-Only a starting process reads that store itself, since no caller waits for it yet. Later `ClusterCalls` reads
-and writes it in a thread, so a silent store does not block the event loop.
+Only a starting process calls that store itself, since no caller waits for the process yet. Later calls run in
+the thread of `ClusterCalls`, so a silent store does not block the event loop.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class RayProcesses:
     """Starts, calls and ends the processes of one job (the `Processes` port).
 
     Args:
-        code: Chunks of the submitted job, for spares (see `graph_shipping`).
+        code: Chunks of the submitted job, for standby processes (see `graph_shipping`).
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RayProcesses:
         self._place = own_place()
         #: Reasons why processes were killed, for the answers to their open calls.
         self._killed: dict[ProcessId, str] = {}
-        #: Warm processes of the program, counted when the job ends.
+        #: Warm processes of the program: counted at the first `leave`, then increased by each `leave`.
         self._left_warm: int | None = None
 
     async def find_left_behind(self) -> None:

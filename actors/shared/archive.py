@@ -1,7 +1,8 @@
-"""The archive of ended jobs: the last report of each, as JSON.
+"""The last report of each job, as JSON.
 
-Each report is stored in two places. `penstock list` finds it in Ray's cluster-wide key-value store, which
-ends with the cluster. The file `<job>/status.json` beside the job's checkpoints outlives the cluster.
+`penstock list` finds it in Ray's cluster-wide key-value store, which ends with the cluster. The last report
+of an ended job is also in the file `<job>/status.json` beside the job's checkpoints, which outlives the
+cluster. A job without checkpoints has no such file.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def load_from_storage(storage: SnapshotStorage, job_id: str) -> JobReport:
 
     Raises:
         ObjectNotFoundError: The job has no report there.
-        CorruptSnapshotError: The file is not a report.
+        CorruptSnapshotError: The file is not a report of this job.
     """
     path = f"{job_id}/{_FILE}"
     return _decoded(storage.get(path), job_id, f"{storage.url}/{path}")

@@ -31,7 +31,7 @@ LARGEST_CLASS: Final = 256 * 1024
 def main_classes() -> tuple[type, ...]:
     """All classes of this program's `__main__` and of modules that are registered to be pickled by value.
 
-    Leaves out classes that can't be pickled; the codec raises an error if a job needs one of them.
+    Leaves out classes that can't be pickled or are too large; the codec raises an error if a job needs one.
     """
     by_value: set[str] = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
     names = ["__main__", *sorted(by_value)]
@@ -69,8 +69,8 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
     """Pickle a job into chunks, with the classes that only this program knows.
 
     Raises:
-        GraphError: A user's object can't be pickled, or the job is too large; the message names the
-            operator and the user's line.
+        GraphError: A user's object can't be pickled, or the job is too large. For an object of an operator
+            the message names the operator and the user's line.
     """
     job = replace(job, classes=main_classes())
     try:

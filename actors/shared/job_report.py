@@ -247,6 +247,7 @@ class JobReport(NearestMembers):
 
         Raises:
             TypeError: A value is missing or has another type; the message names it.
+            KeyError: `subtasks` is missing, or a subtask has no `vertex`, `index` or `process`.
         """
         subtasks = list(map(_subtask_from_dict, data["subtasks"]))
         report: JobReport = from_plain(cls, {**data, "subtasks": subtasks})

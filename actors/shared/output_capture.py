@@ -2,8 +2,8 @@
 
 Ray's log files name neither time nor subtask, and may begin with output of earlier work in the process. So an
 actor writes its own file into Ray's log folder on its node. Each complete line is written at once, with its
-time, so the file has everything that was printed before a SIGKILL. The file outlives the actor. Ray's own
-file still receives everything, too. See docs/decisions/0004-logs.md.
+time, so the file has every complete line that was printed before a SIGKILL. The file outlives the actor.
+Ray's own file still receives everything, too. See docs/decisions/0004-logs.md.
 
 A file begins with a line of JSON that names its actor. A file of `MAX_BYTES` is renamed over the only older
 one, and a new file begins. So endless output can't fill the disk.
@@ -99,7 +99,7 @@ def log_key(job_id: str) -> bytes:
 
 
 def known_log_key(job_id: str) -> bytes | None:
-    """The key of a job's lines; `None` for a job that has written none in this cluster. Blocks."""
+    """The key of a job's lines; `None` while no process of this cluster has made it. Blocks."""
     return registry.get(_PREFIX + job_id)
 
 
@@ -135,7 +135,7 @@ class LogFile:
     def add(self, mark: str, text: str) -> None:
         """Write the complete lines of a thread's text; keep the rest until its line ends.
 
-        `mark` is the stream that it was written to: `out`, `err` or `log`.
+        `mark` names the stream of the text: `out`, `err` or `log`.
         """
         key = (threading.get_ident(), mark)
         with self._lock:

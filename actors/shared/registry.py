@@ -9,7 +9,8 @@ job that it serves.
   job has ended and its report is kept.
 - `job-of-master:<process>`: the last job that the process accepted, empty while it waits for one. A process
   that Ray has restarted continues this job. Without the key it runs the job that it was started with. So the
-  process never deletes the key; the program that started the process does, after the process has ended.
+  process never deletes the key. The program that started the process, or `penstock gc`, deletes the key after
+  the process has ended.
 - `warm-master:<process>`: a process that waits for a job. Only one program succeeds in deleting the key, and
   thereby claims the process.
 - `given:<job>`: a program gives the job to a process that has not accepted it yet. The process accepts it by

@@ -19,7 +19,7 @@ from penstock.runtime.snapshot.completed_checkpoint import snapshot_url
 
 @dataclass(frozen=True, slots=True)
 class SavepointTaken:
-    """A completed savepoint; `still_needed` is the reason that a restart still needs it, or empty."""
+    """A completed savepoint; `still_needed` is the reason why a restart needs the savepoint, or empty."""
 
     path: str
     still_needed: str = ""
@@ -97,7 +97,7 @@ def warning_of(savepoint: SavepointTaken, job_id: str) -> SavepointStillNeededWa
 
 
 def path_of(answer: SavepointAnswer, job_id: str) -> str:
-    """The savepoint's URL; warns with a `SavepointStillNeededWarning` when the job still builds on it.
+    """The savepoint's URL; warns with a `SavepointStillNeededWarning` when a restart would need it.
 
     Raises:
         SavepointError: The savepoint failed; the message says why.

@@ -61,8 +61,8 @@ class BackgroundRunner:
     """Runs work in threads beside a single-threaded owner (the `AsyncRunner` port).
 
     Args:
-        post: Schedules a callable in the owner's thread; may be called from any thread. Each work item gets
-            exactly one callback there.
+        post: Schedules a callable in the owner's thread; may be called from any thread. Each work item that
+            is not cancelled gets exactly one callback there.
     """
 
     def __init__(self, threads: Threads, post: Post) -> None:

@@ -1,8 +1,8 @@
 """Traces of a job as plain values: durations of checkpoints, starts, restarts, rescales, and their parts.
 
-A checkpoint is one trace. It has a span for each subtask, and in it the start delay, the alignment, the
-synchronous and the asynchronous part. A subtask measures durations, not times, so the parts are laid end to
-end from the trigger on. The trace of a failed checkpoint has the failure reason.
+A checkpoint is one trace, with a span for each subtask. Parts of such a span are the start delay, the
+alignment, the synchronous and the asynchronous part. A subtask measures durations, not times, so the parts
+are laid end to end from the trigger on. The trace of a failed checkpoint has the failure reason.
 
 An episode is a period in which a job does not run. It begins with the submission, a failure or a rescale, and
 ends when the job runs again, or has ended. It is one trace with a span for each state of the job.

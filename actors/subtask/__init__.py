@@ -1,7 +1,8 @@
 """The process of one subtask, and everything that runs in it.
 
 - `subtask_actor`: the Ray actor, a `SubtaskRunner`.
-- `attempt`: one run of its subtask, in a thread that steps the runtime's `Subtask`.
+- `attempt`: one attempt of the subtask, in a thread that steps the runtime's `Subtask`.
+- `event_loop`: an asyncio event loop beside that thread, for users' coroutines.
 - `gateway`: frames to other subtasks, reports to the JobMaster.
 - `metrics`: counters for Prometheus.
 

@@ -229,8 +229,9 @@ class Attempt:
     def start(self, peers: Mapping[SubtaskId, RemotePeer]) -> None:
         """Start the steps of the subtask.
 
-        Senders that were started earlier may have sent frames before this call. The thread keeps them until
-        now, because an unaligned barrier is forwarded on arrival, and only this call names the receivers.
+        Senders that were started earlier may have sent frames before this call. The thread keeps such frames
+        until now, because an unaligned barrier is forwarded on arrival, and only this call names the
+        receivers.
         """
         self._link.channels = RemoteChannels(
             peers, self._thread.post, self._frame_consumed, self._receiver_gone

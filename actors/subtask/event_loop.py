@@ -4,10 +4,10 @@ The task thread hands coroutines over in a deque, and wakes the loop once for ma
 calls that begin together take one write to the loop's pipe. Answers come back as mail of the task thread,
 those of one round of the loop together.
 
-A coroutine that blocks holds up all others. A watchdog thread asks the loop for a sign once a second. If none
-comes, it reads the line of the user's code that the loop's thread is at. After a second it logs a warning
-with that line, after `limit` seconds it reports it to the owner. A process that was frozen gets time for its
-sign before it is blamed, and so does a loop that runs no code of users.
+A coroutine that blocks holds up all others. A watchdog thread asks the loop for a sign once a second. If
+none comes within a second, the watchdog logs a warning with the line of the user's code that blocks the loop.
+After `limit` seconds it reports the line to the owner. A process that was frozen gets time for its sign
+before it is blamed. A loop that runs no code of users is never blamed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ThreadedEventLoop:
     Args:
         name: Name of the subtask, for the thread and for warnings.
         post: Runs a callable in the owner's thread, soon.
-        on_blocked: Called there with a line that blocks the loop, and the seconds so far.
+        on_blocked: Called in the owner's thread with a line that blocks the loop, and the seconds so far.
     """
 
     def __init__(

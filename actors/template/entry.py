@@ -27,7 +27,7 @@ WORKER = "PENSTOCK_TEMPLATEWORKER"
 #: threads of a subtask hand arrays to each other, so each arena would grow to the largest need of any thread.
 ARENAS = "MALLOC_ARENA_MAX"
 ONE = "1"
-#: Seconds to wait for a template that imports, and for a fork.
+#: Seconds to wait for the template's agreement, also while the template imports.
 _PATIENCE = 30.0
 #: Messages between the template and this process.
 AGREED, YES = b"a", b"y"

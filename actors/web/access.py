@@ -65,7 +65,7 @@ class Access:
 
     def __init__(self, port: int, hosts: Iterable[str], token: str | None = None) -> None:
         if token is not None and len(token) < _SHORTEST:
-            msg = f"the token has {len(token)} characters: give at least {_SHORTEST} random ones"
+            msg = f"the token is too short ({len(token)}): give at least {_SHORTEST} random characters"
             raise ConfigurationError(msg)
         self._hosts = frozenset(f"{_in_brackets(host.lower())}:{port}" for host in hosts)
         self._token = token

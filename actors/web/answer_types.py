@@ -253,7 +253,9 @@ RequestFailure.__doc__ = "The failure of a request, or the reason why its outcom
 Operation = TypedDict(
     "Operation", {"failure-cause": NotRequired[RequestFailure], "result": NotRequired[dict[str, Any]]}
 )
-Operation.__doc__ = "The outcome of a request: one of the two. A savepoint's result has its `location`."
+Operation.__doc__ = (
+    "The outcome of a request: `failure-cause` or `result`. The `result` of a savepoint has its `location`."
+)
 
 
 class TriggerStatusAnswer(TypedDict):

@@ -308,7 +308,7 @@ def _change(report: JobReport, vertex: VertexInfo, wanted: int) -> dict[str, Any
 
 
 def _text(moved: int, groups: int, moved_bytes: int | None) -> str:
-    text = f"{moved} of {groups} key groups move"
+    text = f"{moved} of {groups} key groups {'moves' if moved == 1 else 'move'}"
     return text if moved_bytes is None else f"{text}, about {moved_bytes:,} bytes"
 
 

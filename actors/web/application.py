@@ -145,7 +145,7 @@ class ServerOptions:
     """Settings of a server.
 
     Attributes:
-        port: `None` for the first free one from 8275 on, 0 for any.
+        port: `None` for the first free one of the 20 from 8275 on, 0 for any.
         ends_with_input: Stop when standard input closes, because the program at its other end has ended.
     """
 
@@ -179,7 +179,7 @@ async def _serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, ended.set)
     if options.ends_with_input:
-        loop.add_reader(sys.stdin.fileno(), ended.set)  # it has no input, so only its end makes it readable
+        loop.add_reader(sys.stdin.fileno(), ended.set)  # stdin has no input, so only its end counts
     try:
         await web.SockSite(runner, bound).start()
         on_ready(address, f"{address}#token={access.new_login()}")

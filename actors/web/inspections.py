@@ -129,7 +129,7 @@ _PATIENCE: Final = 60.0
 def flame_graph(process: SubtaskProcess, seconds: float) -> dict[str, Any]:
     """Sample the stacks of a process as a tree of functions; blocks for a little longer than `seconds`.
 
-    A node is `{name, value, children}`; a value counts the stacks that contain it.
+    A node is `{name, value, children}`; its value counts the stacks that contain the node.
 
     Raises:
         DeploymentError: py-spy can't sample the process; the message says why.

@@ -55,7 +55,7 @@ class KnownCheckpoints:
 
     def merge(self, shown: Sequence[CheckpointRecord]) -> None:
         newest = shown[-CHECKPOINTS_SHOWN:]
-        if len(newest) < CHECKPOINTS_SHOWN:  # the report has all of them
+        if len(newest) < CHECKPOINTS_SHOWN:  # the report has all checkpoints
             self._known = _by_key(shown)
             self.is_complete = True
         elif self.is_complete and _key(newest[0]) in self._known:
@@ -158,7 +158,10 @@ class JobWatcher:
 
     @property
     def age(self) -> float:
-        """Seconds since the JobMaster answered; 0 while no answer is late, and for an ended job."""
+        """Seconds since the JobMaster answered.
+
+        0 if it has answered the last call, if no answer has ever come, and for an ended job.
+        """
         if self.has_ended or self._answered_at is None or self._asked_at <= self._answered_at:
             return 0.0
         return time.monotonic() - self._answered_at

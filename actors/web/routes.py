@@ -38,7 +38,7 @@ from penstock.runtime.graph.graph_info import VertexInfo
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 from penstock.runtime.snapshot.plain_values import to_plain
 
-#: All routes. Paths without parameters come first: aiohttp takes the first match.
+#: All routes. A fixed path stands before a path with a parameter that also matches: the first match counts.
 ROUTES: Final[list[Route]] = []
 
 _JOB: Final = "/v1/jobs/{job}"

@@ -150,7 +150,9 @@ class LagTrend:
 
 
 def lag_trend(samples: Sequence[Sample]) -> LagTrend | None:
-    """The trend over the last minute; `None` if samples span less than ten seconds, or without event time.
+    """The trend over the last minute; `None` without event time, or while there are too few samples.
+
+    A trend needs four samples that span ten seconds.
 
     Example:
         >>> behind = [Sample(at=float(second), lag=100.0 - second) for second in range(30)]

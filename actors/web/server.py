@@ -112,7 +112,7 @@ class RequestTrigger:
     """One request to a job.
 
     Attributes:
-        call: The call of the job's handle in a thread; cancelled when the server ends before it begins.
+        call: The call of the job's handle in a thread; cancelled when the server ends before the call begins.
         asked: Text of the request; a repeated request must have the same text.
     """
 

@@ -96,7 +96,7 @@ def test_a_job_master_that_comes_back_tells_of_the_checkpoints_that_are_retained
             expected = seen.pop((row["vertex"], row["subtask"])).alignment_duration
             assert row["alignment_duration"] == pytest.approx(expected, abs=ROUNDING)
         assert not seen
-        assert "by subtask, when it was taken" in run("inspect", path)
+        assert "by subtask, at the time of the snapshot" in run("inspect", path)
 
     job.savepoint()
     kill_master(job)

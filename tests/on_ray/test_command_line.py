@@ -162,7 +162,7 @@ def test_lines_that_no_process_of_the_job_wrote_are_left_out(ended: RayJobHandle
         pipe.unlink()
     assert "forged" not in done.stdout
     assert "printed 0" in done.stdout
-    assert "2 line(s) that no process of the job wrote are left out" in done.stderr
+    assert "lines left out, because no process of the job wrote them: 2" in done.stderr
 
 
 def test_lines_are_chosen_by_operator_subtask_and_number(ended: RayJobHandle) -> None:
@@ -215,7 +215,7 @@ def test_a_job_that_fails_shows_its_cause_and_its_way(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in text
     assert "running -> restarting: the region of zeros[" in text, "the rest of the job goes on"
     assert "restarting -> failing" in text
-    assert "2 (1 restarts)" in text
+    assert "2 (restarts: 1)" in text
 
 
 def submit_failing(env: StreamEnvironment) -> RayJobHandle:

@@ -19,8 +19,8 @@ function Preview({ job, parallelism }) {
   const { answer, error } = useAnswer(() => look(`${jobPath(job)}/rescale-preview?${new URLSearchParams({ parallelism: text })}`), [job, text]);
   if (error) return html`<${Notice} kind="error">${error.message}<//>`;
   if (!answer || answer.vertices.length === 0) return html`<p class="faint">Change a number to see what moves.</p>`;
-  return html`<ul class="plain">${answer.vertices.map((vertex) => html`<li key=${vertex.vertex}><code>${vertex.vertex}</code>: ${vertex.from} → ${vertex.to} subtasks; ${vertex.has_keyed_state ? `${vertex.key_groups_moved} of ${vertex.key_groups} key groups move${vertex.bytes_moved === null ? "" : `, about ${bytes(vertex.bytes_moved)}`}` : vertex.text}</li>`)}</ul>
-    <p class="faint">The job takes a checkpoint and restarts all ${answer.restarts.length} vertices from it. Results stay exactly once.</p>`;
+  return html`<ul class="plain">${answer.vertices.map((vertex) => html`<li key=${vertex.vertex}><code>${vertex.vertex}</code>: ${vertex.from} → ${vertex.to} subtasks; ${vertex.has_keyed_state ? `${vertex.key_groups_moved} of ${vertex.key_groups} key groups ${vertex.key_groups_moved === 1 ? "moves" : "move"}${vertex.bytes_moved === null ? "" : `, about ${bytes(vertex.bytes_moved)}`}` : vertex.text}</li>`)}</ul>
+    <p class="faint">The job takes a checkpoint and restarts every vertex from that checkpoint (vertices: ${answer.restarts.length}). Results stay exactly once.</p>`;
 }
 
 // `ends` marks actions that end the job.

@@ -142,7 +142,7 @@ function Boxes({ root, top, setTop, matches, total }) {
 export function FlameGraph({ ask }) {
   const [wanted, setWanted] = useState({ seconds: LENGTHS[0], since: Date.now() });
   const { answer, error, waits } = useAnswer(async () => ({ ...(await ask(wanted.seconds)), took: (Date.now() - wanted.since) / 1000 }), [wanted]);
-  const [zoomed, setZoomed] = useState(null); // with the root that it is in
+  const [zoomed, setZoomed] = useState(null); // a node, and the root of its tree
   const [onlyOwn, setOnlyOwn] = useState(false);
   const [text, setText] = useState("");
   const own = useRef({ of: null, root: null });

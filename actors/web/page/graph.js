@@ -61,7 +61,7 @@ function Drawing({ report, summaries, fills }) {
       <button type="button" onClick=${fit} title="Show the whole graph">Fit</button>
       <span class="faint">Drag or press arrow keys to move. Press + and −, pinch, or turn the wheel with Ctrl to zoom.</span>
     </div>
-    <div class="frame" ref=${frame} tabindex="0" role="group" aria-label="${report.graph.vertices.length} vertices. Arrow keys move them, + and - zoom." style=${{ height: `${Math.min(560, Math.max(200, made.height + 24))}px` }} ...${handlers}>
+    <div class="frame" ref=${frame} tabindex="0" role="group" aria-label="Vertices: ${report.graph.vertices.length}. Arrow keys move the graph, + and - zoom." style=${{ height: `${Math.min(560, Math.max(200, made.height + 24))}px` }} ...${handlers}>
       <svg width="100%" height="100%">
         <defs><${Arrow} id="arrow" /><${Arrow} id="arrow-full" /></defs>
         <g transform="translate(${view.x} ${view.y}) scale(${view.zoom})">

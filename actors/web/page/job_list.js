@@ -62,5 +62,5 @@ ray job submit -- python job.py</pre>
     ${isNarrow
       ? html`<ul class="jobs" aria-label="Jobs">${shown.slice(0, MOST).map((job) => html`<${Row} key=${job.job_id} job=${job} />`)}</ul>`
       : html`<${Table} caption="Jobs" columns=${COLUMNS} rows=${shown.slice(0, MOST)} keyOf=${(job) => job.job_id} />`}
-    ${shown.length > MOST && html`<p class="faint">The newest ${MOST} of them are shown. Filter by name to see others.</p>`}`;
+    ${shown.length > MOST && html`<p class="faint">Only the newest ${MOST} jobs are shown. Filter by name to see others.</p>`}`;
 }

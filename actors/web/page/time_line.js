@@ -25,7 +25,7 @@ function chains(report) {
   return found;
 }
 
-// The chain that a failure has caused: one of its causes contains the failure's message, or is a part of it.
+// The chain that a failure has caused: a cause of the chain contains the failure's message, or is a part of that message.
 const ledTo = (failure, found) => found.find((chain) => Math.abs(chain.at - failure.at) < 60 && chain.causes.some((cause) => cause.includes(failure.root.message) || failure.root.message.includes(cause)));
 
 export function entriesOf(report) {

@@ -132,7 +132,7 @@ def test_the_status_shows_state_cause_history_operators_and_checkpoints() -> Non
     shown = text(status_view(report()))
     for expected in (
         "words-1",
-        "3 (2 restarts)",
+        "3 (restarts: 2)",
         "1,234,567 in, 1,000 out",
         "warning: take care",
         "failed because of\n  operator 'out' (subtask 1 of 2) broke\n  Traceback ...",
@@ -213,7 +213,7 @@ def test_the_status_shows_the_metrics_of_the_users_own() -> None:
         f"{first} late counter 1,234",
         f"{first} open gauge 2",
         f"{first} waiting gauge 3.5 (1 to 2.5)",
-        f"{first} sizes histogram 1,000 values, half to 490, 99 % to 981, all to 1,000",
+        f"{first} sizes histogram values: 1,000, median 490, 99 % up to 981, maximum 1,000",
     ]
     assert "metrics of the program" not in text(status_view(given))
 

@@ -25,7 +25,7 @@ def test_a_collector_without_the_extra_is_a_warning_that_says_what_to_install(
     named = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     assert traces_of("words-1", "words", warnings.append, named) is None
     (warning,) = warnings
-    assert warning.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but its traces can't be sent")
+    assert warning.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but no traces can be sent")
     assert warning.endswith("pip install 'penstock[otel]'")
 
 
