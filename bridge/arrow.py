@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def cut(batch: pa.RecordBatch, size: int, rows: int) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into pieces of at most `rows` rows and about `size` bytes, by its average row."""
+    """Cut a batch into pieces of at most `rows` rows, and about `size` bytes by the average size of a row."""
     if not batch.num_rows:
         return
     step = max(1, min(rows, int(size / row_size(batch))))

@@ -292,9 +292,8 @@ def _losses_explained() -> Iterator[None]:
 
 def _blocks_lost() -> LostOutputError:
     return LostOutputError(
-        "the actor that holds the rows for Spark has ended, so committed rows are lost: the program that "
-        "made the SparkResults must live until Spark has read them. Start the job again, or write to a "
-        "SparkTable"
+        "the actor that holds the job's results has ended, so committed rows are lost: the program that "
+        "made the sink must live until all results are read. Start the job again, or write to a SparkTable"
     )
 
 

@@ -100,9 +100,9 @@ def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
     if chosen not in found or (sink is None and len(found) > 1):
         those = ", ".join(sorted(map(repr, found)))
         raise PenstockError(
-            f"the sinks of job {job_id} that hold rows for Spark are {those}: name one of them with id="
+            f"job {job_id} holds results of these sinks: {those}. Name one with id="
             if found
-            else f'job {job_id} holds no rows for Spark: give it a sink, stream.sink("out", '
+            else f'job {job_id} holds no results: give it a sink, stream.sink("out", '
             "SparkResults()), and keep the program that made the sink until the rows are read. Rows that "
             "unpersist() has released are gone"
         )

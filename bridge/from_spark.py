@@ -182,8 +182,8 @@ def wait_for_transfer(job: JobHandle, timeout: Duration | None = None) -> list[R
         if deadline is not None and time.monotonic() > deadline:
             waiting = [buffer.index for buffer in found if not buffer.complete]
             msg = (
-                f"receive buffers {waiting} of job {handle.job_id} ({status.value}) still lack rows "
-                f"after {seconds:g} s"
+                f"the transfer to job {handle.job_id} ({status.value}) is not complete after {seconds:g} s; "
+                f"receive buffers that lack rows: {waiting or 'not known'}"
             )
             raise TimeoutError(msg)
         time.sleep(_POLL)

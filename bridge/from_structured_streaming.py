@@ -15,15 +15,15 @@ storage often last some seconds. A query that ends (its trigger is `availableNow
 ends the stream, and the job with it.
 
 The end of a micro-batch induces a checkpoint, because with periodic ones alone each micro-batch would take a
-whole period. The program with the query requests it from the JobMaster as soon as a checkpoint that starts
-then would cover the micro-batch. By then the micro-batch is closed in all receive buffers. Every reader has
-emitted its part and knows its end. A micro-batch without rows needs a checkpoint, too. A snapshot in which
-only some readers know its end can't start a job. So such a snapshot must not be the newest one when Spark
-continues.
+whole period. The program with the query requests the checkpoint from the JobMaster as soon as it would cover
+the micro-batch. By then the micro-batch is closed in all receive buffers. Every reader has emitted its part,
+and knows that the micro-batch has ended. A micro-batch without rows needs a checkpoint, too. A snapshot in
+which only some readers know of the end can't start a job. So such a snapshot must not be the newest one when
+Spark continues.
 
 A mark in the rows would be simpler (`runtime/operators/coordinators.py`). But then every checkpoint and
 savepoint would wait for the end of a micro-batch. A barrier may stand anywhere in a micro-batch, because
-receive buffers remember frames. Only Spark's commit needs a barrier after its end.
+receive buffers remember frames. Only Spark's commit needs a barrier after the micro-batch's end.
 
 The request is repeated until all receive buffers know a completed checkpoint that covers the micro-batch. A
 request may not suffice, for these reasons:
@@ -188,7 +188,8 @@ _STOPPED: Final = (
 #: Error of a query that is not restarted any more; `{}` is the text of its failure.
 _FAILED: Final = (
     "{}. The micro-batches before the failure are committed and stay. Mend the cause, and start a job with "
-    "the same checkpoint_location and restore_from= this job's last checkpoint; it continues after them"
+    "the same checkpoint_location and restore_from= this job's last checkpoint: the new job continues after "
+    "the committed micro-batches"
 )
 
 

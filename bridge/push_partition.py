@@ -74,7 +74,7 @@ class PushPartition:
         first = self._buffer(0)
         call = first.assign.remote(self.epoch, partition)
         coming = frames(batches, pa.ipc.read_schema(pa.py_buffer(self.schema)))
-        ready = list(islice(coming, 1))  # Spark computes it while the receive buffer is chosen
+        ready = list(islice(coming, 1))  # Spark computes a frame while the buffer is chosen
         try:
             index: int = answer_of(call, f"{self.buffers[0]}, asked which reader takes partition {partition}")
         except ray.exceptions.RayActorError as error:

@@ -192,7 +192,10 @@ class ReceiveBuffer:
         return self._visible if self._staged else self._accepted
 
     def begin(self, epoch: int, run: str) -> bool:
-        """Begin to receive an epoch; drops an earlier run's frames. False if the epoch is closed already."""
+        """Begin to receive an epoch; drops frames of an earlier run that no reader could read.
+
+        Returns false if the epoch is closed already, or no epoch may follow.
+        """
         if epoch <= self.epochs.newest or self.is_complete:
             return False
         self._drop_open_epoch()
@@ -295,7 +298,7 @@ class ReceiveBuffer:
         return None
 
     def finish(self) -> None:
-        """Note that no epoch follows; drops an epoch that is not closed."""
+        """Note that no epoch follows; drops frames of an open epoch that no reader could read."""
         if self._epoch is not None and self._epoch.number > self.epochs.newest:
             self._drop_open_epoch()
         self.is_complete = True

@@ -183,7 +183,7 @@ async def registered(register: Callable[[], Any], away: float = _AWAY) -> str | 
 _WATCH: Final = 2.0
 #: Consecutive failed checks for a JobMaster after which the job counts as ended.
 _MISSES: Final = 5
-#: Maximum number of waiting calls. Each Spark task has up to four in progress. The reader's calls make
+#: Maximum number of waiting calls. Each Spark task has up to four calls in progress. The reader's calls make
 #: room, so they must still run when many pushes wait.
 MAX_PENDING_CALLS: Final = 100_000
 

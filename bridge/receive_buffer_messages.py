@@ -28,7 +28,7 @@ class BufferSettings:
     """Settings of all receive buffers of a transfer.
 
     Attributes:
-        transfer: Id of the transfer, by which they find the program with the Spark session.
+        transfer: Id of the transfer, by which the buffers find the program with the Spark session.
         window: Maximum bytes that wait for the reader, and that are held in memory.
         staged: Whether frames of an epoch can be read only after it is closed.
         max_disk_bytes: Maximum bytes in files.

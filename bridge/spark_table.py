@@ -243,7 +243,7 @@ def _folder_of(name: str, table: Any) -> str:
 def _check_columns(name: str, schema: StructType) -> None:
     limited = [field.name for field in schema if _LENGTH_LIMIT in field.metadata]
     if limited:
-        _refuse(name, f"columns {limited} are CHAR or VARCHAR, and a job checks no lengths; use STRING")
+        _refuse(name, f"it has CHAR or VARCHAR in {limited}, and a job checks no lengths; use STRING")
 
 
 def _refuse(name: str, why: str) -> NoReturn:
@@ -323,7 +323,7 @@ class SparkTable(metaclass=NearestNames):
         """Make the writer of one subtask.
 
         Raises:
-            OwnedTableError: Another job writes this table.
+            OwnedTableError: Another job, or another operator of this job, writes this table.
             BadRecordError: The table has other columns than `schema`.
         """
         claim_table(str(self.path), context)
@@ -429,8 +429,9 @@ class TableWriter:
 
 
 def claim_table(path: str, context: ConnectorContext) -> None:
-    """Record this job as the owner of a table; raises `OwnedTableError` if another live job owns it.
+    """Record this operator of this job as the owner of a table.
 
+    Raises `OwnedTableError` if another operator of this job, or a job that has not ended, owns the table.
     Owners are numbered; the newest counts, and exactly one job gets a number.
     """
     storage = open_storage(f"{path}/{PRIVATE_FOLDER}")

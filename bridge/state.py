@@ -297,7 +297,7 @@ def write_state(
     columns = list(df._jdf.columns())  # `df.columns` fails on types that PySpark can't read
     missing = [name for name in names if name not in columns]
     if missing:
-        msg = f"the DataFrame has no column {' and '.join(map(repr, missing))}, only {columns}"
+        msg = f"the DataFrame lacks {' and '.join(map(repr, missing))}, it has {columns}"
         raise UnsupportedTypeError(msg)
     df = df.select(*names)
     schema = arrow_schema_of(df)  # refuses other types, also for keyed state

@@ -115,7 +115,7 @@ def driver_jvm() -> Any:
     from pyspark import SparkContext
 
     if SparkContext._jvm is None and "PYSPARK_GATEWAY_PORT" in os.environ:
-        SparkContext._ensure_initialized()  # spark-submit has started one, which waits for its program
+        SparkContext._ensure_initialized()  # spark-submit has started a JVM for this program
     return SparkContext._jvm
 
 

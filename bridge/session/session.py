@@ -187,8 +187,8 @@ def _check_resources(wanted: _Settings) -> None:
     if needed > total and not may_grow:
         fits = math.floor(total / cpus)
         msg = (
-            f"{wanted.executors} executor(s) of {cpus:g} CPU(s) need {needed:g} CPUs, and the Ray cluster "
-            f"has {total:g}: ask for {max(fits, 1)} or fewer, or let executors share CPUs with "
+            f"executors={wanted.executors} with {cpus:g} CPU(s) each takes {needed:g} in all, and the Ray "
+            f"cluster has {total:g}: ask for {max(fits, 1)} or fewer, or let executors share CPUs with "
             'configs={"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}'
         )
         raise DeploymentError(msg)

@@ -207,7 +207,7 @@ def by_id(row: Any) -> int:
         ("TABLE odd (id BIGINT) USING json LOCATION '{0}'", "its format is json"),
         ("TABLE odd (id BIGINT, day DATE) USING parquet PARTITIONED BY (day) LOCATION '{0}'", "partitions"),
         ("TABLE odd (id BIGINT) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS LOCATION '{0}'", "buckets"),
-        ("TABLE odd (id BIGINT, code VARCHAR(3)) USING parquet LOCATION '{0}'", r"\['code'\] are CHAR or"),
+        ("TABLE odd (id BIGINT, code VARCHAR(3)) USING parquet LOCATION '{0}'", r"VARCHAR in \['code'\]"),
         ("TABLE even (id BIGINT) USING parquet LOCATION '{0}'", r"finds no table 'odd'.*give SparkTable the"),
     ],
 )
