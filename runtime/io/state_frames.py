@@ -221,7 +221,7 @@ def read_state(
         value: Converts each value for the table, for example `dataclasses.asdict`.
         encoded: Keep values as bytes of the value codec, for values without an Arrow type.
         columns: Return the state of an aggregation over columns unchanged: a column for each part of the key
-            and of the value, beside `key_group`. `write_state(kind="columns")` accepts it.
+            and of the value, beside `key_group`. `write_state(kind="columns")` accepts that table.
         classes: Classes of values that are not found in an imported module.
         allow_pickle: Unpickle values and import modules that the snapshot names; only for trusted snapshots.
 

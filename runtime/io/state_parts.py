@@ -120,7 +120,7 @@ class StateQuery:
 
 
 class OpenState:
-    """A state of an opened snapshot; every method but `parts` blocks."""
+    """A state of an opened snapshot; all methods but `parts` and `whole` block."""
 
     def __init__(self, query: StateQuery, opened: OpenedSnapshot) -> None:
         self._query = query
@@ -200,7 +200,7 @@ def rows_of(table: pa.Table, *, keyed: bool) -> tuple[list[Any], list[Any]]:
     missing = [name for name in wanted if name not in table.schema.names]
     if missing:
         msg = (
-            f"the table has no column {' and '.join(map(repr, missing))}, only {table.schema.names}: rename "
+            f"the table lacks {' and '.join(map(repr, missing))}, it has {table.schema.names}: rename "
             "its columns, and put the parts of a key or value into one column of structs"
         )
         raise ConfigurationError(msg)

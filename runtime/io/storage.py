@@ -96,7 +96,7 @@ class BoundedCalls:
                 self._hanging += 1
             returned.add_done_callback(self._end_hanging)
             bound = f"{self._seconds:g} s (storage_timeout)"
-            msg = f"can't {what}: no answer for {bound}. It may still be done later"
+            msg = f"can't {what}: no answer for {bound}. The call may still take effect later"
             raise StorageTimeoutError(msg)
         return returned.result()
 
@@ -138,8 +138,8 @@ def open_storage(url: str, *, create: bool = True, timeout: float = STORAGE_TIME
         url: An absolute path, `file:///path`, `s3://bucket/path`, `gs://bucket/path` or
             `az://container/path`. Keys and regions come from the environment, as each cloud's own tools
             take them.
-        create: Make a missing local folder and test that the store can be written. With `False` the storage
-            is opened for reading: nothing is written.
+        create: Make a missing local folder and test that the store can be written. With `False` this call
+            writes nothing.
         timeout: Seconds without progress after which a call is given up, including this call.
 
     Raises:

@@ -91,7 +91,7 @@ def test_results_of_a_submitted_job_are_found_by_its_handle(tmp_path: Path) -> N
         results_of_job(running.job_id, released, SparkResults).unpersist()
     assert sorted(row["n"] for row in to_ray_dataset(running).take_all()) == [1, 3, 5, 7, 9]
     results_of_job(running.job_id, None, SparkResults).unpersist()
-    with pytest.raises(PenstockError, match="holds no rows for Spark: give it a sink"):
+    with pytest.raises(PenstockError, match="holds no results: give it a sink"):
         to_ray_dataset(running)
     with pytest.raises(GraphError, match="give a stream or a submitted job, not StreamEnvironment"):
         to_ray_dataset(environment(tmp_path))  # type: ignore[arg-type]

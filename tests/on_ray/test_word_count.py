@@ -66,7 +66,7 @@ def test_a_job_without_checkpoints_has_no_savepoints_commits_at_its_end_and_says
     source = paced_lines(3_000, 3_000.0, attempt=NEVER, release=tmp_path / "go")
     with caplog.at_level(logging.WARNING, logger="penstock"):
         job = submit(word_count(tmp_path, source, every=None, parallelism=2))
-    assert "it takes no checkpoints" in caplog.text
+    assert "the job takes no checkpoints" in caplog.text
     when_records_flow(job, "updates", 100)
     with pytest.raises(SavepointError, match="takes no checkpoints"):
         job.savepoint()
@@ -81,7 +81,7 @@ def test_a_job_without_checkpoints_has_no_savepoints_commits_at_its_end_and_says
 
     assert_exactly_once(tmp_path / "out", lines(3_000))
     assert (result.statistics.completed_checkpoints, result.statistics.restarts) == (0, 0)
-    assert any("it takes no checkpoints" in warning for warning in job.report().warnings)
+    assert any("the job takes no checkpoints" in warning for warning in job.report().warnings)
 
 
 def test_a_job_without_checkpoints_fails_with_its_first_process(tmp_path: Path) -> None:

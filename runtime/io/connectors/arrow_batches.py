@@ -3,7 +3,7 @@
 `ReadAhead` decodes the next batch in a thread while the current one is processed. Decoding releases the GIL.
 So with a free processor a source reads nearly twice as fast, unless the subtask waits for something else.
 One batch is decoded ahead, never more, so memory is bounded. The batches and their order are the same as
-without it, and an error is raised in place of its batch.
+without `ReadAhead`, and an error is raised in place of its batch.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def newest_rows(previews: Sequence[Preview]) -> list[Any]:
 
 @dataclass(frozen=True)
 class PreviewSink:
-    """A sink that delivers each `Preview` at once; each subtask ends after `limit` rows."""
+    """A sink that delivers each `Preview` at once; each subtask delivers `limit` rows at most."""
 
     target: Collector
     limit: int | None = None

@@ -65,7 +65,7 @@ class ScannedLifetime(Lifetime):
 
     The heap backend keeps each entry in a bucket in memory until it may have expired. For state in RocksDB,
     the buckets could exceed memory. So the sweep scans the rows, a batch at a time. After a full pass it
-    rests for a TTL. An entry is deleted within two TTLs after its last use.
+    rests for a TTL. An entry is deleted about two TTLs after its last use at the latest.
     """
 
     _at: bytes | None = b""

@@ -4,10 +4,10 @@ The database has no write-ahead log. Its content is durable only in a checkpoint
 a flush. The database of a dead process is discarded.
 
 Every error of RocksDB becomes a `StorageError` that names the folder. `rocksdict` raises plain `Exception`s,
-so the `try` blocks here contain nothing but its calls.
+so the `try` blocks here contain little besides its calls.
 
 **Memory** is shared by all databases of a process (`SharedMemory`). One block cache holds blocks of files,
-their indexes and filters. The write buffers are charged to it, so the total is bounded for any number of
+their indexes and filters. The write buffers count in that cache, so the total is bounded for any number of
 operators with state in RocksDB. A quarter is reserved for values that Python has decoded
 (`cached_entries.py`), outside of RocksDB.
 """

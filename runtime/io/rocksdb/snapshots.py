@@ -221,7 +221,7 @@ def is_expired(cell: tuple[int | None, object], latest: int) -> bool:
 def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> None:
     """Write the files of a part into a folder, under their old names."""
     if CURRENT not in handle.names:  # without it RocksDB makes an empty database
-        msg = f"the checkpoint names no file {CURRENT} of RocksDB among {len(handle.names)} files"
+        msg = f"the checkpoint names no file {CURRENT} of RocksDB; number of its files: {len(handle.names)}"
         raise CorruptSnapshotError(msg)
     for name, file in zip(handle.names, handle.files, strict=True):
         if not is_state_file(name):
@@ -261,7 +261,10 @@ def largest_part(handles: Sequence[KeyedStateHandle], own: KeyGroupRange) -> Key
 
 
 def cut_off_foreign(database: Database, handle: KeyedStateHandle, own: KeyGroupRange) -> None:
-    """Delete the rows of all key groups that a part did not own, or that this subtask does not own."""
+    """Delete the rows outside of the key groups that both the part and this subtask own.
+
+    Does nothing if this subtask owns all key groups of the part: other rows are marked as deleted already.
+    """
     kept = handle.key_groups.intersection(own)
     if kept == handle.key_groups:
         return

@@ -98,7 +98,7 @@ def _left_out(pattern: str, hidden: list[str]) -> str:
 
 def _nothing_found(pattern: str, *, hidden: int) -> str:
     searched = literal_folder(pattern).rstrip("/") or "/" if is_glob(pattern) else pattern
-    left_out = f" ({hidden} files with names beginning with '_' or '.' were left out)" if hidden else ""
+    left_out = f" (hidden files left out, with '_' or '.' before the name: {hidden})" if hidden else ""
     return (
         f"no file matches {pattern!r}; searched in {searched!r}{left_out}. Check the spelling, and that the "
         "place is mounted at this path on every node of the cluster"

@@ -47,7 +47,7 @@ class FileSink(metaclass=NearestNames):
     """A transactional sink of files; made by `json`, `csv` or `parquet`.
 
     The directory is a local path, a `file://` URL or an object-store URL (`s3://bucket/folder`). A local
-    directory must be the same place on every node. Each checkpoint ends a file in every subtask.
+    directory must be the same place on every node. Each checkpoint ends the open file of every subtask.
 
     Attributes:
         directory: Absolute path or URL.

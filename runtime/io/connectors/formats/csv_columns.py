@@ -55,7 +55,7 @@ class WantedColumns(NamedTuple):
         places = {name: at for at, name in reversed(list(enumerate(header)))}
         missing = [name for name in (*(wanted or ()), *typed) if name not in places]
         if missing:
-            msg = f"{path}: the header has no column {missing}; it has {shown(list(header))}"
+            msg = f"{path}: the header lacks {missing}; it has {shown(list(header))}"
             raise UnreadableInputError(msg)
         counts = Counter(header) if len(places) < len(header) else {}
         twice = sorted({name for name in (header if wanted is None else wanted) if counts.get(name, 1) > 1})
@@ -80,7 +80,7 @@ class RowPlan(ABC):
         self._width = width
 
     def convert(self, rows: Sequence[Sequence[str]]) -> list[Any] | None:
-        """Convert rows at once, leaving out blank ones; `None` if any of them is bad."""
+        """Convert rows together, leaving out blank ones; `None` if any of them is bad."""
         lengths = set(map(len, rows))
         if 0 in lengths:
             lengths.discard(0)
@@ -97,7 +97,7 @@ class RowPlan(ABC):
     def convert_row(self, row: Sequence[str]) -> Any:
         """Convert one row, or raise `BadRowError`."""
         if len(row) != self._width:
-            msg = f"the row has {len(row)} fields, the file has {self._width} columns"
+            msg = f"the number of fields is {len(row)} in this row, and {self._width} in the file"
             raise BadRowError(msg)
         try:
             (converted,) = self._converted([row])

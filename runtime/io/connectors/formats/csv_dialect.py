@@ -39,7 +39,8 @@ class Quoting(Enum):
     CLOSED = "closed"
     #: The block ends within a quoted field.
     OPEN = "open"
-    #: Quotes or line ends stand where the standard does not allow them.
+    #: Arrow and Python may read the block differently. It has misplaced quotes or line ends, or an escape
+    #: character, or the dialect has a mark that is not ASCII.
     IRREGULAR = "irregular"
 
 
@@ -141,7 +142,7 @@ class CsvDialect:
         except csv.Error as error:
             if header and not rows:
                 raise unreadable_header(info.path, error) from error
-            # The rows before it are usable; the reader reports the error.
+            # The rows before the error are usable; the reader reports the error.
         if not is_all:
             # The sample may cut the last row within quotes.
             return rows[:1] if len(rows) == 1 else rows[:-1]

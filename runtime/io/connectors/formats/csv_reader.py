@@ -115,7 +115,7 @@ class CsvFormat:
         return WantedColumns.of_header(path, header, columns, typed)
 
     def _schema_of(self, files: Sequence[FileInfo], filesystem: FileSystem) -> pa.Schema | None:
-        """Infer the columns of all files from the first files; `None` if these files are empty."""
+        """Infer the columns of all files from some of them; `None` if no file has any."""
         names: Sequence[str] | None = None
         texts: dict[str, list[str]] = {}
         for info in some_of(files) if self.infers else files:

@@ -196,13 +196,13 @@ class CsvEncoder(_LineEncoder):
         elif isinstance(row, (tuple, list)):
             if len(row) == self._width:
                 return row
-            problem = f"has {len(row)} fields"
+            problem = f"has another number of fields, {len(row)}"
         else:
             problem = f"is a {type(row).__name__}; CSV takes dicts, tuples and lists"
-        wanted = self._columns if self._columns is not None else f"{self._width} fields"
+        wanted = self._columns if self._columns is not None else f"of the first row, {self._width}"
         msg = (
-            f"a row does not fit CSV columns {wanted}: it {problem}; the row is {shown(row)}. Map the rows "
-            "before the sink, or give FileSink.csv the columns="
+            f"a row does not fit the CSV columns {wanted}: it {problem}; the row is {shown(row)}. Map the "
+            "rows before the sink, or give FileSink.csv the columns="
         )
         raise BadRecordError(msg)
 

@@ -70,7 +70,7 @@ class LineBlocks:
 
     @property
     def offset(self) -> int | None:
-        """Start of the next block, `None` before `find_start` is done."""
+        """Start of the next block; before `find_start` is done, the position of the split."""
         return self._offset if self._ready else self._split.position
 
     def find_start(self) -> bool:

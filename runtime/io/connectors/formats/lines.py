@@ -227,7 +227,7 @@ def warnings_of_arrays(
     *,
     refuse: bool,
 ) -> list[str]:
-    """Inspect the first lines of some files, and warn of each whose only line is an array of objects.
+    """Inspect the first lines of some files; return a warning for each array of objects on one line.
 
     Args:
         refuse: Whether an array of objects on one line is an error, too.

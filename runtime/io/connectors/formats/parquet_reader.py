@@ -138,10 +138,10 @@ def _is_satisfiable(wanted: pc.Expression, guarantee: pc.Expression, schema: pa.
         return True
 
 
-#: Rows decoded at once for a source of rows.
+#: Rows decoded together for a source of rows.
 DECODED_ROWS: Final = 16 * 1024
 
-#: Approximate maximum of bytes decoded at once for a source of Arrow batches.
+#: Approximate maximum of bytes decoded together for a source of Arrow batches.
 DECODED_BYTES: Final = 16 * 1024 * 1024
 
 #: Footers read in parallel when a job starts.
@@ -377,7 +377,7 @@ def _check_columns(file: pq.ParquetFile, path: str, columns: Sequence[str] | Non
     there = file.schema_arrow.names
     missing = [name for name in columns or () if not {name, name.split(".", 1)[0]} & set(there)]
     if missing:
-        msg = f"{path}: there is no column {missing}; the file has {there}"
+        msg = f"{path}: the file lacks {missing}; it has {there}"
         raise ConnectorError(msg)
     counts = Counter(there)
     twice = sorted({name for name in (there if columns is None else columns) if counts[name] > 1})

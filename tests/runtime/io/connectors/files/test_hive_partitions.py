@@ -109,7 +109,7 @@ def test_columns_of_folders_are_chosen_and_filtered_like_others(place, read_all,
     assert [row["n"] for row in read_all(source.with_filter(pc.field("n") > 2)).rows] == [3]
     needed = source.reading(NeededColumns(("year",), ()))
     assert [row["year"] for row in read_all(needed).rows] == [2020, 2021, None]
-    with pytest.raises(ConnectorError, match=r"no column \['yaer'\]"):
+    with pytest.raises(ConnectorError, match=r"the file lacks \['yaer'\]"):
         read_all(source.with_projection(["yaer"]))
     csv = FileSource.csv(
         place / "csv", columns=["month", "n"], schema={"n": pa.int8()}, batch_format=batch_format

@@ -200,7 +200,7 @@ def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("id\n1\n2,3\n", r"a\.csv:5: the row has 2 fields, the file has 1 columns.*'2,3'"),
+        ("id\n1\n2,3\n", r"a\.csv:5: the number of fields is 2 in this row, and 1 in.*'2,3'"),
         ("id\nx\n", r"a\.csv:3: column 'id' of type int64 can't be converted from 'x'"),
         ('id\n"1\n2\n', r"a\.csv:3: the row is not CSV: unexpected end of data"),
     ],

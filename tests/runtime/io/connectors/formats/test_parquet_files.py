@@ -225,7 +225,7 @@ def test_empty_row_groups_and_files_give_nothing(tmp_path, read_all):
 
 
 def test_what_is_wrong_with_a_file_is_named(file, tmp_path, context):
-    with pytest.raises(ConnectorError, match=r"a\.parquet: there is no column \['x'\]; the file has \['i', "):
+    with pytest.raises(ConnectorError, match=r"a\.parquet: the file lacks \['x'\]; it has \['i', "):
         FileSource.parquet(file, columns=["x"]).splits(1)
     (tmp_path / "b.parquet").write_text("this is no Parquet file")
     with pytest.raises(ConnectorError, match=r"b\.parquet can't be read as Parquet"):
