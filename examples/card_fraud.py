@@ -2,8 +2,8 @@
 
     python examples/card_fraud.py --output alarms
 
-An alarm is two small payments in a row, a large one right after them, and no confirmation. The time is five
-minutes from the first payment. The pattern ends with the absence of a record, so time alone completes it.
+An alarm is two small payments in a row, a large one right after them, and no confirmation until five minutes
+after the first payment. The pattern ends with the absence of a record, so time alone completes it.
 Payments come out of order; the job looks at them in the order of time.
 """
 
@@ -32,12 +32,12 @@ SECOND = 1_000_000
 #: Seconds between the first small payment and the alarm.
 LIMIT = 300
 
-#: Largest difference of places in the stream and in time, in seconds.
+#: Maximum seconds by which an event comes out of order.
 DELAY = 20
 
 
 class Event(NamedTuple):
-    """A payment, or the confirmation of one by the holder of the card, which has no amount."""
+    """A payment, or the confirmation of a payment by the holder of the card, with amount 0."""
 
     card: str
     second: int
@@ -76,7 +76,7 @@ def alarm(match: dict[str, list[Event]]) -> dict[str, Any]:
 
 
 def event(i: int) -> Event:
-    """The i-th event: some cards repeat small, small, large; every fourth time a confirmation follows."""
+    """The i-th event: every third card repeats small, small, large; a fourth of these cards confirms."""
     turn, number = divmod(i, CARDS)
     noise = (i * 7919) % DELAY
     amounts = (1, 2, 900, 0 if number % 4 == 0 else 40, 15) if number % 3 == 0 else (40, 1, 15, 900, 0)

@@ -6,7 +6,7 @@ A model is often a service of its own, with GPUs and a release of its own. Each 
 an answer takes its time. So `map_async` keeps many requests in flight, and `batch=` puts reviews together,
 because a model answers thirty-two at the price of a few. A request that fails is tried again. Reviews in
 flight are in each checkpoint, and are asked again after a failure. The server here is a toy that this program
-starts on the loopback; it counts friendly and unfriendly words. `--url` names another one.
+starts on the loopback; it counts friendly and unfriendly words. `--url` names another server.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class PacedText:
         return self.files.splits(parallelism)
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> PacedReader:
-        """Make a reader of its subtask's share."""
+        """Make the reader of one subtask, with the subtask's share of the bytes."""
         share = self.bytes_per_checkpoint / context.parallelism
         return PacedReader(self.files.reader(context, splits), context, share)
 

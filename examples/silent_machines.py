@@ -72,7 +72,7 @@ class Silence(KeyedProcessFunction[str, Heartbeat, dict[str, Any]]):
 
 
 def heartbeat(i: int) -> Heartbeat:
-    """The i-th heartbeat; each machine has one every ten seconds, and machine `n` is off after `n + 4`."""
+    """The i-th heartbeat, one every ten seconds; machine `n` is on for `n + 4` of them, then off for five."""
     beat, number = divmod(i, MACHINES)
     return Heartbeat(f"machine-{number}", 10 * beat, is_alive=beat % (number + 9) < number + 4)
 

@@ -36,7 +36,7 @@ class Leg:
 
     Attributes:
         end: `module:function` at which the leg ends.
-        start: Qualified name of the function at which it starts; the outermost of its frames counts.
+        start: Qualified name of the function at which the leg starts; its outermost frame counts.
         type: Name of the type of one argument, if several kinds of calls pass `end`.
     """
 
@@ -125,8 +125,8 @@ def leg_of(records: Iterable[Mapping[str, Any]], leg: Leg) -> list[Frame]:
     """The frames of the first recorded stack that passed a leg.
 
     Raises:
-        LookupError: No recorded stack passed it: a name in `WALKS` is outdated, or the job did not make this
-            call.
+        LookupError: No recorded stack passed the leg: a name in `WALKS` is outdated, or the job did not make
+            this call.
     """
     for record in records:
         if record["of"] != leg.end or (leg.type and leg.type not in record["types"]):

@@ -24,7 +24,7 @@ Each name's docstring is its reference: `help(penstock.StreamEnvironment)`.
 
 
 def summary(value: object) -> str:
-    """The first sentence of a class's or function's docstring, for a cell of a table."""
+    """The first paragraph of a class's or function's docstring, for a cell of a table."""
     if not (inspect.isclass(value) or inspect.isroutine(value)) or not value.__doc__:
         return ""
     first = inspect.cleandoc(value.__doc__).split("\n\n")[0]

@@ -176,14 +176,14 @@ def q11(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 class WithSideInput:
-    """Adds the values of the side input to bids; drops bids without one."""
+    """Adds the values of the side input to bids; null for bids without one."""
 
     def __init__(self, values: Mapping[int, str]) -> None:
         self._keys = pa.array(list(values), pa.int64())
         self._values = pa.array(list(values.values()))
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The bids that have a value."""
+        """Return the bids with their values."""
         auction = batch["auction"].to_numpy()
         found = pc.index_in(pa.array(auction % 10_000), self._keys)
         return batch.append_column("value", self._values.take(found))

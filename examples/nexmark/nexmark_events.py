@@ -5,7 +5,7 @@ any order, and again after a failure. Kinds, fields and skews are those of the p
 events one is a person, 3 are auctions and 46 are bids. Half of the bids go to hot auctions, three of four
 bids come from hot bidders. Some bids name auctions and people that come later.
 
-All fields of a batch are drawn at once. Random number `i` of event `n` is a hash of the seed, `n` and `i`
+All fields of a batch are drawn together. Random number `i` of event `n` is a hash of the seed, `n` and `i`
 (SplitMix64), so no generator has a state.
 """
 
@@ -109,8 +109,8 @@ class NexmarkConfig:
     Attributes:
         event_rate: Events a second of event time. It does not limit how fast events are made.
         persons: People among `persons + auctions + bids` successive events.
-        auctions: Auctions among as many.
-        bids: Bids among as many.
+        auctions: Auctions among that many events.
+        bids: Bids among that many events.
         in_flight_auctions: Number of open auctions. With `event_rate` it decides how long an auction lasts.
         active_people: Number of people who bid and sell.
         hot_auction_ratio: One of so many bids goes to an auction that is not hot.
@@ -227,7 +227,7 @@ def _bids(config: NexmarkConfig, ids: Numbers, moments: Numbers) -> pa.RecordBat
     oldest = np.maximum(last_auction - config.in_flight_auctions, 0)
     auction = oldest + draw.below(np.maximum(last_auction - oldest, 0) + 1 + _LEAD)
     auction = np.where(draw.below(config.hot_auction_ratio) > 0, hot_auction, auction)
-    # The second of its group, so that hot bidders are not the hot sellers.
+    # The second person of each group, so that hot bidders are not the hot sellers.
     hot_bidder = last_person // _HOT_GROUP * _HOT_GROUP + 1
     bidder = np.where(draw.below(config.hot_bidder_ratio) > 0, hot_bidder, _any_person(config, ids, draw))
     is_hot = draw.below(2) > 0

@@ -79,7 +79,7 @@ class AuctionsOfPerson(KeyedCoProcessFunction[int, Row, Row, Row]):
     waiting = ListState(int)
 
     def process_element1(self, value: Row, ctx: RuntimeContext) -> Iterator[Row]:
-        """An auction."""
+        """Emit an auction with its person, or keep it until the person comes."""
         person = self.person.value()
         if person is None:
             self.waiting.add(value["id"])
@@ -87,7 +87,7 @@ class AuctionsOfPerson(KeyedCoProcessFunction[int, Row, Row, Row]):
             yield {**person, "id": value["id"]}
 
     def process_element2(self, value: Row, ctx: RuntimeContext) -> Iterator[Row]:
-        """The person."""
+        """Keep the person, and emit the auctions that have waited."""
         person = _only(value, "name", "city", "state")
         self.person.update(person)
         for auction in self.waiting.get():
@@ -117,7 +117,7 @@ class WinningBid(KeyedCoProcessFunction[int, Row, Row, Row]):
     waiting = ListState(dict)
 
     def process_element1(self, value: Row, ctx: RuntimeContext) -> None:
-        """The auction."""
+        """Keep the auction until it ends, and offer it the bids that have waited."""
         self.auction.update(value)
         ctx.timer_service.register_event_time_timer(_micros(value["expires"]))
         for bid in self.waiting.get():
@@ -125,7 +125,7 @@ class WinningBid(KeyedCoProcessFunction[int, Row, Row, Row]):
         self.waiting.clear()
 
     def process_element2(self, value: Row, ctx: RuntimeContext) -> None:
-        """A bid."""
+        """Offer a bid to its auction, or keep it until the auction comes."""
         auction = self.auction.value()
         if auction is None:
             self.waiting.add(value)
@@ -180,19 +180,19 @@ class BidCount(AggregateFunction[Row, int, int]):
     """The number of bids."""
 
     def create_accumulator(self) -> int:
-        """No bids."""
+        """Begin at 0."""
         return 0
 
     def add(self, value: Row, accumulator: int) -> int:
-        """One more."""
+        """Count one bid."""
         return accumulator + 1
 
     def get_result(self, accumulator: int) -> int:
-        """All of them."""
+        """Return the number of bids."""
         return accumulator
 
     def merge(self, first: int, second: int) -> int:
-        """Those of two sessions."""
+        """Add the numbers of two sessions."""
         return first + second
 
 
@@ -335,7 +335,7 @@ def q14(events: Rows, config: NexmarkConfig) -> Rows:
 
 
 def _rank(price: int) -> int:
-    """1 for cheap bids, 2, or 3 for dear ones."""
+    """The rank of a price, from 1 for cheap bids to 3 for dear bids."""
     return 1 + (price >= 10_000) + (price >= 1_000_000)
 
 
@@ -394,11 +394,11 @@ class Prices(AggregateFunction[Row, Row, Row]):
     """Numbers of bids, and their prices."""
 
     def create_accumulator(self) -> Row:
-        """No bids."""
+        """Begin without bids."""
         return {}
 
     def add(self, value: Row, accumulator: Row) -> Row:
-        """One more."""
+        """Add one bid."""
         price = value["price"]
         counts = [accumulator.get(f"rank{rank}_bids", 0) + (_rank(price) == rank) for rank in (1, 2, 3)]
         return {
@@ -412,7 +412,7 @@ class Prices(AggregateFunction[Row, Row, Row]):
         }
 
     def get_result(self, accumulator: Row) -> Row:
-        """The numbers with the mean."""
+        """Return the numbers with the mean price."""
         return {**accumulator, "avg_price": accumulator["sum_price"] // accumulator["total_bids"]}
 
 
