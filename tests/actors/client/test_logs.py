@@ -456,7 +456,7 @@ def test_names_of_files_are_written_out_for_terminals(
             yield FilePart("penstock@words-1@\x1b[2J\udcff@.log", {}, b"", 0, is_refused=True)
 
     _print_lines(RefusedReader(tmp_path))
-    assert r"penstock@words-1@\x1b[2J\udcff@.log among them" in capsys.readouterr().err
+    assert r"penstock@words-1@\x1b[2J\udcff@.log; run this" in capsys.readouterr().err
 
 
 def test_what_penstock_logs_has_no_secrets_and_what_users_log_stays(tmp_path: Path, file: LogFile) -> None:

@@ -118,7 +118,7 @@ def test_coordinators_and_master_hooks_are_shown_without_unpickling_them(tmp_pat
 
     shown = run("inspect", tmp_path)
     for expected in (
-        f"{size:,} B in 0 files",
+        f"{size:,} B; files besides the metadata: 0",
         f"coordinator of files: {splits.size} B, splits that no reader has: 2",
         "FileSplit(path='b.txt'",
         f"coordinator of others: {pickled.size:,} B\n",

@@ -129,7 +129,7 @@ def test_a_header_that_does_not_fit_is_named(write, read_all):
     with pytest.raises(ConnectorError, match=r"the header has \['a'\] more than once.*skip_rows=1"):
         read_all(FileSource.csv(path))
     path = write("a,b\n1,2\n")
-    with pytest.raises(ConnectorError, match=r"no column \['c'\]; it has \['a', 'b'\]"):
+    with pytest.raises(ConnectorError, match=r"lacks \['c'\]; it has \['a', 'b'\]"):
         read_all(FileSource.csv(path, columns=["a", "c"]))
     path = write(b"\xff,b\n1,2\n")
     with pytest.raises(ConnectorError, match="the header is not text in utf-8"):
