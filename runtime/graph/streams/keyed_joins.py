@@ -123,8 +123,8 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
         Args:
             other: The right stream.
             window: Windows of any kind.
-            function: Takes the key, the window, and the left and the right records in order of arrival, of
-                which one list may be empty. Returns the records to emit: a list, a generator, or `None`.
+            function: Takes the key, the window, and the lists of left and right records in order of arrival.
+                One of the lists may be empty. Returns the records to emit: a list, a generator, or `None`.
             id: As for `join`.
             **options: See `OperatorOptions`.
         """

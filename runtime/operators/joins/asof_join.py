@@ -16,9 +16,9 @@ and a left row is *decided* as soon as later right rows can't change its partner
 The end of time decides every row. The output has the left row's timestamp. So the output's watermark stays
 before the earliest left row that is not decided.
 
-*State.* Rows after the watermark wait. Of those up to it, only the newest one of each key can still be a
-partner, and only of left rows that look back. So each key has one *version*. With a tolerance it leaves when
-no left row can reach it any more.
+*State.* Rows after the watermark wait. Of the right rows up to the watermark, only the newest one of each key
+can still be a partner. Only left rows that look back take it. So each key has one *version*. With a tolerance
+the version leaves when no left row can reach it any more.
 
 A *temporal* join looks back, and a right row may be a delete. From then on its key has no version.
 """
@@ -85,7 +85,7 @@ class AsofJoin:
     def kept(self) -> int | None:
         """Microseconds from a version to the watermark at which no left row can reach it; `None` for never.
 
-        A left row that looks both ways waits for another tolerance behind its own time, and may then still
+        A left row that looks both ways waits for another tolerance after its own time, and may then still
         choose the version.
         """
         if self.tolerance is None:

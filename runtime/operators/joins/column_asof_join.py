@@ -6,9 +6,9 @@ a `ColumnTable`. When the watermark advances, the right rows up to it are sorted
 newest right row of each key becomes its version.
 
 A left row's time in its log is the watermark at which it must be looked at; `:at` is its own time. For a join
-that looks both ways this is the row's own time first. If the row is not decided there, it is added again with
-the moment at which its earlier partner is near enough. So a row is looked at only when it is due, or when its
-key has a new right row.
+that looks both ways this watermark is the row's own time first. If the row is not decided there, it is added
+again with the moment at which its earlier partner is near enough. So a row is looked at only when it is due,
+or when its key has a new right row.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
             self._remove(slots, due, reached)
 
     def _candidates(self, reached: int, last: Slots) -> Slots:
-        """Left rows that may be decided: they are due, or a new row in `last`, one a key, is of their key."""
+        """Left rows that are due, or whose key has a new right row; `last` has one new right row per key."""
         left, right = self._logs
         slots = left.until(reached)
         if not self._join.looks_ahead:

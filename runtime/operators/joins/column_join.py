@@ -1,7 +1,8 @@
 """`ColumnJoinOperator`: the base of the joins of two streams over Arrow batches.
 
-It puts late rows aside, and emits rows with a null in their keys. It knows the columns of both sides, also
-after a restart, because rows without a partner have nulls in the other side's columns.
+It puts late rows aside. Rows with a null in their keys have no partner, so it emits them alone or drops them.
+It knows the columns of both sides, also after a restart, because rows without a partner have nulls in the
+other side's columns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`left.join_asof(right, ...)` and `left.join_temporal(versions, ...)` over rows.
 
 `asof_join.py` has the rules. Both sides have a nested table of the rows that wait, by key and number. A flat
-table has the version of each key. What happens at a watermark is done in the order of event time, one event
-after the other:
+table has the version of each key. A watermark makes events due, which are handled in the order of event time:
 
 - A right row takes the left rows that look ahead for it, and becomes the version of its key.
 - A left row takes the version of its key, or waits for a right row with a *deadline*.
@@ -10,13 +9,13 @@ after the other:
 - A version is deleted when no left row can reach it.
 
 At one moment right rows come before left ones that look back and may take them. They come behind left rows
-that only look ahead and may take them. So an event needs only the state at its moment. Right rows of one
-moment come in the order of their arrival, so the last one remains the version. If left rows look ahead, the
-last one comes first and takes them.
+that only look ahead and may take these right rows. So an event needs only the state at its moment. Right rows
+of one moment come in the order of their arrival, so the last one remains the version. If left rows look
+ahead, the last one comes first and takes them.
 
 The events are in a heap in memory, built from the tables when the operator opens. A restart may come between
 two events. A left row that waited with a deadline is then an event again. This changes nothing, because no
-right row of its key came after it: that row would have taken it.
+right row of its key came after it: such a right row would have taken the left row.
 """
 
 from __future__ import annotations
@@ -80,9 +79,9 @@ class RowAsofJoinOperator(RowJoinOperator):
         self._events: list[Event] = []
         self._next_number = self._next_order = 0
         self._counts = [0, 0]
-        #: Timestamps of the left rows that have become an event and are not decided, in this order.
+        #: Timestamps of the left rows that are not decided, in the order of their events.
         self._undecided: OrderedDict[tuple[Any, int], int] = OrderedDict()
-        #: The same by key and number.
+        #: Timestamps of undecided left rows by key and number.
         self._waiting: dict[Any, dict[int, int]] = {}
         self.makes_watermarks = join.looks_ahead
 

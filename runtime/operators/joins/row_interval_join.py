@@ -27,7 +27,7 @@ from penstock.runtime.state.state_table import StateTable
 #: Names of the tables.
 TABLES: Final = "join_left", "join_right"
 
-#: Rows of a key that each row of the other side is compared with.
+#: Maximum number of rows of a key that are all compared with each row of the other side.
 _FEW: Final = 64
 
 #: A row in state: timestamp, whether it had a partner, and the record.
@@ -106,7 +106,7 @@ class RowIntervalJoinOperator(RowJoinOperator):
     """Joins rows by key and time.
 
     Args:
-        select: Makes the output of a left and a right record.
+        output: Makes the output of a left and a right record.
         where: Condition on a left and a right record; `None` for none.
         late_tags: Side output of the late records of each side.
     """

@@ -1,6 +1,6 @@
 """`RowJoinOperator`: the base of the joins of two streams over rows.
 
-It reads keys, and puts late records aside. What time makes due leaves in portions, and the watermark waits
+It reads keys, and puts late records aside. Rows that are due leave in portions, and the watermark waits
 (`held_watermark.py`). The watermark of the output may stay behind that of the input.
 """
 
@@ -33,7 +33,7 @@ Late: TypeAlias = list[tuple[Any, int]]
 
 
 class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
-    """Reads both inputs, and fires what is due at a watermark.
+    """Reads both inputs, and fires the items that a watermark makes due.
 
     Args:
         join: The rules; their text is part of the `JoinShape`.
@@ -94,11 +94,11 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
 
     @abstractmethod
     def _pop_due(self, until: int) -> Iterator[Any]:
-        """Take out what is due at a watermark; the rest stays if it is not drawn."""
+        """Take out the items that are due at a watermark; items that are not drawn stay."""
 
     @abstractmethod
     def _results(self, due: Iterable[Any]) -> Iterator[list[Any]]:
-        """Change the state for each thing that is due, and yield results; each sets `_stamp` first."""
+        """Change the state for each due item, and yield results; set `_stamp` before each result."""
 
     @abstractmethod
     def _rows(self, side: Side) -> int:

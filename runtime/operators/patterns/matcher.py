@@ -109,9 +109,9 @@ class KeyMatches:
         return cls(partial, held, records)
 
     def add_record(self, at: int, record: Any) -> int:
-        """Return the number of the new record.
+        """Add a record, and return its number.
 
-        Each stored record is one of a match, and the newest partial match has the newest record of them all.
+        Every stored record belongs to a match, and the newest partial match has the newest of these records.
         """
         newest = [match.last for match in self.held.values()]
         if self.partial:

@@ -309,8 +309,8 @@ class Pattern(Generic[T]):
             duration: A `timedelta`, or seconds of event time.
             since: `"first"` limits the time from the first to the last record of a match, wherever `within`
                 is written; the smallest of several limits holds. `"previous"` limits the time between a
-                record of the last step and the record before it in the match. After a negative step it must
-                end the pattern, and limits the time in which no record may match.
+                record of the last step and the record before it in the match. A negative step with such a
+                limit must end the pattern; the limit is the time in which no record may match.
         """
         micros = micros_in("duration", duration)
         if since == "first":

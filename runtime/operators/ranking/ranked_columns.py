@@ -4,8 +4,8 @@ Rows and Arrow batches share one state: the keys, and for each key the ranks tha
 records leave as they came, rows as rows and Arrow batches as Arrow batches.
 
 `ranks_of` turns the column that ranks records into numbers. A record whose rank is null or NaN is never
-chosen, but counted. Numbers of other units can't be compared: days of dates, and microseconds of times. So
-the operator accepts one kind of ranks, and saves its name.
+chosen, but counted. Numbers of different units can't be compared, such as days of dates and microseconds of
+times. So the operator accepts one kind of ranks, and saves its name.
 """
 
 from __future__ import annotations

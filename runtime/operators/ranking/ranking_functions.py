@@ -83,7 +83,7 @@ class FirstOfKey(ChosenByFunction):
 
 
 class LatestOfKey(ChosenByFunction):
-    """Ranks records by a function, or by timestamps if that is `None`."""
+    """Ranks records by the function `by`, or by timestamps if `by` is `None`."""
 
     state_name: ClassVar[str] = "latest"
 
