@@ -186,7 +186,7 @@ class JoinOperations(KeyedChoices[T_co]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Add to each record the one that a table or a function has for its key.
+        """Add to each record the record that a table or a function has for its key.
 
         A function is called while its record waits, and its results are cached in each subtask. If it fails,
         the job fails, also if the cache had an expired result. The cache is not part of checkpoints, so after
@@ -196,11 +196,11 @@ class JoinOperations(KeyedChoices[T_co]):
             table: A dict of records by key, or a `pyarrow.Table` with the columns of the key. Or a function
                 that takes a key and returns a record or `None`.
             on: Names of the columns that are the key, or a function of a record. A key that is `None` or has
-                a `None` in it finds nothing. Several columns are a tuple.
+                a `None` in it finds nothing. The key of several columns is a tuple.
             how: `"left"` also emits records for which nothing is found; `"inner"` does not.
             cache: Maximum number of cached results of a subtask; 0 for no cache.
             ttl: Age at which a cached result expires; never by default.
-            negative_ttl: The same for keys without a record; by default as `ttl`.
+            negative_ttl: Age at which the result of a key without a record expires; `ttl` by default.
             select: Makes the output of a record and the one that was found, or `None`. By default dicts are
                 merged.
             suffix: As for `join`.

@@ -1,12 +1,12 @@
-"""`stream.lookup(...)`: adds to each record the one that a table or a function has for its key.
+"""`stream.lookup(...)`: adds to each record the record that a table or a function has for its key.
 
-A function is called by the record that needs it, so records keep their order. Its results are in a cache of
-the subtask, which no snapshot holds. An entry expires by its age. That a key has no record is an entry, too,
-with an expiry of its own. An expired entry is gone before the function is called again. So if that call
-fails, the job fails: no old record takes its place.
+A function is called while the record that needs it is processed, so records keep their order. Its results are
+in a cache of the subtask, which no snapshot holds. An entry expires by its age. A key without a record has an
+entry, too, which expires at an age of its own. An expired entry is gone before the function is called again.
+So if that call fails, the job fails: no old record takes its place.
 
-The cache has copies of what the function returned, and users' functions get copies of these. So nothing that
-a function keeps or changes changes a later result.
+The cache has copies of what the function returned, and users' functions get copies of these. So a function
+that keeps or changes a record affects no later result.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LookupCache:
         self._entries: OrderedDict[Any, tuple[Any, float | None]] = OrderedDict()
 
     def get(self, key: Any, now: float, default: Any) -> Any:
-        """The record of a key, `None` if it has none, or `default` if the cache does not know."""
+        """The record of a key, `None` if it has none, or `default` if the cache has no entry."""
         entry = self._entries.get(key)
         if entry is None:
             return default
@@ -83,7 +83,7 @@ class LookupCache:
 
 
 class LookupOperator(FunctionOperator):
-    """Looks up a record for each record.
+    """Looks up a record by the key of each input record.
 
     Args:
         function: Takes a key; returns a record, or `None` if there is none.
