@@ -52,7 +52,7 @@ class Counting(PatternProcessFunction[str, str, str]):
             "allows combinations, so it can't be greedy",
         ),
         (lambda: BEGIN.one_or_more().greedy().allow_combinations(), "is greedy, so it can't allow"),
-        (lambda: BEGIN.times(2).consecutive().allow_combinations(), "consecutive or allows combinations"),
+        (lambda: BEGIN.times(2).consecutive().allow_combinations(), "be consecutive and also allow"),
         (lambda: BEGIN.not_next("n").optional(), "no record matches"),
         (lambda: BEGIN.not_followed_by("n").one_or_more(), "a negative step takes no quantifier"),
         (lambda: BEGIN.optional().not_next("n"), "a negative step can't follow the optional step 'a'"),
