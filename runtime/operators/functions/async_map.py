@@ -443,7 +443,7 @@ class AsyncMapOperator(FunctionOperator):
             number = begin + place if own is None else sequence  # several subtasks have the same numbers
             self._enqueue(AwaitedRecord(number, key, decode(Buffer(payload, rows)), payload, of_key))
         for after, watermark in watermarks:
-            self._queue.add(Passing(after, watermark))
+            self._queue.add(Passing(max(after, self._sequence), watermark))
         self._sequence = max(begin, self._sequence)
 
     def _restored_watermarks(

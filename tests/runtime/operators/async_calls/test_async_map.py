@@ -345,6 +345,23 @@ def test_records_in_flight_are_called_once_at_another_parallelism(ordered: bool)
         assert sorted(rows) == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_watermark_stays_behind_the_records_of_many_subtasks_after_a_second_restore() -> None:
+    build = calling(after)
+    snapshots = []
+    for subtask in range(4):
+        with OperatorHarness.of(build, subtask=subtask, parallelism=4) as harness:
+            harness.push([1, 1, 9])
+            harness.push_watermark(10)
+            snapshots.append(harness.snapshot())
+    with OperatorHarness.of(build, restored=snapshots) as harness:
+        snapshot = harness.snapshot()
+    with OperatorHarness.of(build, restored=[snapshot]) as harness:
+        harness.advance(1)
+        assert (len(harness.outputs), harness.watermarks) == (8, ())
+        harness.advance(8)
+        assert (len(harness.outputs), harness.watermarks) == (12, (10,))
+
+
 def test_keyed_records_in_flight_go_to_the_owner_of_their_key() -> None:
     build = keyed(lambda row: Awaited(row))
     records = [(key, number) for number in range(3) for key in "abcdef"]
