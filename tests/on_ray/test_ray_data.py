@@ -81,7 +81,7 @@ def test_results_of_a_submitted_job_are_found_by_its_handle(tmp_path: Path) -> N
     numbers.filter(lambda row: row["n"] > 99).sink("large", large)
     running = submit(env)
     del env, numbers, both, large  # only the job has them
-    with pytest.raises(PenstockError, match="are 'even', 'large', 'odd': name one of them with id="):
+    with pytest.raises(PenstockError, match=r"sinks: 'even', 'large', 'odd'\. Name one with id="):
         to_ray_dataset(running)
     assert sorted(row["n"] for row in to_ray_dataset(running, id="even").take_all()) == [0, 2, 4, 6, 8]
     empty = to_ray_dataset(running, id="large")
