@@ -152,7 +152,7 @@ class Loaded(pa.ExtensionType):  # type: ignore[misc]
     [
         (pa.schema({"id": Loaded()}, {"penstock.job": "one"}), r"extension type 'test\.loaded'"),
         (NUMBERS, r"KeyError: b'penstock\.job'"),
-        (None, "7 bytes .* damaged"),
+        (None, "length 7 .* damaged"),
     ],
     ids=["runs code", "names no job", "damaged"],
 )

@@ -5,10 +5,9 @@ Functions, classes and expressions are checked in the call that receives them, s
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack, cast, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
 
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
+
+#: Maximum of `rate_limit`; a larger whole number may not fit a float.
+_HIGHEST_RATE: Final = 1e300
 
 
 def _columns_and_options(
@@ -369,7 +371,7 @@ class RecordOperations(AsyncOperations[T_co]):
             >>> slow = numbers.rate_limit(100)
         """
         is_number = isinstance(per_second, int | float) and not isinstance(per_second, bool)
-        if not is_number or not 0 < per_second <= sys.float_info.max:
+        if not is_number or not 0 < per_second <= _HIGHEST_RATE:
             refuse(f"rate_limit: per_second is a finite number greater than 0, not {per_second!r:.80}")
         factory = partial(RateLimitOperator, per_second)
         return self._builder.add("rate_limit", f"{per_second:g}", factory, self._inputs, id, options)
