@@ -157,7 +157,7 @@ def test_bad_input_is_refused_and_leaves_nothing(spark: SparkSession, tmp_path: 
     with pytest.raises(Exception, match="key 'a' is in several rows"):
         write_state(twice, tmp_path / "s", "count")
     assert [*(tmp_path / "s").iterdir()] == []
-    with pytest.raises(GraphError, match="no column 'key'"):
+    with pytest.raises(GraphError, match="the DataFrame lacks 'key'"):
         write_state(twice.withColumnRenamed("key", "k"), tmp_path / "s", "count")
     for column, refused in (
         ("INTERVAL '3' YEAR", "column 'value' has type interval year, .*: cast it to INTERVAL MONTH"),
