@@ -27,7 +27,7 @@ SHOPS = 50
 
 
 def write_sales(folder: Path, rows: int, files: int = 4) -> None:
-    """Write files of sales; one of ten was returned."""
+    """Write files of sales; one sale in ten is a return, which has negative cents."""
     folder.mkdir(parents=True)
     draws = np.random.default_rng(1)
     for number in range(files):

@@ -3,8 +3,8 @@
     python examples/priced_trades.py --output priced
 
 Quotes and trades come out of order, and one stream may be far ahead of the other. A trade waits until event
-time has passed it, so its quote is the right one whichever stream is faster. A quote that is older than a
-minute is none. The join works on columns. State is part of every checkpoint.
+time has passed it, so its quote is the right one whichever stream is faster. A quote older than a minute
+does not count. The join works on columns. State is part of every checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHARES = 40
 #: Greatest age of a quote, in seconds.
 MAX_AGE = 60
 
-#: Largest difference of places in the stream and in time, in seconds.
+#: Maximum out-of-orderness of a stream, in seconds.
 DELAY = 10
 
 

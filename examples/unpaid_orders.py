@@ -30,7 +30,7 @@ SECOND = 1_000_000
 #: Time in which an order must be paid.
 LIMIT = timedelta(minutes=10)
 
-#: Largest difference of places in the stream and in time, in seconds.
+#: Maximum out-of-orderness of a stream, in seconds.
 DELAY = 20
 
 
@@ -71,7 +71,7 @@ def main() -> int:
         parallelism=options.parallelism,
         checkpointing=Checkpointing(every=1, storage=str(output.with_name(f"{output.name}-checkpoints"))),
     )
-    # Payments are generated in the order of their orders, so they are further out of order.
+    # Payments are generated in the sequence of the orders, so they are further out of order.
     orders, payments = (
         env.from_source(
             name,

@@ -62,10 +62,10 @@ class EventLoop(Protocol):
         ...
 
     def close(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
-        """Cancel all coroutines, run the last one to its end, and end the loop; blocks, with a bound.
+        """Cancel all coroutines, then run `last` to its end, and end the loop; blocks for a limited time.
 
         Raises:
-            BaseException: The error of the last coroutine.
+            BaseException: The error of `last`.
         """
         ...
 

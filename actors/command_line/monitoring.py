@@ -193,7 +193,7 @@ def print_rules() -> None:
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard in Grafana's import format, with an input for the data source and a variable for jobs."""
+    """The dashboard in Grafana's import format, with variables for the data source and the jobs."""
     source = {"type": "prometheus", "uid": "${source}"}
     names = "label_values(ray_penstock_attempts_total, job_name)"
     variables = [

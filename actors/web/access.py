@@ -115,7 +115,7 @@ class Access:
         if headers.get(CHANGE_HEADER) != "1":
             raise Problem(403, f"a request that changes something needs the header `{CHANGE_HEADER}: 1`")
         if "Authorization" not in headers and "Origin" not in headers:
-            raise Problem(403, "a request with a cookie that changes something needs its Origin")
+            raise Problem(403, "a request that changes something needs an `Origin` or `Authorization` header")
 
 
 def check_bind(host: str, token: str | None) -> None:

@@ -7,8 +7,8 @@ processed every consumed element. A handler that `watches_arrivals` is also call
 (`InputGate.receive`).
 
 Barriers and markers of a checkpoint that has ended or was subsumed are ignored and counted, even if ids on
-one channel decrease. Only at least once over a single channel ignores none. A barrier, a marker or a second
-end after the end of its channel is an error (`StreamCorruptError`).
+one channel decrease. Only `SingleChannelBarrierHandler` in at-least-once mode ignores none. A barrier, a
+marker or a second end after the end of its channel is an error (`StreamCorruptError`).
 
 The model is Flink's `CheckpointBarrierHandler`.
 """

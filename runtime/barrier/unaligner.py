@@ -107,7 +107,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     # -- arrivals -----------------------------------------------------------------------------------------
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint or turn it unaligned; elements in front of the barrier may be missing yet."""
+        """Begin a checkpoint or turn it unaligned; elements in front of the barrier may still be missing."""
         if barrier.checkpoint_id > self._newest_id:
             self._begin(barrier)
             self._go_to(self._state.trigger_if_due())

@@ -111,7 +111,10 @@ def of_kind(setting: str, kinds: Mapping[str, type[S]], given: Mapping[str, Any]
     if not isinstance(kind, str):
         msg = f"{setting} kind={kind!r}: give one of {', '.join(map(repr, kinds))}"
         raise ConfigurationError(msg)
-    check_names(f"{setting} kind", {kind: None}, list(kinds))
+    if kind not in kinds:
+        hint = nearest_name(kind, kinds) or f"; give one of {', '.join(map(repr, kinds))}"
+        msg = f"{setting} has no kind {kind!r}{hint}"
+        raise ConfigurationError(msg)
     return kinds[kind].from_mapping({name: value for name, value in given.items() if name != "kind"})
 
 

@@ -368,8 +368,8 @@ class DeliveryAnswer(Enum):
 
     Attributes:
         CONSUMED: Everything was consumed: take the credits back.
-        STALE: The receiver does not hold the role, has begun a newer attempt, or ended this one before its
-            end: stop sending.
+        STALE: The receiver does not hold the role, has begun a newer attempt, or has ended this one
+            unfinished: stop sending.
         NOT_YET: The receiver has not been deployed for this attempt: send again a little later.
     """
 
@@ -412,7 +412,7 @@ class Deliveries:
         self._closed_with: DeliveryAnswer | None = None
 
     def wait(self, channel: int, next_sequence_number: int, answer: Callable[[DeliveryAnswer], None]) -> bool:
-        """Call `answer` once everything below this number is consumed; return `False` if that was at once."""
+        """Call `answer` once everything below this number is consumed; return whether the call waits."""
         if self._closed_with is not None:
             answer(self._closed_with)
         elif self._consumed.get(channel, 0) >= next_sequence_number:

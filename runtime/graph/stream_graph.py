@@ -4,8 +4,8 @@ A stream can only be made from operators that already exist, so the order of the
 (Flink: `StreamGraph`). Chaining turns the graph into the job graph.
 
 A checkpoint stores state by operator id. A new version of a job finds its state only by ids that survive
-changes of the program. So users give ids to operators with state. Other operators get an id made from their
-kind and their number among operators of that kind. A generated id never collides with a user's id.
+changes of the program. So users give ids to operators with state. Operators without a user's id are numbered
+by kind: `map-1`, `map-2`. A generated id never collides with a user's id.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ the operator that is nearest to the end. Its batch passes all later operators be
 again. So order is kept, and each operator has at most one batch in flight. The operators' generators lie on
 an explicit stack and do not call each other. So
 
-* the driver can stop after any batch that left the chain (no credit, slice over) and continue later,
+* the driver can stop after any batch that left the chain (no credit, or end of a slice) and continue later,
 * an exception comes from the operator that runs, never from an earlier one that merely produced the batch.
   Only the chain resumes generators.
 
@@ -168,7 +168,7 @@ class OperatorChain:
             yield from work
 
     def end_in_steps(self) -> Iterator[Work]:
-        """End the input of one operator after the other, each by a work of its own."""
+        """End the input of one operator after the other; yields one `Work` for each."""
         for index in range(len(self.operators)):
             yield self._drive(index, lambda operator: operator.end_of_data())
 

@@ -61,7 +61,7 @@ def micros_of_column(batch: pa.RecordBatch, name: str) -> pa.Int64Array:
         import pyarrow.compute as pc  # takes 50 ms, and most subtasks never need it
 
         place = pc.index(column.is_null(), True).as_py()
-        msg = f"the timestamp column {name!r} is null in row {place} of a batch; filter such rows out before"
+        msg = f"the timestamp column {name!r} is null in row {place} of a batch; filter such rows out first"
         raise PenstockError(msg)
     return _micros(column, name)
 
@@ -177,7 +177,7 @@ def _of_column(name: str) -> Callable[[Any], Any]:
         try:
             return get(row)
         except (KeyError, TypeError, IndexError):
-            what = "has no such name" if isinstance(row, dict) else "is not a dict"
+            what = "has no such field" if isinstance(row, dict) else "is not a dict"
             msg = f"the timestamp column {name!r}: the record {short_repr(row)} {what}"
             raise PenstockError(msg) from None
 
@@ -287,8 +287,8 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
     """Gives records their timestamps and emits the watermark after each batch.
 
     Between two batches only a user's generator emits watermarks. After a restart the watermark starts with
-    the first batch. After a record that is read again it is never higher than before. `ACTIVE` comes before
-    the first batch after a pause, and `IDLE` after the last watermark.
+    the first batch. When a record is read again, the watermark after it is not higher than at the first
+    reading. `ACTIVE` comes before the first batch after a pause, and `IDLE` after the last watermark.
     """
 
     kind: ClassVar[str] = "timestamp"

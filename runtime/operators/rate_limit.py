@@ -1,12 +1,13 @@
 """`RateLimitOperator`: lets a number of records a second pass, and paces the input of its subtask.
 
-The operator holds no record. It passes each batch on and notes until when the records are paid for. Until
-then it has no room (`Operator.room`), so the subtask takes no records, but barriers, control messages and
-timers. So the records that wait are where back pressure keeps them: in the source, in channels, in the rest
-of a batch. Checkpoints treat them as always. The room for a batch is so small that a pause is short.
+The operator holds no record. It passes each batch on, and computes the time at which the rate allows the next
+one. Until then it has no room (`Operator.room`). So the subtask takes no records, while barriers, control
+messages and timers continue. The records that wait are where back pressure keeps them: in the source, in
+channels, in the rest of a batch. Checkpoints treat them as always. The room for a batch is so small that a
+pause is short.
 
-A subtask may fall behind, because it wakes late or has no input. It may then catch up with a tenth of a
-second.
+A subtask may fall behind, because it wakes late or has no input. It may then exceed its rate, to make up for
+at most a tenth of a second.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from penstock.runtime.record.elements import Batch
 
 #: Seconds of records that a batch may have.
 _BATCH: Final = 0.02
-#: Seconds of unused time that a subtask may catch up with.
+#: Maximum unused time that a subtask may make up for, in seconds.
 _CATCH_UP: Final = 0.1
 
 

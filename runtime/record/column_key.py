@@ -42,7 +42,7 @@ import pyarrow.types as kinds
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, PenstockError
 from penstock.runtime.names import nearest_name
 
-#: Bits of a decimal in canonical form; narrower decimals are widened.
+#: Minimum bits of a decimal in canonical form; narrower decimals are widened.
 _DECIMAL_BITS: Final = 128
 
 _ADVICE: Final = "use a tuple of its parts with a key function, or make a column of plain values first"

@@ -49,7 +49,7 @@ _CHECKPOINT: Final = re.compile(f"chk-{_FOLDER}/(?:metadata|channels-{_ESCAPED}-
 _SAVEPOINT: Final = re.compile(f"savepoint-{_FOLDER}/(?:metadata|{_STATE})")
 
 _GIVEN: Final = re.compile(_NUMBER)
-#: The metadata of a snapshot whose folder is a storage of its own.
+#: Name of the metadata file in a snapshot's folder.
 METADATA: Final = "metadata"
 
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_")

@@ -65,7 +65,8 @@ def add_temporal_join(
     if deleted is not None and settings.batch_format == "rows":
         if isinstance(deleted, pc.Expression):
             refuse(
-                'join_temporal: an expression as deleted needs batch_format="arrow"; give a function(record)'
+                'join_temporal: an expression for deleted= needs batch_format="arrow"; '
+                "give a function(record)"
             )
         need_function("join_temporal: deleted", deleted)
     elif deleted is not None and not isinstance(deleted, pc.Expression):

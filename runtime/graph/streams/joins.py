@@ -69,7 +69,7 @@ class JoinInputs:
         return (left, right) if isinstance(left, ColumnKey) and isinstance(right, ColumnKey) else None
 
     def named_keys(self, call: str) -> tuple[ColumnKey, ColumnKey]:
-        """The keys; refuses a join that merges records without them."""
+        """The keys, both named by columns; refuses key functions, because merged records need names."""
         keys = self.column_keys
         if keys is None:
             refuse(
@@ -104,7 +104,7 @@ class JoinSettings:
     def check_functions(self) -> None:
         """Refuse a condition or a selection that a join of rows can't call."""
         if isinstance(self.where, pc.Expression):
-            refuse('join: an expression as where needs batch_format="arrow"; give a function(left, right)')
+            refuse('join: an expression for where= needs batch_format="arrow"; give a function(left, right)')
         if self.where is not None:
             need_function("join: where", self.where)
         if self.select is not None:
@@ -295,7 +295,7 @@ def check_columns(call: str, *keys: Callable[[Any], Any]) -> None:
     if len(first.names) != len(second.names):
         refuse(
             f"{call}: the first stream is keyed by {first.__name__} and the second by {second.__name__}, so "
-            "their keys are never equal: name as many columns for both"
+            "their keys are never equal: name the same number of columns for both"
         )
 
 

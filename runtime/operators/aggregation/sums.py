@@ -151,8 +151,8 @@ class Sum(PartialAggregate):
         if isinstance(value, float):
             if float(old) != old:
                 msg = (
-                    f"Sum({self.column!r}) is {old} of whole numbers and {value} of floats; no double equals "
-                    f"{old}. Convert the values to one type with a map in front of key_by"
+                    f"Sum({self.column!r}) adds up to {old} for whole numbers and to {value} for floats; no "
+                    f"double equals {old}. Convert the values to one type with a map in front of key_by"
                 )
                 raise SumOverflowError(msg, row)
             return float(old) + value, pa.float64()

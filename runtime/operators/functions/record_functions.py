@@ -144,7 +144,7 @@ class SplitOperator(FunctionOperator):
         yield rest
 
     def _split_one_by_one(self, batch: RowBatch) -> Iterator[Output]:
-        """Call all predicates on one record, then copy it; for predicates that may change or keep records."""
+        """Call predicates on a record until one is true, then copy it; they may change or keep records."""
         rest, of_rest, places = list[Any](), list[int](), {tag: list[int]() for tag in self._predicates}
         found: dict[str, list[Any]] = {tag: [] for tag in self._predicates}
         for place, row in enumerate(self._cursor.over(batch.rows)):
@@ -259,8 +259,8 @@ def arrow_parts(
     """Convert a batch to Arrow batches; their columns do not depend on how the stream was cut into batches.
 
     Without a schema, successive rows with the same names and types of values form one Arrow batch. So a
-    column has the type that each of its values has alone, and no row lacks a column. With a schema, a
-    value that does not fit unchanged is refused, and a missing value is null.
+    column has the type that each of its values has alone, and no row lacks a column. With a schema, Python's
+    floats may be rounded. Any other value that does not fit unchanged is refused. A missing value is null.
     """
     if isinstance(batch, ArrowBatch):
         yield batch if schema is None else ArrowBatch(_cast(batch.batch, schema, wanted), batch.timestamps)

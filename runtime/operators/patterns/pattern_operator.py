@@ -357,7 +357,7 @@ class PatternOperator(TimeOrderedOperator):
 def _update(table: StateTable, key: Any, after: Mapping[int, Any], before: Mapping[int, Any]) -> None:
     """Write what has changed of a key, and report it last: a backend may then drop the key from memory.
 
-    A number that was freed may stand for another value at once, so values are compared and not numbers.
+    A freed number may be reused immediately, so values are compared, not numbers.
     """
     written = {n: tuple(value) for n, value in after.items() if value is not before.get(n)}
     deleted = before.keys() - after.keys()

@@ -84,7 +84,7 @@ PATIENCE: Final = 0.01
 _FIRST_CHUNK: Final = 64
 _LARGEST_CHUNK: Final = 1024
 
-#: Iterable types that are a single record, probably by mistake.
+#: Iterable types that stand for one record; returning one without a list is probably a mistake.
 _SINGLE_RECORDS: Final = (str, bytes, bytearray, dict)
 
 

@@ -1,6 +1,6 @@
 """`key_by(...).window(...)`: records of a key folded by windows of event time.
 
-`RowWindowOperator` is the base of windows over rows, which have contents.
+`RowWindowOperator` is the base of the operators that fold rows into the contents of windows.
 `WindowOperator` has windows of one size, and each window fires once. `triggered_window` has all other
 windows.
 
@@ -81,7 +81,7 @@ class WindowShape(NamedTuple):
             pairs = zip(old, self, strict=True)
             if any(was != now for was, now in pairs if None not in (was, now)):
                 msg = (
-                    f"the restored windows are {old}, those of this program are {self}. "
+                    f"the restored windows are {old}. This program's windows are {self}. "
                     "Give the operator a new id, or change the windows back"
                 )
                 raise StateMismatchError(msg)
@@ -98,8 +98,8 @@ class WindowShape(NamedTuple):
 class WindowEnds:
     """Index of keys by the ends of windows of one size; the earliest end first, then in the order of `add`.
 
-    A window stays in the index until it fires. So keys are only added at the back and removed from the front.
-    The `TimerIndex` of other windows can remove a key at any time.
+    A window stays in the index until it fires. So the keys of an end are only added at the back and removed
+    from the front. The `TimerIndex` of other windows can remove a key at any time.
 
     Example:
         >>> ends = WindowEnds()

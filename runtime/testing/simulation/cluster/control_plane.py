@@ -31,7 +31,7 @@ class Replaced(Enum):
     """Outcome for a JobMaster that is frozen when its successor begins."""
 
     WAKES_EARLY = "it wakes up when its successor has begun an attempt and has deployed nothing"
-    WAKES_LATE = "it wakes up after its time"
+    WAKES_LATE = "it wakes up when its freeze ends"
     IS_KILLED = "it is killed"
 
 

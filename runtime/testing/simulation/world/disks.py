@@ -185,7 +185,7 @@ class DiskStorage:
     """Files on a `ModelDisk`; a `SnapshotStorage`.
 
     Attributes:
-        changes: Number of writes, deletions and damages so far.
+        changes: Number of writes, deletions and flipped bits so far.
 
     Example:
         >>> storage = DiskStorage("disk:")

@@ -49,7 +49,7 @@ class Trace:
             self._write(f"{self.moves:>6} {self._clock.monotonic():>8.5f}s  {text}")
 
 
-#: Maximum delay of a straggler in seconds.
+#: Maximum additional delay of a straggler, in seconds.
 _STRAGGLE: Final = 1.0
 
 
@@ -76,10 +76,10 @@ class World:
         last_arrival: Arrival time of the latest message that was delayed before the world calmed down.
         spill_disks: A disk for each attempt of a subtask, for alignments that don't fit into memory.
         storing: Subtasks whose alignment is stored now.
-        captured: Acknowledgements with in-flight data.
-        restored: Subtasks that were restored with in-flight data.
-        stored: Acknowledgements of alignments that stored elements.
-        spilled: Acknowledgements of alignments that did not fit into memory.
+        captured: Number of acknowledgements with in-flight data.
+        restored: Number of subtasks that were restored with in-flight data.
+        stored: Number of acknowledgements of alignments that stored elements.
+        spilled: Number of acknowledgements of alignments that did not fit into memory.
         before_effect: Called before users' code has an effect outside its process, which may die there.
         on_moment: Called at moments at which planned faults are due.
     """

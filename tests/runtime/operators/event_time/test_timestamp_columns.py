@@ -101,7 +101,7 @@ def test_a_column_that_has_no_moments_is_refused_by_name(column: pa.Array, messa
         (ArrowBatch(pa.record_batch({"n": [1]})), "no column 'at' for timestamps: it has 'n'"),
         (ArrowBatch(pa.record_batch({"att": [1]})), "it has 'att'; did you mean 'att'"),
         (ArrowBatch(pa.record_batch({"at": [1 << 62]})), "too far from the epoch for microseconds"),
-        (RowBatch([{"n": 1}]), r"timestamp column 'at': the record \{'n': 1\} has no such name"),
+        (RowBatch([{"n": 1}]), r"timestamp column 'at': the record \{'n': 1\} has no such field"),
         (RowBatch([(1, 2)]), r"timestamp column 'at': the record \(1, 2\) is not a dict"),
         (RowBatch([{"at": None}]), "a timestamp is a datetime with a time zone or an int"),
     ],
