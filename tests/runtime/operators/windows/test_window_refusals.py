@@ -179,7 +179,7 @@ def tumbling(size: float = 1e-5, offset: float = 0) -> WindowOperator:
 @pytest.mark.parametrize(
     ("before", "changed", "message"),
     [
-        (tumbling, lambda: tumbling(2e-5), r"are 0:00:00\.000010 long.*program are 0:00:00\.000020 long"),
+        (tumbling, lambda: tumbling(2e-5), r"are 0:00:00\.000010 long.*windows are 0:00:00\.000020 long"),
         (tumbling, lambda: applied(tell), r"keep a reduced value.* are 0:00:00\.000010 long.* all records"),
         (tumbling, sliding, r"begin every 0:00:00\.000010 .* begin every 0:00:00\.000005 "),
         (sliding, tumbling, r"begin every 0:00:00\.000005 .* begin every 0:00:00\.000010 "),
@@ -242,5 +242,7 @@ def test_a_snapshot_that_knows_size_and_contents_alone_is_read() -> None:
     older = replace(saved, lists={**saved.lists, "shape": (mode, (kept,))})
     with OperatorHarness(sliding(), restored=[older]) as harness:
         assert harness.push_watermark(END_OF_TIME) == [("a", 1), ("a", 1)]
-    with pytest.raises(OperatorError, match=r"are 0:00:00\.000010 long and keep a reduced value, those of"):
+    with pytest.raises(
+        OperatorError, match=r"are 0:00:00\.000010 long and keep a reduced value\. This program"
+    ):
         OperatorHarness(tumbling(2e-5), restored=[older])
