@@ -31,9 +31,10 @@ from typing import Any, Final
 
 import psutil  # type: ignore[import-untyped]
 import ray
-from ray._private import ray_constants, services
+from ray._private import ray_constants, services, worker
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
+from penstock.actors.client.interrupts import InterruptsHeld
 from penstock.actors.client.ray_notices import notices_are_taken
 from penstock.actors.template.worker_template import workers_from_template
 from penstock.runtime.errors import DeploymentError
@@ -92,7 +93,7 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
     template = workers_from_template() if fork_workers else nullcontext()
     notices = notices_are_taken(not options.get("log_to_driver"))
     with _as_single_machine(), _without_authentication_notice(), _patient_with_new_nodes(), template, notices:
-        ray.init(
+        _init(
             address="local",
             _node_ip_address=_LOOPBACK,
             **{
@@ -159,11 +160,30 @@ def _join(address: str, what: str, advice: str) -> None:
             maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     try:
         with _as_single_machine(), _without_authentication_notice(), notices_are_taken():
-            ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
+            _init(address=address, logging_level=logging.WARNING, log_to_driver=False)
     except Exception as error:  # Ray raises many types; the text has the reason
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         msg = f"the Ray cluster at {what} can't be joined ({reason}): {advice}"
         raise DeploymentError(msg) from error
+
+
+def _init(**options: Any) -> None:
+    """Call `ray.init`, and hold interrupts while it makes its core worker.
+
+    A process has one core worker. After an interrupt, Ray would forget it, and abort the process as it makes
+    a second one.
+    """
+    connect_worker: Callable[..., Any] = worker.connect
+
+    def connect_whole(*args: Any, **more: Any) -> None:
+        with InterruptsHeld():
+            connect_worker(*args, **more)
+
+    worker.connect = connect_whole
+    try:
+        ray.init(**options)
+    finally:
+        worker.connect = connect_worker
 
 
 def _silence_of(address: str) -> str | None:

@@ -38,6 +38,14 @@ _PORTS = (
     "metrics_export_port",
 )
 
+#: `ray start` gives up on a node after 30 s, which is too early on a busy machine.
+_HEAD = """
+from penstock.actors.client.cluster import _patient_with_new_nodes
+from ray.scripts.scripts import main
+
+with _patient_with_new_nodes():
+    main()
+"""
 _IS_UP = "the node is up"
 #: What `ray start --address` does. That itself refuses to join a cluster that is on loopback only.
 _SECOND = f"""
@@ -161,7 +169,7 @@ def head_node(**more: str) -> Iterator[Cluster]:
             # The agent starts what is submitted. It comes up last, on a busy machine much later.
             return answers(dashboard, token_file.read_text()) == 200 and listens(others[0])
 
-        command = [BIN / "ray", "start", "--head", "--block", "--disable-usage-stats", *words]
+        command = [sys.executable, "-c", _HEAD, "start", "--head", "--block", "--disable-usage-stats", *words]
         with _node(command, environment, is_up):
             yield Cluster(dashboard, f"127.0.0.1:{port}", environment)
 

@@ -12,6 +12,43 @@ import pytest
 PROGRAM = Path(__file__).parent / "jobs" / "interrupted.py"
 
 
+#: Ctrl-C comes at the worst moment: Ray has a core worker and has not stored it yet.
+WHILE_JOINING = """
+import os, signal
+import ray
+from penstock.actors.client.cluster import connect
+
+made = ray._raylet.CoreWorker
+
+def make(*args):
+    core_worker = made(*args)
+    os.kill(os.getpid(), signal.SIGINT)
+    return core_worker
+
+ray._raylet.CoreWorker = make
+try:
+    connect()
+except KeyboardInterrupt:
+    print("interrupted")
+connect()
+print("nodes:", len(ray.nodes()))
+"""
+
+
+def test_a_program_that_was_interrupted_while_it_joined_a_cluster_can_join_it_again(
+    ray_environment: dict[str, str],
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WHILE_JOINING],
+        env=ray_environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.stdout.split("\n")[:2] == ["interrupted", "nodes: 1"], done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("call", ["take", "run"])
 def test_an_interrupt_never_leaves_a_job_that_its_user_does_not_know(
     ray_environment: dict[str, str], call: str
