@@ -79,6 +79,21 @@ def test_calls_of_a_real_server_are_answered_once_though_processes_die(
     assert again, "what was in flight came again with its key"
 
 
+def test_five_thousand_calls_of_one_subtask_wait_at_once_over_as_many_connections(tmp_path: Path) -> None:
+    """The service answers no request before all 5,000 wait."""
+    count = 5_000
+    service = Service(tmp_path, together=count)
+    service.start()
+    try:
+        env = environment(tmp_path)
+        source = env.from_source("lines", paced_lines(count, 1e6), parallelism=1)
+        settings: Any = {"capacity": count, "timeout": 240.0, "parallelism": 1}
+        asked = source.map_async(Asks, fn_constructor_args=(service.port,), id="asked", **settings)
+        assert sorted(row["line"] for row in asked.collect(timeout=240)) == answers(count)
+    finally:
+        service.kill()
+
+
 def test_coroutine_that_blocks_its_loop_fails_the_job_with_its_line(tmp_path: Path) -> None:
     async def sleeps(line: str) -> str:
         time.sleep(60)

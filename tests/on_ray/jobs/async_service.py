@@ -22,13 +22,22 @@ from penstock import async_call
 _PATIENCE: Final = 30.0
 
 
-async def serve(port: int, ledger: Path) -> None:
-    """Answer until the process is killed; prints the port when it listens."""
+async def serve(port: int, ledger: Path, together: int) -> None:
+    """Answer until the process is killed; prints the port when it listens.
+
+    No request is answered before so many wait `together`.
+    """
+    waiting, all_wait = 0, asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:
         question = await request.text()
         with ledger.open("a", encoding="utf-8") as log:
             log.write(json.dumps([request.headers["Idempotency-Key"], question]) + "\n")
+        nonlocal waiting
+        waiting += 1
+        if waiting >= together:
+            all_wait.set()
+        await all_wait.wait()
         await asyncio.sleep(0.02)
         return web.json_response({"line": question, "words": len(question.split())})
 
@@ -36,7 +45,7 @@ async def serve(port: int, ledger: Path) -> None:
     application.router.add_post("/", answer)
     runner = web.AppRunner(application)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
+    site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True, backlog=together + 128)
     await site.start()
     print(runner.addresses[0][1], flush=True)
     await asyncio.Event().wait()
@@ -45,13 +54,14 @@ async def serve(port: int, ledger: Path) -> None:
 class Service:
     """The process of the service, for a test."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, together: int = 1) -> None:
         self.ledger = folder / "ledger.jsonl"
+        self.together = together
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
 
     def start(self) -> None:
-        command = [sys.executable, __file__, str(self.port), str(self.ledger)]
+        command = [sys.executable, __file__, str(self.port), str(self.ledger), str(self.together)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
@@ -78,7 +88,8 @@ class Asks:
         self.url = f"http://127.0.0.1:{port}/"
 
     async def open(self, context: Any) -> None:
-        self.session = aiohttp.ClientSession(raise_for_status=True)
+        # A session of aiohttp has 100 connections unless told otherwise.
+        self.session = aiohttp.ClientSession(raise_for_status=True, connector=aiohttp.TCPConnector(limit=0))
 
     async def __call__(self, line: str) -> dict[str, Any]:
         headers = {"Idempotency-Key": async_call().idempotency_key}
@@ -106,4 +117,4 @@ class AsksServe:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2])))
+    asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))
