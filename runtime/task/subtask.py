@@ -441,7 +441,7 @@ class Subtask:
         if isinstance(then, DataEnded):
             self._end_data(then)
         elif then is not None or self._is_tick_due:
-            self._work.then(self._time_passes(then))
+            self._work.then(self._time_passes(then), is_of_batch=then is not None)
 
     # -- statistics ---------------------------------------------------------------------------------------
 

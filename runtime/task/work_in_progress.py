@@ -162,7 +162,8 @@ class WorkInProgress:
 
     Args:
         duration: Intended seconds of a slice.
-        whole_batches: Whether `settle` processes the whole batch, because a source can't take the rest back.
+        whole_batches: Whether `settle` processes the whole batch, and the watermark behind it, because a
+            source can't take the rest back.
 
     Attributes:
         takes_checkpoints: Whether a checkpoint may come between two pieces of work.
@@ -188,6 +189,7 @@ class WorkInProgress:
         self._spent = 0.0
         self._remainder: BatchRemainder | None = None
         self._following: Work | None = None
+        self._is_of_batch = False
         self._settled = 0
         self._is_awaited = False
         self._is_columnar = False
@@ -221,9 +223,13 @@ class WorkInProgress:
         if len(batch):
             self._remainder = BatchRemainder(batch)
 
-    def then(self, work: Work) -> None:
-        """Add work that begins after the current batch, if there is one."""
-        self._following = work
+    def then(self, work: Work, *, is_of_batch: bool = False) -> None:
+        """Add work that begins after the current batch, if there is one.
+
+        Args:
+            is_of_batch: Whether it came with the batch, so a source would not give it again: a watermark.
+        """
+        self._following, self._is_of_batch = work, is_of_batch
 
     def first(self, work: Work) -> None:
         """Add work that begins before the pending slices; no operator is in the middle of a call."""
@@ -263,7 +269,7 @@ class WorkInProgress:
             self._is_awaited = True
             return False
         monotonic = self._clock.monotonic
-        while self._work is not None or (self._whole_batches and self._remainder is not None):
+        while self._work is not None or (self._whole_batches and self._is_batch_left):
             work, resumed = self._current(), monotonic()
             assert work is not None
             if not self._exhaust(work):
@@ -273,6 +279,10 @@ class WorkInProgress:
             self._ended(monotonic() - resumed)
         self._is_awaited = False
         return True
+
+    @property
+    def _is_batch_left(self) -> bool:
+        return self._remainder is not None or (self._following is not None and self._is_of_batch)
 
     def rest(self) -> Batch | None:
         """The pending slices of the batch; `None` when there are none."""

@@ -6,6 +6,7 @@ import pytest
 from checkpoint_graphs import MakeSubtask, barrier, counting, keyed, listed, reading, savepoint
 from subtask_setup import ScriptedSource, rows
 
+from penstock import WatermarkStrategy
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -13,7 +14,10 @@ from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import (
     CheckpointBarrier,
+    CheckpointOptions,
     RowBatch,
+    SnapshotKind,
+    Watermark,
 )
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.testing.manual_time import ManualClock
@@ -61,6 +65,32 @@ def test_checkpoint_that_is_asked_for_in_the_middle_of_a_batch_waits_for_its_end
     assert len(task.rows(0)) + len(task.rows(1)) == 300
     task.upload()
     assert listed(task.acknowledged[1].operators["source"], "splits") == [1]
+
+
+def test_the_watermark_of_a_batch_is_in_front_of_an_unaligned_barrier_as_the_batch_is(
+    make_subtask: MakeSubtask,
+) -> None:
+    """The source would not give it again: after a restore event time would wait for the next mark."""
+    clock = ManualClock()
+
+    def slow(n: int) -> int:
+        clock.advance(1.0)  # a slice ends behind each record
+        return n
+
+    env = StreamEnvironment("job")
+    marked = WatermarkStrategy.for_punctuated(lambda n, timestamp: n).with_timestamp_assigner(lambda n: n)
+    script = [Polled(rows(7)), Polled(ready_at=1e9)]
+    stream = env.from_source("source", ScriptedSource(script), watermarks=marked).map(slow)
+    stream.sink("sink", DiscardSink(), parallelism=2)
+    task = make_subtask(env, "source", clock=clock)
+    task.subtask.step()
+    options = CheckpointOptions(SnapshotKind.CHECKPOINT, unaligned=True)
+    task.subtask.trigger_checkpoint(CheckpointBarrier(1, clock.now(), options))
+    task.run_freely()
+    task.upload()
+    assert listed(task.acknowledged[1].operators["source"], "splits") == [1]
+    (place,) = (n for n, event in enumerate(task.events()) if isinstance(event, CheckpointBarrier))
+    assert Watermark(7) in task.events()[:place]
 
 
 def test_checkpoint_waits_in_the_middle_of_a_batch_that_has_no_credit(make_subtask: MakeSubtask) -> None:
