@@ -2,18 +2,22 @@
 
 Matches are those of Flink's CEP.
 
-**Partial matches.** A partial match is the records that each step has taken, and its *targets*: the steps
-that may take the next record. A step that has taken a record and has room is a target. Once it has enough
-records the next step is a target, too. So are further steps while the steps before them are optional. `END`
-follows the last step if the pattern ends with a negative step. Otherwise a match is complete at once.
+**Partial matches.** A partial match is the records that each step has taken, and its *targets*: the
+transitions to the steps that may take the next record. `transitions.py` makes them of the pattern. A step
+that has taken a record and has room is a target. Once it has enough records the next step is a target, too.
+So are further steps while the steps before them are optional. The end of the pattern is a target if the
+pattern ends with a negative step. Otherwise a match is complete at once.
 
 **Record.** Each target of each partial match is asked on its own. If the target's condition holds, a new
 partial match takes the record. The old one stays with the targets that may still wait. A strict target never
 waits, as nothing may come in between. A relaxed target waits if the record does not match. Any other target
-always waits. A partial match without targets is gone. So no two partial matches are equal, and no match is
-found twice.
+always waits. A partial match without targets is gone. So no two partial matches are equal. No match is found
+twice, unless its records can be divided into the runs of a group in two ways.
 
-- A record that a greedy step can take ends all later targets of the partial match.
+The answers depend on the record and on the *state* of a partial match: its newest step, counts and targets.
+Only a condition that takes the match asks for more. So partial matches in the same state share the answers.
+
+- A record that a greedy step can take ends all targets that leave this step or pass over it.
 - A record that matches `until` ends the target of its step.
 - A record that matches a negative step discards the partial match, with all that has grown out of it by this
   record. The exception is a match that the record itself completes: this record does not lie before the end
@@ -23,8 +27,8 @@ found twice.
 
 **Time.** A target ends `gap` after the newest record of its partial match, and every target ends `limit`
 after the first. `expire` removes them. It is called at each such moment, before the records of the moment. A
-partial match that loses its last target times out. If the target is `END` after `not_followed_by`, the match
-is complete instead.
+partial match that loses its last target times out. If the target is the end after `not_followed_by`, the
+match is complete instead.
 
 **Skipping.** With a skip strategy a match is held until no partial match is left that began earlier. Then it
 is emitted and discards others. That is why a timeout may emit matches, too.
@@ -38,97 +42,14 @@ that it knows of a key is in `KeyMatches`, and `KeyMatches` holds plain values o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from penstock.runtime.operators.patterns.pattern import Contiguity, Pattern, SkipKind, Step, takes_match
-
-#: Numbers of the records that each positive step has taken.
-Taken = tuple[tuple[int, ...], ...]
-
-
-class PartialMatch(NamedTuple):
-    """A partial match; a complete one that is held has no targets.
-
-    Attributes:
-        taken: Numbers of the records of each positive step.
-        step: Index of the step of the newest record.
-        targets: Indexes of the steps that may take the next record.
-        first_at: Timestamp of the first record, in microseconds.
-        last_at: Timestamp of the newest record, in microseconds.
-        is_fresh: Whether no record has come since the newest one; kept only where `not_next` follows the
-            step.
-    """
-
-    taken: Taken
-    step: int
-    targets: tuple[int, ...]
-    first_at: int
-    last_at: int
-    is_fresh: bool
-
-    @property
-    def first(self) -> int:
-        """Number of the first record."""
-        return min(numbers[0] for numbers in self.taken if numbers)
-
-    @property
-    def last(self) -> int:
-        """Number of the newest record."""
-        return self.taken[self.step][-1]
-
-
-@dataclass(slots=True)
-class KeyMatches:
-    """The partial matches of one key, and their records with timestamps by number.
-
-    Attributes:
-        partial: Partial matches by id, in the order in which they were made.
-        held: Complete matches by id that wait for partial matches that began earlier.
-        added: Numbers of new records.
-        deleted: Numbers of deleted records that were not new; a new record may have the number again.
-    """
-
-    partial: dict[int, PartialMatch] = field(default_factory=dict)
-    held: dict[int, PartialMatch] = field(default_factory=dict)
-    records: dict[int, tuple[int, Any]] = field(default_factory=dict)
-    added: set[int] = field(default_factory=set)
-    deleted: set[int] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, saved: Mapping[int, Sequence[Any]], records: dict[int, tuple[int, Any]]) -> KeyMatches:
-        """Make them of saved partial matches: the fields of `PartialMatch` by id.
-
-        Records are added to the dict and deleted from it; a copy for each record would cost too much.
-        """
-        found = [(number, PartialMatch._make(saved[number])) for number in sorted(saved)]
-        partial = {number: match for number, match in found if match.targets}
-        held = {number: match for number, match in found if not match.targets}
-        return cls(partial, held, records)
-
-    def add_record(self, at: int, record: Any) -> int:
-        """Add a record, and return its number.
-
-        Every stored record belongs to a match, and the newest partial match has the newest of these records.
-        """
-        newest = [match.last for match in self.held.values()]
-        if self.partial:
-            newest.append(self.partial[max(self.partial)].last)
-        number = max(newest, default=-1) + 1
-        self.records[number] = at, record
-        self.added.add(number)
-        return number
-
-    def delete_record(self, number: int) -> None:
-        if self.records.pop(number, None) is None:
-            return
-        if number in self.added:
-            self.added.remove(number)
-        else:
-            self.deleted.add(number)
-
+from penstock.runtime.operators.patterns.key_matches import KeyMatches, PartialMatch
+from penstock.runtime.operators.patterns.pattern import Pattern, SkipKind, takes_match
+from penstock.runtime.operators.patterns.step import Contiguity, Step
+from penstock.runtime.operators.patterns.transitions import TransitionGraph
 
 #: A match: its records as lists by the names of the positive steps.
 Match = dict[str, list[Any]]
@@ -151,7 +72,7 @@ class _Condition:
         self.takes_match = takes_match(function)
 
 
-class _Positive(NamedTuple):
+class _Leaf(NamedTuple):
     """A positive step with its conditions, and the negative steps behind it."""
 
     step: Step
@@ -159,6 +80,86 @@ class _Positive(NamedTuple):
     until: _Condition | None
     not_next: tuple[_Condition, ...]
     not_followed_by: tuple[_Condition, ...]
+
+
+class _Decision(NamedTuple):
+    """A record's effect on a partial match.
+
+    Attributes:
+        left: Transitions that wait for another record.
+        taken: Transitions that take the record, or that complete the match without it.
+        is_discarded: Whether only a match that the record completes is left.
+    """
+
+    left: tuple[int, ...]
+    taken: tuple[int, ...]
+    is_discarded: bool = False
+
+
+#: Of a record that leaves a partial match as it is.
+_UNCHANGED: Final = _Decision((), ())
+
+
+class _Arrival(NamedTuple):
+    """A partial match behind a transition that has taken a record, apart from its records.
+
+    Attributes:
+        is_complete: Whether the match is complete.
+    """
+
+    counts: tuple[int, ...]
+    targets: tuple[int, ...]
+    is_complete: bool
+    is_fresh: bool
+
+
+class _Decisions:
+    """Decides on each partial match of a key for one record.
+
+    Conditions that take only the record are called once for each record. A decision that depends on such
+    conditions alone holds for all partial matches in the same state.
+    """
+
+    __slots__ = ("_by_condition", "_by_state", "_is_shared", "_match", "_matcher", "_of_key", "_record")
+
+    def __init__(self, matcher: Matcher, of_key: KeyMatches, record: Any) -> None:
+        self._matcher, self._of_key, self._record = matcher, of_key, record
+        self._by_condition: dict[_Condition, object] = {}
+        self._by_state: dict[tuple[Any, ...], _Decision] = {}
+        self._is_shared = True
+        self._match: PartialMatch | None = None
+
+    def of(self, match: PartialMatch) -> _Decision:
+        state = match.state
+        decision = self._by_state.get(state)
+        if decision is None:
+            self._match, self._is_shared = match, True
+            decision = self._matcher.decide(match, self._holds)
+            if self._is_shared:
+                self._by_state[state] = decision
+        return decision
+
+    def affected(self) -> list[int]:
+        """Return the ids of the partial matches that the record may change, in their order."""
+        of_key = self._of_key
+        ids: list[int] = []
+        for of_state in of_key.ids.values():
+            if self.of(of_key.partial[next(iter(of_state))]) is not _UNCHANGED or not self._is_shared:
+                ids += of_state
+        ids.sort()
+        return ids
+
+    def _holds(self, condition: _Condition) -> object:
+        if condition.takes_match:
+            assert self._match is not None, "conditions are asked about a partial match"
+            self._is_shared = False
+            self._matcher.running = condition.step, condition.function
+            return condition.call(self._record, self._matcher.records_of(self._of_key, self._match))
+        held = self._by_condition.get(condition)
+        if held is None:
+            self._matcher.running = condition.step, condition.function
+            held = self._by_condition[condition] = bool(condition.call(self._record))
+        return held
 
 
 class Matcher:
@@ -187,31 +188,26 @@ class Matcher:
         self._wrap = wrap
         self._skip = pattern.skip
         self._limit = pattern.limit
-        steps = pattern.steps
-        starts = [index for index, step in enumerate(steps) if not step.is_negative]
-        self._steps = [
-            self._positive(steps[start], steps[start + 1 : following])
-            for start, following in zip(starts, [*starts[1:], len(steps)], strict=True)
-        ]
-        self._names = [positive.step.name for positive in self._steps]
-        #: Index behind the last step: the target of a pattern that ends with negative steps.
-        self._end: Final = len(self._steps)
-        negative = steps[starts[-1] + 1 :]
+        graph = self._graph = TransitionGraph(pattern.steps)
+        self._leaves = [self._leaf(*both) for both in zip(graph.leaves, graph.negative, strict=True)]
+        self._names = [leaf.name for leaf in graph.leaves]
+        negative = graph.negative[-1]
         self._has_end = bool(negative)
         #: Whether time completes a match, and not the next record.
         self._ends_by_time = bool(negative) and negative[-1].contiguity is not Contiguity.STRICT
-        self._gaps = [positive.step.gap for positive in self._steps]
-        self._gaps.append(min((step.gap for step in negative if step.gap is not None), default=None))
-        self._has_deadlines = self._limit is not None or any(gap is not None for gap in self._gaps)
+        gaps = [leaf.gap for leaf in graph.leaves]
+        gaps.append(min((step.gap for step in negative if step.gap is not None), default=None))
+        #: Limit of the time between two records for each transition.
+        self._gaps = [gaps[way.target] for way in graph.transitions]
+        self._has_gaps = any(gap is not None for gap in gaps)
+        self._to_end = frozenset(i for i, way in enumerate(graph.transitions) if way.target == graph.end)
         skipped = None if self._skip.step is None else self._names.index(self._skip.step)
         self._skipped_to: Final = skipped
-        #: Targets in front of the first record, and behind each step that has enough records.
-        self._begin = self._after(-1)
-        self._following = [self._after(index) for index in range(self._end)]
+        self._arrivals: dict[tuple[tuple[int, ...], int], _Arrival] = {}
         self.running: tuple[str, Callable[..., object]] | None = None
 
-    def _positive(self, step: Step, negative: Sequence[Step]) -> _Positive:
-        return _Positive(
+    def _leaf(self, step: Step, negative: Sequence[Step]) -> _Leaf:
+        return _Leaf(
             step,
             self._condition(step, step.where),
             None if step.until is None else self._condition(step, step.until),
@@ -222,31 +218,20 @@ class Matcher:
     def _condition(self, step: Step, function: Callable[..., object]) -> _Condition:
         return _Condition(step.name, function, self._wrap(function))
 
-    def _after(self, index: int) -> tuple[int, ...]:
-        """Targets behind a step: the next one, and further ones while those before them are optional."""
-        targets = []
-        for target in range(index + 1, self._end):
-            targets.append(target)
-            if not self._steps[target].step.is_optional:
-                return tuple(targets)
-        # Only optional steps are left: behind a record the match is complete, or waits for its end.
-        return (*targets, self._end)
-
     # -- time ---------------------------------------------------------------------------------------------
 
     def deadline(self, of_key: KeyMatches) -> int | None:
         """The earliest moment at which `expire` has work."""
-        if not self._has_deadlines:
-            return None
-        earliest = min(
-            (
-                self._expires_at(match, target)
-                for match in of_key.partial.values()
-                for target in match.targets
-            ),
-            default=inf,
-        )
-        return None if earliest == inf else int(earliest)
+        if of_key.deadline is None:
+            of_key.deadline = self._earliest(of_key.partial.values())
+        return None if of_key.deadline == inf else int(of_key.deadline)
+
+    def _earliest(self, matches: Collection[PartialMatch]) -> float:
+        if self._has_gaps:
+            return min((self._expires_at(match, t) for match in matches for t in match.targets), default=inf)
+        if self._limit is None or not matches:
+            return inf
+        return min(match.first_at for match in matches) + self._limit
 
     def _expires_at(self, match: PartialMatch, target: int) -> float:
         gap = self._gaps[target]
@@ -258,20 +243,21 @@ class Matcher:
         complete: list[PartialMatch] = []
         timed_out: list[Match] = []
         gone: list[PartialMatch] = []
-        if self._has_deadlines:
-            for number, match in list(of_key.partial.items()):
-                left = tuple(t for t in match.targets if self._expires_at(match, t) > at)
-                if len(left) == len(match.targets):
-                    continue
-                is_complete = self._ends_by_time and self._end in match.targets and self._end not in left
-                if is_complete:
-                    complete.append(match)
-                elif not left:
-                    timed_out.append(self._match(of_key, match))
-                if left:
-                    of_key.partial[number] = match._replace(targets=left)
-                else:
-                    gone.append(of_key.partial.pop(number))
+        deadline = self.deadline(of_key)
+        if deadline is None or deadline > at:
+            return Outcome([], [])
+        for number, match in list(of_key.partial.items()):
+            left = tuple(t for t in match.targets if self._expires_at(match, t) > at)
+            if len(left) == len(match.targets):
+                continue
+            if self._ends_by_time and not self._to_end.isdisjoint(set(match.targets).difference(left)):
+                complete.append(match)
+            elif not left:
+                timed_out.append(self.records_of(of_key, match))
+            if left:
+                of_key.put(number, match._replace(targets=left))
+            else:
+                gone.append(of_key.remove(number))
         return Outcome(self._emitted(of_key, complete, gone), timed_out)
 
     # -- records ------------------------------------------------------------------------------------------
@@ -279,121 +265,106 @@ class Matcher:
     def advance(self, of_key: KeyMatches, at: int, record: Any) -> Outcome:
         """Process the next record, after `expire` for its moment."""
         number = of_key.add_record(at, record)
-        simple: dict[_Condition, object] = {}
-        first_id = next_id = max((*of_key.partial, *of_key.held), default=-1) + 1
-        partial: dict[int, PartialMatch] = {}
+        decisions = _Decisions(self, of_key, record)
         complete: list[PartialMatch] = []
         gone: list[PartialMatch] = []
-        for match_id, match in of_key.partial.items():
-            left, grown, ended = self._step(of_key, match, number, simple)
-            if left is not None:
-                partial[match_id] = left
-            elif not grown:  # a partial match that has grown out of it has its records, too
-                gone.append(match)
-            for new in grown:
-                partial[next_id] = new
-                next_id += 1
-            complete += ended
-        _, begun, ended = self._step(of_key, self._empty(at), number, simple)
-        for new in begun:
-            partial[next_id] = new
-            next_id += 1
-        complete += ended
+        grown: list[PartialMatch] = []
+        for match_id in decisions.affected():
+            match = of_key.partial[match_id]
+            decision = decisions.of(match)
+            if decision is _UNCHANGED:
+                continue
+            has_grown = len(grown)
+            self._grow(match, decision, number, at, grown, complete)
+            if decision.left:
+                of_key.put(match_id, match._replace(targets=decision.left, is_fresh=False))
+            else:
+                of_key.remove(match_id)
+                if len(grown) == has_grown:  # else a partial match that grew out of it has its records, too
+                    gone.append(match)
+        empty = PartialMatch(((),) * len(self._leaves), at, at, -1, (), self._graph.begin, is_fresh=False)
+        self._grow(empty, decisions.of(empty), number, at, grown, complete)
         self.running = None
-        of_key.partial = partial
-        if next_id == first_id and not complete:
+        for match_id, match in enumerate(grown, of_key.next_id):
+            of_key.put(match_id, match)
+        if not grown and not complete:
             of_key.delete_record(number)
         return Outcome(self._emitted(of_key, complete, gone, number if complete else None), [])
 
-    def _empty(self, at: int) -> PartialMatch:
-        """The partial match without records, from which all others grow."""
-        return PartialMatch(((),) * self._end, -1, self._begin, at, at, is_fresh=False)
-
-    def _step(
-        self, of_key: KeyMatches, match: PartialMatch, number: int, simple: dict[_Condition, object]
-    ) -> tuple[PartialMatch | None, list[PartialMatch], list[PartialMatch]]:
-        """Return what stays of a partial match after a record, what grew out of it, and complete matches."""
-
-        def holds(condition: _Condition) -> object:
-            return self._holds(condition, of_key, match, record, simple)
-
-        at, record = of_key.records[number]
-        if match.step >= 0:
-            current = self._steps[match.step]
-            may_end = len(match.taken[match.step]) >= current.step.at_least
-            if match.is_fresh and may_end and any(map(holds, current.not_next)):
-                return None, [], []
-            is_discarded = any(map(holds, current.not_followed_by))
-        else:
-            is_discarded = False
-        left, grown, complete = [], [], []
-        is_blocked = False
-        for target in match.targets:
-            if is_blocked:
-                break
-            if target == self._end:
-                # A match that the next record completes: no negative step has matched it.
-                if match.step >= 0 and self._ends_by_time:
-                    left.append(target)
-                elif match.step >= 0 and not is_discarded:
-                    complete.append(match)
-                continue
-            positive = self._steps[target]
-            step = positive.step
-            is_inner = target == match.step
-            is_over = positive.until is not None and bool(holds(positive.until))
-            contiguity = step.inner if is_inner else step.contiguity
-            matches = not (is_over and is_inner) and bool(holds(positive.where))
-            if matches and not is_over:
-                new = self._taken(match, target, number, at)
-                if self._end in new.targets and not self._has_end:
-                    complete.append(new)
-                    new = new._replace(targets=tuple(t for t in new.targets if t != self._end))
-                if new.targets:
-                    grown.append(new)
-                is_blocked = step.is_greedy
-            waits = contiguity is Contiguity.ANY or (contiguity is Contiguity.RELAXED and not matches)
-            if waits and not (is_over and is_inner):
-                left.append(target)
-        if is_discarded:
-            return None, [], complete
-        if not left or match.step < 0:
-            return None, grown, complete
-        targets = tuple(left)
-        if targets != match.targets or match.is_fresh:
-            match = match._replace(targets=targets, is_fresh=False)
-        return match, grown, complete
-
-    def _taken(self, match: PartialMatch, target: int, number: int, at: int) -> PartialMatch:
-        taken = list(match.taken)
-        taken[target] = (*taken[target], number)
-        positive = self._steps[target]
-        count, step = len(taken[target]), positive.step
-        has_room = step.at_most is None or count < step.at_most
-        targets = (target,) if has_room else ()
-        if count >= step.at_least:
-            targets = (*targets, *self._following[target])
-        return PartialMatch(tuple(taken), target, targets, match.first_at, at, bool(positive.not_next))
-
-    def _holds(
+    def _grow(
         self,
-        condition: _Condition,
-        of_key: KeyMatches,
         match: PartialMatch,
-        record: Any,
-        simple: dict[_Condition, object],
-    ) -> object:
-        """Call a condition; one that takes only the record is called once for each record."""
-        if condition.takes_match:
-            self.running = condition.step, condition.function
-            return condition.call(record, self._match(of_key, match))
-        held = simple.get(condition)
-        if held is None:
-            self.running = condition.step, condition.function
-            held = simple[condition] = bool(condition.call(record))
-        return held
+        decision: _Decision,
+        number: int,
+        at: int,
+        grown: list[PartialMatch],
+        complete: list[PartialMatch],
+    ) -> None:
+        """Add what grows out of a partial match by a record to partial matches and complete ones."""
+        for index in decision.taken:
+            if index in self._to_end:
+                complete.append(match)
+                continue
+            leaf = self._graph.transitions[index].target
+            arrival = self._arrivals.get((match.counts, index)) or self._arrive(match.counts, index)
+            taken = list(match.taken)
+            taken[leaf] = (*taken[leaf], number)
+            new = PartialMatch(
+                tuple(taken), match.first_at, at, leaf, arrival.counts, arrival.targets, arrival.is_fresh
+            )
+            if arrival.is_complete:
+                complete.append(new)
+            if arrival.targets and not decision.is_discarded:
+                grown.append(new)
 
-    def _match(self, of_key: KeyMatches, match: PartialMatch) -> Match:
+    def _arrive(self, counts: tuple[int, ...], index: int) -> _Arrival:
+        reached, targets = self._graph.reached(counts, index)
+        on = targets if self._has_end else tuple(t for t in targets if t not in self._to_end)
+        is_fresh = bool(self._leaves[self._graph.transitions[index].target].not_next)
+        arrival = _Arrival(reached, on, len(on) < len(targets), is_fresh)
+        self._arrivals[counts, index] = arrival
+        return arrival
+
+    def decide(self, match: PartialMatch, holds: Callable[[_Condition], object]) -> _Decision:
+        """Ask each transition of a partial match for the record."""
+        is_discarded = False
+        if match.leaf >= 0:
+            current = self._leaves[match.leaf]
+            may_end = match.counts[-1] >= current.step.at_least
+            if match.is_fresh and may_end and any(map(holds, current.not_next)):
+                return _Decision((), (), is_discarded=True)
+            is_discarded = any(map(holds, current.not_followed_by))
+        left, taken = [], []
+        blocked: set[int] = set()
+        for index in match.targets:
+            way = self._graph.transitions[index]
+            if not blocked.isdisjoint(way.passed):
+                continue
+            if index in self._to_end:
+                # A match that the next record completes: no negative step has matched it.
+                if match.leaf >= 0 and self._ends_by_time:
+                    left.append(index)
+                elif match.leaf >= 0 and not is_discarded:
+                    taken.append(index)
+                continue
+            leaf = self._leaves[way.target]
+            is_over = leaf.until is not None and bool(holds(leaf.until))
+            matches = not (is_over and way.is_inner) and bool(holds(leaf.where))
+            if matches and not is_over:
+                taken.append(index)
+                if leaf.step.is_greedy:
+                    blocked.add(way.target)
+            waits = way.contiguity is not Contiguity.STRICT and not (is_over and way.is_inner)
+            if waits and (way.contiguity is Contiguity.ANY or not matches):
+                left.append(index)
+        if is_discarded or match.leaf < 0:
+            left = []
+        if len(left) == len(match.targets) and not taken and not match.is_fresh:
+            return _UNCHANGED
+        return _Decision(tuple(left), tuple(taken), is_discarded)
+
+    def records_of(self, of_key: KeyMatches, match: PartialMatch) -> Match:
+        """Return the records of a match as lists by the names of steps."""
         records = of_key.records
         return {
             name: [records[number][1] for number in numbers]
@@ -413,7 +384,7 @@ class Matcher:
         if not complete and not gone:
             return []
         if self._skip.kind is SkipKind.NO_SKIP:
-            matches = [self._match(of_key, match) for match in sorted(complete, key=lambda m: m.first)]
+            matches = [self.records_of(of_key, match) for match in sorted(complete, key=lambda m: m.first)]
             released = [*gone, *complete]
         else:
             released = gone
@@ -424,23 +395,21 @@ class Matcher:
     def _skipping(
         self, of_key: KeyMatches, complete: list[PartialMatch], released: list[PartialMatch]
     ) -> Iterable[Match]:
-        next_id = max((*of_key.partial, *of_key.held), default=-1) + 1
-        held = [*of_key.held.items(), *enumerate((m._replace(targets=()) for m in complete), next_id)]
-        held.sort(key=lambda pair: pair[1].first)
-        while held:
-            _, match = held[0]
+        for match_id, match in enumerate(complete, of_key.next_id):
+            of_key.put(match_id, match._replace(targets=()))
+        waiting = sorted(of_key.held, key=lambda match_id: of_key.held[match_id].first)
+        for match_id in waiting:
+            if match_id not in of_key.held:  # an emitted match has discarded it
+                continue
+            match = of_key.held[match_id]
             if any(partial.first < match.first for partial in of_key.partial.values()):
                 break
-            del held[0]
-            yield self._match(of_key, match)
-            released.append(match)
+            yield self.records_of(of_key, match)
+            released.append(of_key.remove(match_id))
             bound = self._discards_below(match)
-            for number, partial in list(of_key.partial.items()):
-                if partial.first < bound:
-                    released.append(of_key.partial.pop(number))
-            released += [other for _, other in held if other.first < bound]
-            held = [pair for pair in held if pair[1].first >= bound]
-        of_key.held = dict(held)
+            for others in (of_key.partial, of_key.held):
+                for other_id in [other_id for other_id, other in others.items() if other.first < bound]:
+                    released.append(of_key.remove(other_id))
 
     def _discards_below(self, match: PartialMatch) -> float:
         """Number of the first record that may begin another match."""

@@ -14,23 +14,13 @@ from typing import Any, Final, Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import checked_keywords, checked_name, nearest_name
+from penstock.runtime.operators.patterns.step import Contiguity, Step, leaves
 from penstock.runtime.time.durations import Duration, micros_in
 
 T = TypeVar("T")
 
 #: A function of a record, or of a record and of the records that the partial match has so far.
 Condition: TypeAlias = Callable[[T], object] | Callable[[T, dict[str, list[T]]], object]
-
-
-class Contiguity(Enum):
-    """Records that may lie between two records of a match; the value names the method that says so."""
-
-    #: No records.
-    STRICT = "next"
-    #: Records that do not match the next step.
-    RELAXED = "followed_by"
-    #: Any records.
-    ANY = "followed_by_any"
 
 
 class SkipKind(Enum):
@@ -95,56 +85,6 @@ def _any_record(record: object) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a pattern.
-
-    Attributes:
-        contiguity: Records that may lie between this step and the one before it.
-        is_negative: Whether no record may match.
-        at_most: Maximum number of records; `None` for no limit.
-        inner: Records that may lie between two records of this step.
-        until: Ends the step: it takes neither the record that matches this condition nor a later one.
-        gap: Microseconds within which a record must follow the one before it; `None` for no limit.
-    """
-
-    name: str
-    where: Callable[..., object]
-    contiguity: Contiguity
-    is_negative: bool = False
-    at_least: int = 1
-    at_most: int | None = 1
-    inner: Contiguity = Contiguity.RELAXED
-    is_optional: bool = False
-    is_greedy: bool = False
-    until: Callable[..., object] | None = None
-    gap: int | None = None
-
-    @property
-    def is_quantified(self) -> bool:
-        return (self.at_least, self.at_most) != (1, 1)
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """The parts of the step on which saved partial matches depend."""
-        return (
-            self.name,
-            self.contiguity.value,
-            self.is_negative,
-            self.at_least,
-            self.at_most,
-            self.inner.value,
-            self.is_optional,
-            self.is_greedy,
-        )
-
-    def __str__(self) -> str:
-        if self.is_negative:
-            return f"not_{self.contiguity.value} {self.name}"
-        times = "" if not self.is_quantified else f"{{{self.at_least},{self.at_most or ''}}}"
-        return self.name + times + "?" * self.is_optional
-
-
 _NO_NEGATIVE: Final = "a negative step takes no quantifier: it says that no record matches"
 
 
@@ -183,7 +123,7 @@ class Pattern(Generic[T]):
     @staticmethod
     @checked_keywords
     def begin(
-        name: str,
+        step: str | Pattern[T],
         where: Condition[T] | None = None,
         *,
         skip: AfterMatchSkipStrategy | None = None,
@@ -191,7 +131,8 @@ class Pattern(Generic[T]):
         """Begin a pattern with its first step.
 
         Args:
-            name: Name of the step; matches have its records under this name.
+            step: Name of the step; matches have its records under this name. A pattern instead of a name is
+                a group: methods such as `times` repeat all its steps.
             where: Condition of the step's records; by default any record matches.
             skip: Partial matches that a match discards; by default none.
 
@@ -201,38 +142,41 @@ class Pattern(Generic[T]):
         if skip is not None and not isinstance(skip, AfterMatchSkipStrategy):
             _refuse("begin", f"skip= is an AfterMatchSkipStrategy, not {skip!r:.80}")
         empty: Pattern[T] = Pattern((), skip or AfterMatchSkipStrategy())
-        return empty._with_step("begin", name, where, Contiguity.RELAXED)
+        return empty._with_step("begin", step, where, Contiguity.RELAXED)
 
     @checked_keywords
-    def next(self, name: str, where: Condition[T] | None = None) -> Pattern[T]:
-        """Add a step whose record directly follows the one before it."""
-        return self._with_step("next", name, where, Contiguity.STRICT)
+    def next(self, step: str | Pattern[T], where: Condition[T] | None = None) -> Pattern[T]:
+        """Add a step or a group whose record directly follows the one before it."""
+        return self._with_step("next", step, where, Contiguity.STRICT)
 
     @checked_keywords
-    def followed_by(self, name: str, where: Condition[T] | None = None) -> Pattern[T]:
-        """Add a step; records that do not match it may come in between."""
-        return self._with_step("followed_by", name, where, Contiguity.RELAXED)
+    def followed_by(self, step: str | Pattern[T], where: Condition[T] | None = None) -> Pattern[T]:
+        """Add a step or a group; records that do not match it may come in between."""
+        return self._with_step("followed_by", step, where, Contiguity.RELAXED)
 
     @checked_keywords
-    def followed_by_any(self, name: str, where: Condition[T] | None = None) -> Pattern[T]:
-        """Add a step; any records may come in between, so each matching record gives a match of its own."""
-        return self._with_step("followed_by_any", name, where, Contiguity.ANY)
+    def followed_by_any(self, step: str | Pattern[T], where: Condition[T] | None = None) -> Pattern[T]:
+        """Add a step or a group that any records may precede.
+
+        So each matching record gives a match of its own.
+        """
+        return self._with_step("followed_by_any", step, where, Contiguity.ANY)
 
     @checked_keywords
-    def not_next(self, name: str, where: Condition[T] | None = None) -> Pattern[T]:
+    def not_next(self, step: str, where: Condition[T] | None = None) -> Pattern[T]:
         """Discard a partial match if the record that directly follows it matches.
 
         At the end of a pattern, the match is complete when another record follows.
         """
-        return self._with_step("not_next", name, where, Contiguity.STRICT, is_negative=True)
+        return self._with_step("not_next", step, where, Contiguity.STRICT, is_negative=True)
 
     @checked_keywords
-    def not_followed_by(self, name: str, where: Condition[T] | None = None) -> Pattern[T]:
+    def not_followed_by(self, step: str, where: Condition[T] | None = None) -> Pattern[T]:
         """Discard a partial match if any record before the next step's record matches.
 
         At the end of a pattern, the match is complete when its time is over, so `within` is needed.
         """
-        return self._with_step("not_followed_by", name, where, Contiguity.RELAXED, is_negative=True)
+        return self._with_step("not_followed_by", step, where, Contiguity.RELAXED, is_negative=True)
 
     @checked_keywords
     def times(self, at_least: int, at_most: int | None = None) -> Pattern[T]:
@@ -274,6 +218,7 @@ class Pattern(Generic[T]):
         No later step takes or skips a record that this step can take.
         """
         step = self._quantified("greedy")
+        self._check_no_group("greedy")
         if step.inner is Contiguity.ANY:
             _refuse("greedy", f"step {step.name!r} allows combinations, so it can't be greedy")
         return self._with(replace(step, is_greedy=True))
@@ -293,6 +238,7 @@ class Pattern(Generic[T]):
     def until(self, condition: Condition[T]) -> Pattern[T]:
         """End the last step: it takes neither the record that matches nor a later one."""
         step = self._quantified("until")
+        self._check_no_group("until")
         if step.at_most is not None:
             _refuse("until", f"step {step.name!r} has a maximum; until is for one_or_more or times_or_more")
         if step.until is not None:
@@ -317,6 +263,7 @@ class Pattern(Generic[T]):
             return replace(self, limit=micros if self.limit is None else min(micros, self.limit))
         if since != "previous":
             _refuse("within", f'since= is "first" or "previous", not {since!r:.80}')
+        self._check_no_group("within")
         gap = self.steps[-1].gap
         return self._with(replace(self.steps[-1], gap=micros if gap is None else min(micros, gap)))
 
@@ -335,7 +282,7 @@ class Pattern(Generic[T]):
                 "complete: add within(duration)"
             )
             raise ConfigurationError(msg)
-        names = [step.name for step in self.steps if not step.is_negative]
+        names = [step.name for step in leaves(self.steps) if not step.is_negative]
         wanted = self.skip.step
         if wanted is not None and wanted not in names:
             msg = f"{self.skip!r}: the pattern has no step {wanted!r}{nearest_name(wanted, names)}"
@@ -343,18 +290,42 @@ class Pattern(Generic[T]):
         return self
 
     def _with_step(
-        self, call: str, name: object, where: object, contiguity: Contiguity, *, is_negative: bool = False
+        self, call: str, step: object, where: object, contiguity: Contiguity, *, is_negative: bool = False
     ) -> Pattern[T]:
-        step_name = checked_name(f"Pattern.{call}", name)
-        if any(step.name == step_name for step in self.steps):
-            _refuse(call, f"the pattern has a step {step_name!r} already; each step needs a name of its own")
-        if is_negative and self.steps[-1].is_optional:
-            _refuse(call, f"a negative step can't follow the optional step {self.steps[-1].name!r}")
-        if not is_negative:
+        if isinstance(step, Pattern) and not is_negative:
+            added, limit = self._group(call, step, where, contiguity), step.limit
+        else:
+            condition = _any_record if where is None else _checked_condition(call, where)
+            name, limit = checked_name(f"Pattern.{call}", step), None
+            added = Step(name, condition, contiguity, is_negative)
+        known = {leaf.name for leaf in leaves(self.steps)}
+        for leaf in leaves((added,)):
+            if leaf.name in known:
+                _refuse(call, f"the pattern has a step {leaf.name!r} already; each needs a name of its own")
+        if is_negative:
+            self._check_negative(call)
+        else:
             self._check_gaps(call)
-        condition = _any_record if where is None else _checked_condition(call, where)
-        step = Step(step_name, condition, contiguity, is_negative)
-        return replace(self, steps=(*self.steps, step))
+        limits = [known_limit for known_limit in (self.limit, limit) if known_limit is not None]
+        return replace(self, steps=(*self.steps, added), limit=min(limits, default=None))
+
+    def _group(self, call: str, group: Pattern[Any], where: object, contiguity: Contiguity) -> Step:
+        if where is not None:
+            _refuse(call, "a group takes no condition: its steps have theirs")
+        if group.skip.kind is not SkipKind.NO_SKIP:
+            _refuse(call, "a group has a skip strategy; give it to the begin of the whole pattern")
+        if group.steps[-1].is_negative:
+            _refuse(call, f"a group can't end with the negative step {group.steps[-1].name!r}")
+        if all(step.is_optional for step in group.steps):
+            _refuse(call, f"each step of the group ({group}) is optional; make the group optional instead")
+        return Step(f"({group})", _any_record, contiguity, members=group.steps)
+
+    def _check_negative(self, call: str) -> None:
+        before = self.steps[-1]
+        if before.members:
+            _refuse(call, f"a negative step can't follow the group {before.name}, only a single step")
+        if before.is_optional:
+            _refuse(call, f"a negative step can't follow the optional step {before.name!r}")
 
     def _check_gaps(self, call: str) -> None:
         """Refuse a positive step behind a negative one with a gap: no record would be limited by that."""
@@ -367,6 +338,10 @@ class Pattern(Generic[T]):
                     f'within(..., since="previous") of the negative step {step.name!r} needs the end of the '
                     f"pattern; call it after {call} to limit the time between two records",
                 )
+
+    def _check_no_group(self, call: str) -> None:
+        if self.steps[-1].members:
+            _refuse(call, f"{self.steps[-1].name} is a group; call {call} for a step of it")
 
     def _with(self, last: Step) -> Pattern[T]:
         return replace(self, steps=(*self.steps[:-1], last))

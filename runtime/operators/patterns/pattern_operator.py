@@ -33,8 +33,10 @@ from penstock.runtime.operators.functions.time_order import (
     by_arrival,
 )
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
-from penstock.runtime.operators.patterns.matcher import KeyMatches, Match, Matcher
+from penstock.runtime.operators.patterns.key_matches import KeyMatches
+from penstock.runtime.operators.patterns.matcher import Match, Matcher
 from penstock.runtime.operators.patterns.pattern import Pattern, takes_match
+from penstock.runtime.operators.patterns.step import leaves
 from penstock.runtime.operators.timers import FunctionTimerService
 from penstock.runtime.operators.user_code.failure import CurrentRecord, short_repr
 from penstock.runtime.operators.user_code.function_class import OutputTag
@@ -51,6 +53,9 @@ MATCHED_RECORDS: Final = "matched_records"
 
 #: Name of the list state that holds the steps of the pattern.
 STEPS: Final = "steps"
+
+#: Maximum number of keys whose partial matches stay in memory in the form of the matcher.
+_KNOWN_KEYS: Final = 100
 
 #: Span of every item in the index of deadlines, because deadlines belong to no window.
 _NO_SPAN: Final = (0, 0)
@@ -175,6 +180,8 @@ class PatternOperator(TimeOrderedOperator):
         super().__init__(key_selector, self._user_function, late_tag, order=order)
         self.takes_generators = not isinstance(self._user, Selection)
         self._deadlines = TimerIndex()
+        #: What the state had of a key when its matches were read, and these.
+        self._known: dict[Any, tuple[Mapping[int, Any], KeyMatches]] = {}
         self._stamp: int | None = None
         #: The record that the matcher processes, in a list of one.
         self._matching: list[Any] | None = None
@@ -224,7 +231,7 @@ class PatternOperator(TimeOrderedOperator):
 
     @property
     def _conditions(self) -> Iterator[Callable[..., Any]]:
-        for step in self._pattern.steps:
+        for step in leaves(self._pattern.steps):
             yield step.where
             if step.until is not None:
                 yield step.until
@@ -311,30 +318,48 @@ class PatternOperator(TimeOrderedOperator):
     def _advance(self, key: Any, at: int, records: list[Any]) -> tuple[list[Match], list[Match]]:
         """Let a key's time advance to a moment, and process its records there; updates the state."""
         matcher, of_key = self._matcher, self._matches_of(key)
-        before = {**of_key.partial, **of_key.held}, matcher.deadline(of_key)
+        deadline = matcher.deadline(of_key)
         outcome = matcher.expire(of_key, at)
         matches = outcome.matches
         for record in records:
             self._matching = [record]
             matches += matcher.advance(of_key, at, record).matches
         self._matching = None
-        self._save(key, of_key, *before)
+        if of_key.changed:
+            self._save_matches(key, of_key, deadline)
+        self._save_records(key, of_key)
+        of_key.forget_changes()
         return matches, outcome.timed_out
 
     def _matches_of(self, key: Any) -> KeyMatches:
         saved = self._partial.entries.get(key)
-        return KeyMatches() if saved is None else KeyMatches.of(saved, self._matched.entries[key])
+        if saved is None:
+            return KeyMatches()
+        records = self._matched.entries[key]
+        known = self._known.pop(key, None)
+        # A backend may have dropped the key from memory since, and read it again.
+        if known is None or known[0] is not saved or known[1].records is not records:
+            known = saved, KeyMatches.of(saved, records)
+            if len(self._known) >= _KNOWN_KEYS:
+                del self._known[next(iter(self._known))]
+        self._known[key] = known
+        return known[1]
 
-    def _save(
-        self,
-        key: Any,
-        of_key: KeyMatches,
-        matches_before: Mapping[int, Any],
-        deadline_before: int | None,
-    ) -> None:
-        matches = {**of_key.partial, **of_key.held}
-        _update(self._partial, key, matches, matches_before)
-        self._save_records(key, of_key)
+    def _save_matches(self, key: Any, of_key: KeyMatches, deadline_before: int | None) -> None:
+        """Write changed matches, and report them last: a backend may then drop the key from memory."""
+        entries, changed = self._partial.entries, of_key.changed
+        saved = entries.get(key)
+        if saved is None:
+            saved = entries[key] = {}
+        for match_id in changed:
+            match = of_key.partial.get(match_id) or of_key.held.get(match_id)
+            if match is not None:
+                saved[match_id] = tuple(match)
+            elif match_id in saved:
+                del saved[match_id]
+        if not saved:
+            del entries[key]
+        self._partial.changed.update([(key, match_id) for match_id in changed])
         deadline = self._matcher.deadline(of_key)
         if deadline != deadline_before:
             if deadline_before is not None:
@@ -352,27 +377,6 @@ class PatternOperator(TimeOrderedOperator):
         elif key not in entries:
             entries[key] = of_key.records
         self._matched.changed.update([(key, number) for number in changed])
-
-
-def _update(table: StateTable, key: Any, after: Mapping[int, Any], before: Mapping[int, Any]) -> None:
-    """Write what has changed of a key, and report it last: a backend may then drop the key from memory.
-
-    A freed number may be reused immediately, so values are compared, not numbers.
-    """
-    written = {n: tuple(value) for n, value in after.items() if value is not before.get(n)}
-    deleted = before.keys() - after.keys()
-    if not written and not deleted:
-        return
-    entries = table.entries
-    parts = entries.get(key)
-    if parts is None:
-        parts = entries[key] = {}
-    parts.update(written)
-    for number in deleted:
-        del parts[number]
-    if not parts:
-        del entries[key]
-    table.changed.update([(key, number) for number in (*written, *deleted)])
 
 
 def _copied(match: Match) -> Match:

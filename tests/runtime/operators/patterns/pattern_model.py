@@ -2,16 +2,21 @@
 
 It knows the whole list of records. So a rule is a question about two neighbours of a match and the records
 between them. Nothing of a matcher's states is in it.
+
+A pattern with groups stands for several patterns without groups, and has the matches of all. A group that
+runs once or twice is a pattern with its steps, and one with its steps twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, product
 from math import inf
 from typing import Any
 
-from penstock.runtime.operators.patterns.pattern import Contiguity, Pattern, Step
+from penstock.runtime.operators.patterns.pattern import Pattern
+from penstock.runtime.operators.patterns.step import Contiguity, Step, leaves
 
 #: A record with its timestamp.
 Event = tuple[int, Any]
@@ -37,6 +42,53 @@ class Found:
 def placed(records: Iterable[Iterable[str]]) -> str:
     """The records of each step with its index: `0:a1 2:c1`."""
     return " ".join(f"{step}:{record}" for step, taken in enumerate(records) for record in taken)
+
+
+def matches_of(pattern: Pattern[Any], events: Sequence[Event]) -> list[Found]:
+    """The matches of a pattern, which may have groups."""
+    names = [leaf.name for leaf in leaves(pattern.steps) if not leaf.is_negative]
+    found = []
+    for variant in without_groups(pattern.steps, len(events)):
+        steps = variant if pattern.steps[-1].is_negative else _without_negative_end(variant)
+        if steps:
+            of_steps = [names.index(step.name) for step in steps if not step.is_negative]
+            for match in Model(Pattern(steps, pattern.skip, pattern.limit), events).matches():
+                taken: list[tuple[int, ...]] = [()] * len(names)
+                for leaf, indexes in zip(of_steps, match.taken, strict=True):
+                    taken[leaf] += indexes
+                found.append(Found(tuple(taken), match.at))
+    return found
+
+
+def _without_negative_end(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Drop negative steps in front of groups that are missing: they have no next step to wait for."""
+    while steps and steps[-1].is_negative:
+        steps = steps[:-1]
+    return steps
+
+
+def without_groups(steps: Sequence[Step], runs: int) -> Iterator[tuple[Step, ...]]:
+    """The steps with those of groups as often as they may run, at most `runs` times."""
+    for each in product(*(list(_variants(step, runs)) for step in steps)):
+        yield tuple(chain.from_iterable(each))
+
+
+def _variants(step: Step, runs: int) -> Iterator[tuple[Step, ...]]:
+    if not step.members:
+        yield (step,)
+        return
+    if step.is_optional:
+        yield ()
+    most = step.at_most or max(runs, step.at_least)
+    for number in range(step.at_least, most + 1):
+        if number <= runs:
+            for each in product(list(without_groups(step.members, runs // number)), repeat=number):
+                heads = [step.contiguity, *[step.inner] * (number - 1)]
+                run_steps = [
+                    (replace(first, contiguity=head), *others)
+                    for head, (first, *others) in zip(heads, each, strict=True)
+                ]
+                yield tuple(chain.from_iterable(run_steps))
 
 
 class Model:

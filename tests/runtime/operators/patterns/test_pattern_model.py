@@ -9,20 +9,23 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pattern_model import Model, placed
+from pattern_model import matches_of, placed
 from pattern_setup import OneKey
 
 from penstock import DataStream
 from penstock.patterns import AfterMatchSkipStrategy, Pattern
 from penstock.runtime.operators.functions.time_order import WAITING_RECORDS
-from penstock.runtime.operators.patterns.matcher import KeyMatches, Matcher
+from penstock.runtime.operators.patterns.key_matches import KeyMatches
+from penstock.runtime.operators.patterns.matcher import Matcher
 from penstock.runtime.operators.patterns.pattern import SkipKind
 from penstock.runtime.operators.patterns.pattern_operator import MATCHED_RECORDS, PARTIAL_MATCHES
+from penstock.runtime.operators.patterns.step import leaves
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.testing import OperatorHarness
 
 SECOND = 1_000_000
 LETTERS = "abc"
+CALLS = ("next", "followed_by", "followed_by_any")
 
 
 def one_of(letters: str) -> Callable[[str], bool]:
@@ -34,20 +37,45 @@ CONDITIONS = st.sampled_from(["a", "b", "c", "ab", "bc", "abc"]).map(one_of)
 
 @st.composite
 def patterns(draw: st.DrawFn, *, is_limited: bool = False) -> Pattern[str]:
-    pattern: Pattern[str] = Pattern.begin("s0", where=draw(CONDITIONS))
-    pattern = quantified(draw, pattern)
-    number = draw(st.integers(0, 2))
-    for index in range(1, number + 1):
-        if draw(st.booleans()) and not pattern.steps[-1].is_optional and draw(st.booleans()):
-            pattern = negated(draw, pattern, f"n{index}")
-        call = draw(st.sampled_from(["next", "followed_by", "followed_by_any"]))
-        pattern = quantified(draw, getattr(pattern, call)(f"s{index}", where=draw(CONDITIONS)))
+    pattern = sequence(draw, "s", draw(st.integers(1, 3)), 2)
     limit = draw(st.integers(2, 8)) if is_limited or draw(st.booleans()) else None
     if limit is not None:
         pattern = pattern.within(limit)
-        if not pattern.steps[-1].is_optional and draw(st.integers(0, 3)) == 0:
+        last = pattern.steps[-1]
+        if not (last.is_optional or last.members) and draw(st.integers(0, 3)) == 0:
             pattern = negated(draw, pattern, "end")
     return pattern
+
+
+def sequence(draw: st.DrawFn, name: str, number: int, depth: int) -> Pattern[str]:
+    """Steps and groups, which nest up to a depth."""
+    pattern: Pattern[str] | None = None
+    for index in range(number):
+        step = f"{name}{index}"
+        if pattern is not None and draw(st.booleans()) and draw(st.booleans()):
+            last = pattern.steps[-1]
+            if not (last.is_optional or last.members):
+                pattern = negated(draw, pattern, f"n{step}")
+        begin = Pattern.begin if pattern is None else getattr(pattern, draw(st.sampled_from(CALLS)))
+        if depth and draw(st.integers(0, 3)) == 0:
+            group = sequence(draw, f"{step}_", draw(st.integers(1, 2)), depth - 1)
+            if not all(member.is_optional for member in group.steps):
+                pattern = repeated(draw, begin(group))
+                continue
+        pattern = quantified(draw, begin(step, where=draw(CONDITIONS)))
+    assert pattern is not None
+    return pattern
+
+
+def repeated(draw: st.DrawFn, pattern: Pattern[str]) -> Pattern[str]:
+    """The last group, which may run several times."""
+    kind = draw(st.sampled_from(["one", "times", "range", "more"]))
+    if kind != "one":
+        pattern = pattern.one_or_more() if kind == "more" else pattern.times(1 if kind == "range" else 2, 2)
+        inner = draw(st.sampled_from(["relaxed", "consecutive", "combinations"]))
+        if inner != "relaxed":
+            pattern = pattern.consecutive() if inner == "consecutive" else pattern.allow_combinations()
+    return pattern.optional() if draw(st.integers(0, 3)) == 0 else pattern
 
 
 def negated(draw: st.DrawFn, pattern: Pattern[str], name: str) -> Pattern[str]:
@@ -111,7 +139,7 @@ def run(pattern: Pattern[str], events: list[tuple[int, str]]) -> OneKey:
 @given(pattern=patterns(), steps=EVENTS)
 def test_a_matcher_finds_what_the_model_finds(pattern: Pattern[str], steps: list[tuple[int, str]]) -> None:
     events = timed(steps)
-    expected = sorted(found.text(events) for found in Model(pattern, events).matches())
+    expected = sorted(found.text(events) for found in matches_of(pattern, events))
     assert sorted(run(pattern, events).advance_to(1 << 60).matches) == expected
 
 
@@ -138,7 +166,7 @@ def test_skipping_leaves_what_no_emitted_match_discards(
     pattern: Pattern[str], steps: list[tuple[int, str]], data: st.DataObject
 ) -> None:
     """Matches come in the order of their beginnings, then of their ends."""
-    names = [step.name for step in pattern.steps if not step.is_negative]
+    names = [step.name for step in leaves(pattern.steps) if not step.is_negative]
     skip = data.draw(
         st.sampled_from(
             [AfterMatchSkipStrategy.skip_to_next(), AfterMatchSkipStrategy.skip_past_last_event()]
@@ -147,7 +175,7 @@ def test_skipping_leaves_what_no_emitted_match_discards(
         | st.sampled_from(names).map(AfterMatchSkipStrategy.skip_to_last)
     )
     events = timed(steps)
-    found = {match.text(events): match for match in Model(pattern, events).matches()}
+    found = {match.text(events): match for match in matches_of(pattern, events)}
     every = run(pattern, events).advance_to(1 << 60).matches
     expected, bound = [], -inf
     for text in sorted(every, key=lambda text: found[text].first):
@@ -202,5 +230,5 @@ def test_an_operator_finds_what_the_model_finds_whatever_the_order_and_the_resto
     expected: list[Any] = []
     for key in "xy":
         events = [(at, record) for at, _, record in sorted(kept) if record.endswith(key)]
-        expected += [found.text(events) for found in Model(pattern, events).matches()]
+        expected += [found.text(events) for found in matches_of(pattern, events)]
     assert sorted(out) == sorted(expected)

@@ -15,6 +15,7 @@ from penstock.patterns import AfterMatchSkipStrategy, Pattern, PatternContext, P
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.operators.functions.time_order import WAITING_RECORDS
+from penstock.runtime.operators.patterns.key_matches import KeyMatches
 from penstock.runtime.operators.patterns.pattern_operator import MATCHED_RECORDS, PARTIAL_MATCHES
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.testing import OperatorHarness
@@ -169,6 +170,21 @@ def test_a_record_is_in_the_state_once_however_many_partial_matches_share_it() -
         harness.push_watermark(3 * SECOND)
         assert len(harness.state(PARTIAL_MATCHES)["1"]) == 7
         assert len(harness.state(MATCHED_RECORDS)["1"]) == 3
+
+
+def test_partial_matches_are_not_read_from_the_state_again_for_each_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[Any] = []
+    make = KeyMatches.of
+    monkeypatch.setattr(KeyMatches, "of", lambda saved, records: read.append(saved) or make(saved, records))
+    with OperatorHarness.of(a_b()) as harness:
+        for second in range(9):
+            pushed(harness, **{f"a{second}1": second})
+            harness.push_watermark(second * SECOND)
+        assert len(read) == 1
+        pushed(harness, b1=9)
+        assert len(harness.push_watermark(9 * SECOND)) == 9
 
 
 def test_a_restored_operator_continues_and_fires_its_deadlines() -> None:

@@ -194,3 +194,21 @@ def test_a_record_of_a_long_loop_does_not_cost_more_than_one_of_a_short_loop() -
     one = OneKey(pattern)
     one.of_key.records = UncountedRecords()
     assert one.push("a1 b1 b2 x b3 c1").matches == ["a1 b1 b2 b3 c1"]
+
+
+class CountedMatches(dict[int, Any]):
+    """Counts the partial matches that are looked at."""
+
+    looks = 0
+
+    def __getitem__(self, match_id: int) -> Any:
+        self.looks += 1
+        return super().__getitem__(match_id)
+
+
+def test_a_record_looks_at_one_partial_match_of_each_state_that_it_leaves_as_it_is() -> None:
+    one = OneKey(then(then(begin("a"), "followed_by", "b"), "followed_by", "c"))
+    one.push(" ".join(f"a{number}" for number in range(50)) + " b1 " + "a51 a52")
+    one.of_key.partial = looked_at = CountedMatches(one.of_key.partial)
+    one.push("x")
+    assert looked_at.looks <= 4

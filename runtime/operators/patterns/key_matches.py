@@ -1,0 +1,148 @@
+"""`KeyMatches`: the partial matches of one key and their records, as the matcher and the state have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+#: Numbers of the records that each leaf has taken.
+Taken = tuple[tuple[int, ...], ...]
+
+
+class PartialMatch(NamedTuple):
+    """A partial match; a complete one that is held has no targets.
+
+    Attributes:
+        taken: Numbers of the records of each leaf.
+        first_at: Timestamp of the first record, in microseconds.
+        last_at: Timestamp of the newest record, in microseconds.
+        leaf: Index of the leaf of the newest record.
+        counts: Counts of the loops around the newest record; see `TransitionGraph`.
+        targets: Indexes of the transitions that may take the next record.
+        is_fresh: Whether no record has come since the newest one; kept only where `not_next` follows the
+            leaf.
+    """
+
+    taken: Taken
+    first_at: int
+    last_at: int
+    leaf: int
+    counts: tuple[int, ...]
+    targets: tuple[int, ...]
+    is_fresh: bool
+
+    @property
+    def state(self) -> State:
+        return self[3:]
+
+    @property
+    def first(self) -> int:
+        """Number of the first record."""
+        return min(numbers[0] for numbers in self.taken if numbers)
+
+    @property
+    def last(self) -> int:
+        """Number of the newest record."""
+        return self.taken[self.leaf][-1]
+
+
+#: All of a partial match except its records and times.
+State = tuple[Any, ...]
+
+
+class KeyMatches:
+    """The partial matches of one key, and their records with timestamps by number.
+
+    Attributes:
+        partial: Partial matches by id, in the order in which they were made.
+        held: Complete matches by id that wait for partial matches that began earlier.
+        ids: Ids of the partial matches in each state.
+        deadline: The moment at which the first target of a partial match ends, in microseconds. It is
+            infinite if none does, and `None` if it has to be computed.
+        changed: Ids of the partial and held matches that came, changed or left.
+        added: Numbers of new records.
+        deleted: Numbers of deleted records that were not new; a new record may have the number again.
+    """
+
+    __slots__ = ("added", "changed", "deadline", "deleted", "held", "ids", "partial", "records")
+
+    def __init__(self) -> None:
+        self.partial: dict[int, PartialMatch] = {}
+        self.held: dict[int, PartialMatch] = {}
+        self.ids: dict[State, set[int]] = {}
+        self.deadline: float | None = None
+        self.records: dict[int, tuple[int, Any]] = {}
+        self.forget_changes()
+
+    @classmethod
+    def of(cls, saved: Mapping[int, Sequence[Any]], records: dict[int, tuple[int, Any]]) -> KeyMatches:
+        """Make them of saved partial matches: the fields of `PartialMatch` by id.
+
+        Records are added to the dict and deleted from it; a copy for each record would cost too much.
+        """
+        of_key = cls()
+        for match_id in sorted(saved):
+            of_key.put(match_id, PartialMatch._make(saved[match_id]))
+        of_key.records = records
+        of_key.forget_changes()
+        return of_key
+
+    def forget_changes(self) -> None:
+        self.changed: set[int] = set()
+        self.added: set[int] = set()
+        self.deleted: set[int] = set()
+
+    def put(self, match_id: int, match: PartialMatch) -> None:
+        """Add or replace a partial match or a held one."""
+        self.changed.add(match_id)
+        self.deadline = None
+        if not match.targets:
+            self.held[match_id] = match
+            return
+        before = self.partial.get(match_id)
+        if before is not None:
+            self._forget_state(match_id, before)
+        self.partial[match_id] = match
+        self.ids.setdefault(match.state, set()).add(match_id)
+
+    def remove(self, match_id: int) -> PartialMatch:
+        self.changed.add(match_id)
+        self.deadline = None
+        if match_id in self.held:
+            return self.held.pop(match_id)
+        match = self.partial.pop(match_id)
+        self._forget_state(match_id, match)
+        return match
+
+    def _forget_state(self, match_id: int, match: PartialMatch) -> None:
+        state = match.state
+        ids = self.ids[state]
+        ids.remove(match_id)
+        if not ids:
+            del self.ids[state]
+
+    def add_record(self, at: int, record: Any) -> int:
+        """Add a record, and return its number.
+
+        Every stored record belongs to a match, and the newest partial match has the newest of these records.
+        """
+        newest = [match.last for match in self.held.values()]
+        if self.partial:
+            newest.append(self.partial[next(reversed(self.partial))].last)
+        number = max(newest, default=-1) + 1
+        self.records[number] = at, record
+        self.added.add(number)
+        return number
+
+    def delete_record(self, number: int) -> None:
+        if self.records.pop(number, None) is None:
+            return
+        if number in self.added:
+            self.added.remove(number)
+        else:
+            self.deleted.add(number)
+
+    @property
+    def next_id(self) -> int:
+        """An id above those of all partial and held matches."""
+        return max((next(reversed(self.partial), -1), *self.held)) + 1
