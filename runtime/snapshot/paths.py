@@ -4,16 +4,16 @@
     <job>/log/compaction                                   the slot of a compaction
     <job>/chk-<id>-<attempt>/metadata                      a checkpoint
     <job>/savepoint-<id>-<attempt>/metadata                a savepoint; all its files are in its folder
-    <job>/shared/<attempt>-<id>-<operator>-<subtask>-<n>   state files, which later checkpoints may name again
-    <job>/same-storage                                     proves that a node sees this storage
+    <job>/shared/<attempt>-<id>-<operator>-<subtask>-<n>   state files, which later checkpoints may also refer
+    to <job>/same-storage                                     proves that a node sees this storage
     <job>/ids/<id>                                         the newest id that was given to a checkpoint
 
 Names of metadata and state files contain the attempt, so a superseded attempt that still runs never
 overwrites its successor's files. Files of snapshots are deleted only if `may_delete` allows it, because
 savepoints and other jobs' files have other owners. Other files in these folders belong to no job, and stay.
 
-The file in `ids` prevents a later JobMaster from reusing an id. Otherwise an externally induced source might
-take a new checkpoint at the mark of an old one.
+The file in `ids` prevents a later JobMaster from reusing an id. If an id were reused, a reader of an
+externally induced source could mistake an old checkpoint's mark for the mark of the new one.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class SnapshotPaths:
     def shared_file(
         self, *, checkpoint_id: int, attempt: int, operator_id: str, subtask: int, number: int
     ) -> str:
-        """A state file that later checkpoints may name again.
+        """A state file that later checkpoints may also refer to.
 
         Example:
             >>> place = {"checkpoint_id": 7, "attempt": 2, "operator_id": "a-b", "subtask": 0, "number": 1}
