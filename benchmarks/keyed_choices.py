@@ -1,9 +1,10 @@
-"""Nanoseconds a row of `dedup`, `latest_by` and `top_n` over columns: the operator alone, in one process.
+"""Nanoseconds a row of `dedup`, `latest_by`, `top_n` and `lookup` over columns: the operator alone.
 
     python benchmarks/keyed_choices.py --json figures.json
 
-Rows have an int64 key and a random int64 payload. The processor time of all batches counts, also of the first
-ones, in which every key is new. The last column is the last tenth of the batches.
+Rows have an int64 key and a random int64 payload. Each key is in the table of the lookup. The processor time
+of all batches counts, also of the first ones, in which every key is new. The last column is the last tenth of
+the batches.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ WORKS: dict[str, Build] = {
 }
 
 
+def in_a_table(keys: int) -> Build:
+    """A lookup in a table of all keys."""
+    table = pa.table({"key": np.arange(keys), "price": np.arange(keys)})
+    return lambda rows: rows.lookup(table, on="key", batch_format="arrow")
+
+
 def seconds_of(build: Build, keys: int, rows: int, batch_rows: int) -> list[float]:
     """The processor seconds of each batch; rows come a microsecond apart."""
     draws, taken = np.random.default_rng(7), []
@@ -55,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = options(__doc__, rows=16_000_000, batch_rows=1 << 16, most_keys=1_000_000).parse_args(arguments)
     figures, lines = Figures(), []
     for keys in sorted({min(10_000, given.most_keys), given.most_keys}):
-        for name, build in WORKS.items():
+        for name, build in {**WORKS, "lookup in a table": in_a_table(keys)}.items():
             taken = seconds_of(build, keys, given.rows, given.batch_rows)
             last = taken[-max(1, len(taken) // 10) :]
             each = sum(taken) / (len(taken) * given.batch_rows)

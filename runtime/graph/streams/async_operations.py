@@ -27,6 +27,7 @@ from penstock.runtime.user_location import function_location, function_name
 if TYPE_CHECKING:
     from penstock.runtime.graph.streams.data_stream import DataStream
     from penstock.runtime.operators.functions.async_call import Retry
+    from penstock.runtime.operators.functions.async_map import AsyncSettings
 
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
@@ -58,36 +59,13 @@ def add_map_async(
 ) -> DataStream[Any]:
     """Add the operator of a `map_async`; the methods of the streams describe the arguments."""
     # Loaded only for programs with asynchronous calls: asyncio takes its time to load.
-    from penstock.runtime.operators.functions.async_call import Retry
-    from penstock.runtime.operators.functions.async_map import (
-        AsyncMapOperator,
-        AsyncSettings,
-        KeyedAsyncMapOperator,
-    )
+    from penstock.runtime.operators.functions.async_map import AsyncMapOperator
+    from penstock.runtime.operators.functions.keyed_async_map import KeyedAsyncMapOperator
 
     given = given_function("map_async", function, fn_constructor_args, fn_constructor_kwargs)
-    _check_coroutine(given.kind.__call__ if isinstance(given, FunctionClass) else given)
-    _check_number("capacity", capacity, _MOST_CALLS)
-    check_flag("map_async", "ordered", ordered)
-    if batch is not None:
-        _check_number("batch", batch, _MOST_CALLS)
-    if batch_format not in get_args(BatchFormat):
-        refuse(f"map_async: batch_format is 'rows' or 'arrow', not {batch_format!r:.80}")
-    if linger is not None and (batch is None or batch_format == "arrow"):
-        refuse("map_async: linger is for batches of rows: give batch=, and not batch_format='arrow'")
-    if on_timeout is not None:
-        need_function("map_async: on_timeout", on_timeout)
-        if timeout is None:
-            refuse("map_async: on_timeout needs a timeout")
-    with refusals("map_async"):
-        seconds = None if timeout is None else seconds_in("timeout", timeout, above=0)
-        lingers = seconds_in("linger", _LINGER if linger is None else linger)
-        if isinstance(retry, int):
-            retry = Retry(attempts=retry)
-    if retry is not None and not isinstance(retry, Retry):
-        refuse(f"map_async: retry is a number of attempts or a Retry(...), not {retry!r:.80}")
-    settings = AsyncSettings(
-        capacity, seconds, retry, ordered, on_timeout, batch, lingers if batch else 0.0, batch_format
+    check_coroutine("map_async", given.kind.__call__ if isinstance(given, FunctionClass) else given)
+    settings = async_settings(
+        "map_async", capacity, timeout, retry, ordered, on_timeout, batch, linger, batch_format
     )
     factory = (
         partial(AsyncMapOperator, given, settings)
@@ -108,21 +86,60 @@ def add_map_async(
     )
 
 
-def _check_number(name: str, value: object, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        refuse(f"map_async: {name} is a whole number from 1 to {most:,}, not {value!r:.80}")
+def async_settings(
+    call: str,
+    capacity: int,
+    timeout: Duration | None,
+    retry: Retry | int | None,
+    ordered: bool,
+    on_timeout: Callable[[Any], Any] | None = None,
+    batch: int | None = None,
+    linger: Duration | None = None,
+    batch_format: BatchFormat = "rows",
+) -> AsyncSettings:
+    """Check the arguments of asynchronous calls."""
+    from penstock.runtime.operators.functions.async_call import Retry
+    from penstock.runtime.operators.functions.async_map import AsyncSettings
+
+    _check_number(call, "capacity", capacity)
+    check_flag(call, "ordered", ordered)
+    if batch is not None:
+        _check_number(call, "batch", batch)
+    if batch_format not in get_args(BatchFormat):
+        refuse(f"{call}: batch_format is 'rows' or 'arrow', not {batch_format!r:.80}")
+    if linger is not None and (batch is None or batch_format == "arrow"):
+        refuse(f"{call}: linger is for batches of rows: give batch=, and not batch_format='arrow'")
+    if on_timeout is not None:
+        need_function(f"{call}: on_timeout", on_timeout)
+        if timeout is None:
+            refuse(f"{call}: on_timeout needs a timeout")
+    with refusals(call):
+        seconds = None if timeout is None else seconds_in("timeout", timeout, above=0)
+        lingers = seconds_in("linger", _LINGER if linger is None else linger)
+        if isinstance(retry, int):
+            retry = Retry(attempts=retry)
+    if retry is not None and not isinstance(retry, Retry):
+        refuse(f"{call}: retry is a number of attempts or a Retry(...), not {retry!r:.80}")
+    return AsyncSettings(
+        capacity, seconds, retry, ordered, on_timeout, batch, lingers if batch else 0.0, batch_format
+    )
 
 
-def _check_coroutine(function: Callable[..., Any]) -> None:
+def _check_number(call: str, name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_CALLS:
+        refuse(f"{call}: {name} is a whole number from 1 to {_MOST_CALLS:,}, not {value!r:.80}")
+
+
+def check_coroutine(call: str, function: Callable[..., Any]) -> None:
     """Refuse a function that surely returns nothing to await; other wrong functions fail when called."""
     function = inspect.unwrap(function)
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-        refuse(f"map_async: {function_location(function)} yields: let it return one result, without `yield`")
+        refuse(f"{call}: {function_location(function)} yields: let it return one result, without `yield`")
     if isinstance(function, type(lambda: 0)) and not inspect.iscoroutinefunction(function):
         plain = inspect.signature(function).return_annotation
         if plain in (bool, int, float, str, bytes, "bool", "int", "float", "str", "bytes"):
             refuse(
-                f"map_async: {function_location(function)} is not a coroutine function: declare it "
+                f"{call}: {function_location(function)} is not a coroutine function: declare it "
                 "`async def`, or use map"
             )
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from penstock.runtime.graph.streams.checked_call import OperatorOptions, checked_with_options, refuse
 from penstock.runtime.graph.streams.keyed_choices import KeyedChoices
-from penstock.runtime.graph.streams.lookups import Lookup, add_lookup
+from penstock.runtime.graph.streams.lookups import Lookup, LookupSettings, add_lookup
 from penstock.runtime.operators.joins.asof_join import AsofHow, Strategy
 from penstock.runtime.operators.joins.interval_join import How
 from penstock.runtime.record.elements import BatchFormat
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.runtime.graph.streams.data_stream import DataStream
     from penstock.runtime.graph.streams.joins import Condition, Within
     from penstock.runtime.graph.streams.keyed_stream import KeyedStream
+    from penstock.runtime.operators.functions.async_call import Retry
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -183,18 +184,25 @@ class JoinOperations(KeyedChoices[T_co]):
         negative_ttl: Duration | None = None,
         select: Callable[[Any, Any], Any] | None = None,
         suffix: str = "_right",
+        batch_format: BatchFormat = "rows",
+        capacity: int | None = None,
+        timeout: Duration | None = None,
+        retry: Retry | int | None = None,
+        ordered: bool = True,
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
         """Add to each record the record that a table or a function has for its key.
 
-        A function is called while its record waits, and its results are cached in each subtask. If it fails,
-        the job fails, also if the cache had an expired result. The cache is not part of checkpoints, so after
-        a restart a record may meet a newer result. For slow services use `map_async`.
+        A function is called while its record waits. With a coroutine function many records wait at once, as
+        in `map_async`, and calls of one key run one after the other. Results are cached in each subtask. If a
+        call fails, the job fails, also if the cache had an expired result. The cache is not part of
+        checkpoints, so after a restart a record may meet a newer result.
 
         Args:
             table: A dict of records by key, or a `pyarrow.Table` with the columns of the key. Or a function
-                that takes a key and returns a record or `None`.
+                that takes a key and returns a record or `None`. Or a coroutine function, or a class of
+                objects with `async def __call__`, as for `map_async`.
             on: Names of the columns that are the key, or a function of a record. A key that is `None` or has
                 a `None` in it finds nothing. The key of several columns is a tuple.
             how: `"left"` also emits records for which nothing is found; `"inner"` does not.
@@ -204,6 +212,17 @@ class JoinOperations(KeyedChoices[T_co]):
             select: Makes the output of a record and the one that was found, or `None`. By default dicts are
                 merged.
             suffix: As for `join`.
+            batch_format: `"arrow"` looks up Arrow batches in a `pyarrow.Table`, several times faster than
+                rows. A function then takes a `pyarrow.RecordBatch` of distinct keys, and returns a batch or
+                table of their records with the columns of the key. Keys that it lacks have no record.
+            capacity: Maximum records, or Arrow batches, of a subtask that wait for a coroutine function; 100
+                by default.
+            timeout: Longest time of a call of a coroutine function, with all its tries; `None` for no limit.
+            retry: Number of tries, or a `Retry`, for a coroutine function. A try never reads the cache.
+            ordered: Whether results of a coroutine function leave in the order of the records. Otherwise only
+                records of one key keep their order, and no record crosses a watermark.
+            id: Needed for a coroutine function, because records that wait are state.
+            **options: See `OperatorOptions`.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -212,8 +231,10 @@ class JoinOperations(KeyedChoices[T_co]):
             ...     harness.push([{"id": 1, "country": "AT"}, {"id": 2, "country": "XX"}])
             [{'id': 1, 'country': 'AT', 'name': 'Austria'}, {'id': 2, 'country': 'XX', 'name': None}]
         """
-        given = how, cache, ttl, negative_ttl, select, suffix
-        return add_lookup(self, table, on, *given, id, options)
+        cached = cache, ttl, negative_ttl
+        calls = capacity, timeout, retry, ordered
+        settings = LookupSettings(how, *cached, select, suffix, batch_format, *calls)
+        return add_lookup(self, table, on, settings, id, options)
 
     def _by_key(
         self, call: str, other: object, on: Any, left_on: Any, right_on: Any

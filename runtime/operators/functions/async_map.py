@@ -34,9 +34,8 @@ if they come in their old order. If they do not, the digest differs. Two equal r
 which a service can't see. So a service that remembers keys never takes one record for another. A job that
 starts from a snapshot of another job keeps that job's name in its keys.
 
-**Keys.** On a keyed stream calls of one key run one after the other, in their order, and their results leave
-in this order. A record waits in `_blocked` while its key is called. The records of the queue are keyed state,
-written when a snapshot is taken.
+**Keys.** `_by_key` lets calls of one key run one after the other, in their order, so their results leave in
+this order. `keyed_async_map.py` uses it for keyed streams, and lookups for their keys.
 
 **The end.** The end of the data waits until the queue is empty (`Operator.is_drained`). A stop with a
 savepoint without a drain does not wait: the queue is in the savepoint.
@@ -54,7 +53,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias
 
-import pyarrow as pa
 import xxhash
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
@@ -68,26 +66,25 @@ from penstock.runtime.operators.functions.async_call import (
 from penstock.runtime.operators.functions.async_queue import (
     AsyncQueue,
     AwaitedRecord,
+    CallsByKey,
     Leaving,
     OrderedQueue,
     Passing,
     UnorderedQueue,
 )
+from penstock.runtime.operators.functions.async_values import argument_of, outputs_of, results_of
 from penstock.runtime.operators.functions.function_operator import (
     FunctionOperator,
-    KeyedFunctionOperator,
-    only_table,
     rows_of,
 )
 from penstock.runtime.operators.functions.record_functions import arrow_parts
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
-from penstock.runtime.operators.user_code.failure import CurrentRecord, short_repr
+from penstock.runtime.operators.user_code.failure import CurrentRecord
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
 from penstock.runtime.ports import EventLoop
 from penstock.runtime.record.elements import (
     END_OF_TIME,
-    ArrowBatch,
     Batch,
     BatchFormat,
     Buffer,
@@ -96,14 +93,11 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.key_groups import key_group_of
-from penstock.runtime.state.own_copy import own_batch, own_copies, own_copy
 from penstock.runtime.user_location import function_location
 
-#: Names of the states: records that wait, the progress of each subtask, and the counts of key groups.
+#: Names of the states: records that wait, and the progress of each subtask.
 CALLS: Final = "async_calls"
 PROGRESS: Final = "async_progress"
-GROUP_COUNTS: Final = "async_group_counts"
 
 #: Names of the built-in counts.
 IN_FLIGHT: Final = "async_in_flight"
@@ -158,6 +152,7 @@ class AsyncMapOperator(FunctionOperator):
         self._linger, self._linger_until = settings.linger, 0.0
         self._reached: int | None = None
         self._loop: EventLoop | None = None
+        self._by_key: CallsByKey | None = None
 
     # -- its life -----------------------------------------------------------------------------------------
 
@@ -170,7 +165,7 @@ class AsyncMapOperator(FunctionOperator):
         self._subtask = connector.subtask, connector.parallelism
         self._place = f"{connector.subtask}"
         context.lists.refuse(
-            "a function of map_async has no state: its calls run at once, and run again after a restore. "
+            f"a function of {self.kind} has no state: its calls run at once, and run again after a restore. "
             "Keep state in a function of `process` in front of the calls or behind them"
         )
         super().open(context)
@@ -290,8 +285,9 @@ class AsyncMapOperator(FunctionOperator):
             yield RowBatch([row], None if stamps is None else [stamps[place]]), None
 
     def _accept(self, part: Batch, of_key: Any) -> None:
-        saved = self._context.batches.encode(part).payload if self._context.transactional else b""
-        key = self._idempotency_key(self._number(of_key), saved)
+        encoded = self._context.batches.encode(part).payload
+        key = self._idempotency_key(self._number(of_key), encoded)
+        saved = encoded if self._context.transactional else b""
         self._enqueue(AwaitedRecord(self._sequence, key, part, saved, of_key))
 
     def _enqueue(self, entry: AwaitedRecord) -> None:
@@ -305,8 +301,8 @@ class AsyncMapOperator(FunctionOperator):
         """Place and number of the next record in its idempotency key."""
         return f"{self._place}/{self._sequence}"
 
-    def _idempotency_key(self, number: str, saved: bytes) -> str:
-        digest = xxhash.xxh3_64_hexdigest(saved)
+    def _idempotency_key(self, number: str, encoded: bytes) -> str:
+        digest = xxhash.xxh3_64_hexdigest(encoded)
         return f"{self._lineage}/{self._context.connector.operator_id}/{number}/{digest}"
 
     # -- calls --------------------------------------------------------------------------------------------
@@ -337,17 +333,27 @@ class AsyncMapOperator(FunctionOperator):
         return taken
 
     def _may_call(self, entry: AwaitedRecord) -> bool:
-        return True
+        """Whether a record becomes part of the next call; otherwise it has been kept elsewhere."""
+        return self._by_key is None or self._by_key.may_call(entry)
+
+    def _given(self, entries: list[AwaitedRecord]) -> Callable[[], Any]:
+        """Makes the argument of each try."""
+        return partial(argument_of, entries, as_list=self._settings.batch is not None)
+
+    def _results(self, answered: Any, entries: list[AwaitedRecord]) -> list[Any]:
+        """One result for each record, checked; runs on the event loop."""
+        return results_of(answered, entries, as_list=self._settings.batch is not None)
 
     def _begin(self, entries: list[AwaitedRecord]) -> None:
         assert self._loop is not None, "calls begin between open and close"
+        if self._by_key is not None:
+            self._by_key.begin(entries)
         calls, counts = self._calls, self._counts
-        given = partial(_argument, entries, as_list=self._settings.batch is not None)
-        key = entries[0].key
+        given, key = self._given(entries), entries[0].key
 
         async def answer() -> list[Any]:
             answered = await answer_of(calls, given, key, counts)
-            return _results(answered, entries, as_list=self._settings.batch is not None)
+            return self._results(answered, entries)
 
         self._loop.start(answer, partial(self._answered, entries), partial(self._call_failed, entries))
 
@@ -355,11 +361,9 @@ class AsyncMapOperator(FunctionOperator):
         self._running -= 1
         for entry, result in zip(entries, results, strict=True):
             self._queue.answered(entry, result)
-        self._release(entries)
+        if self._by_key is not None:
+            self._waiting.extendleft(reversed(self._by_key.end(entries)))
         self._begin_calls()
-
-    def _release(self, entries: Sequence[AwaitedRecord]) -> None:
-        """Let the records continue that waited for the keys of answered records."""
 
     def _call_failed(self, entries: Sequence[AwaitedRecord], error: BaseException) -> None:
         batch = entries[0].value
@@ -389,23 +393,23 @@ class AsyncMapOperator(FunctionOperator):
         self._fail(PenstockError(msg))
 
     def _emitted(self, leaving: Sequence[Leaving]) -> Iterator[Output]:
-        rows: list[Any] = []
-        stamps: list[int] = []
+        run: list[AwaitedRecord] = []
         for element in leaving:
             if isinstance(element, Passing):
-                yield from _rows(rows, stamps)
-                rows, stamps = [], []
+                yield from self._outputs(run)
+                run = []
                 yield element.element
-            elif isinstance(element.value, ArrowBatch):
-                yield from _columns(element.result, element.value)
-            else:
-                own = element.value.timestamps
-                if len(rows) >= OUTPUT_SLICE or (rows and bool(stamps) != bool(own)):
-                    yield from _rows(rows, stamps)
-                    rows, stamps = [], []
-                rows.append(element.result)
-                stamps.extend(own or ())
-        yield from _rows(rows, stamps)
+                continue
+            differs = run and (run[-1].value.timestamps is None) != (element.value.timestamps is None)
+            if differs or len(run) >= OUTPUT_SLICE:
+                yield from self._outputs(run)
+                run = []
+            run.append(element)
+        yield from self._outputs(run)
+
+    def _outputs(self, entries: Sequence[AwaitedRecord]) -> Iterator[Output]:
+        """The output of successive records; all of them have timestamps, or none."""
+        return outputs_of(entries)
 
     # -- snapshots ----------------------------------------------------------------------------------------
 
@@ -422,7 +426,7 @@ class AsyncMapOperator(FunctionOperator):
         return {**self._saved_calls(), PROGRESS: SavedList([progress], RedistributionMode.UNION)}
 
     def _saved_calls(self) -> Mapping[str, SavedList]:
-        return {CALLS: SavedList([_saved(e) for e in self._queue if isinstance(e, AwaitedRecord)])}
+        return {CALLS: SavedList([saved_entry(e) for e in self._queue if isinstance(e, AwaitedRecord)])}
 
     def _restored_calls(self, context: OperatorContext) -> Iterable[tuple[Any, SavedEntry]]:
         return [(None, saved) for saved in context.restored.get(CALLS, ())]
@@ -458,130 +462,5 @@ class AsyncMapOperator(FunctionOperator):
         return deque() if self._reached is None else deque([(2 * last + 1, Watermark(self._reached))])
 
 
-class KeyedAsyncMapOperator(KeyedFunctionOperator, AsyncMapOperator):
-    """Runs the calls of each key one after the other; the records of the queue are keyed state."""
-
-    def __init__(
-        self,
-        key_selector: Callable[[Any], Any],
-        function: Callable[..., Any] | FunctionClass,
-        settings: AsyncSettings,
-    ) -> None:
-        AsyncMapOperator.__init__(self, function, settings)
-        KeyedFunctionOperator._select_keys(self, key_selector)
-        self._called: dict[Any, int] = {}
-        self._blocked: dict[Any, deque[AwaitedRecord]] = {}
-        self._group_counts: dict[int, int] = {}
-        self._saved_keys: set[Any] = set()
-
-    def open(self, context: OperatorContext) -> None:
-        assert context.keyed_state is not None, "a keyed operator is given keyed state"
-        self._max_parallelism = context.keyed_state.max_parallelism
-        self._table = only_table(context, CALLS, "map_async")
-        groups = context.keyed_state.key_groups
-        self._group_counts = {g: n for g, n in context.restored.get(GROUP_COUNTS, ()) if g in groups}
-        super().open(context)
-
-    def _parts(self, batch: Batch) -> Iterator[tuple[Batch, Any]]:
-        rows = rows_of(batch)
-        keys = self._keys_of(rows)
-        return ((part, key) for (part, _), key in zip(super()._parts(rows), keys, strict=True))
-
-    def _number(self, of_key: Any) -> str:
-        group = key_group_of(of_key, self._max_parallelism)
-        number = self._group_counts.get(group, 0)
-        self._group_counts[group] = number + 1
-        return f"g{group}/{number}"
-
-    def _may_call(self, entry: AwaitedRecord) -> bool:
-        key = entry.of_key
-        if key in self._called:
-            self._blocked.setdefault(key, deque()).append(entry)
-            return False
-        return True
-
-    def _begin(self, entries: list[AwaitedRecord]) -> None:
-        for entry in entries:
-            self._called[entry.of_key] = self._called.get(entry.of_key, 0) + 1
-        super()._begin(entries)
-
-    def _release(self, entries: Sequence[AwaitedRecord]) -> None:
-        for entry in entries:
-            key = entry.of_key
-            self._called[key] -= 1
-            if self._called[key]:
-                continue
-            del self._called[key]
-            if (blocked := self._blocked.pop(key, None)) is not None:
-                self._waiting.extendleft(reversed(blocked))
-
-    def _saved_calls(self) -> Mapping[str, SavedList]:
-        by_key: dict[Any, list[SavedEntry]] = {}
-        for element in self._queue:
-            if isinstance(element, AwaitedRecord):
-                by_key.setdefault(element.of_key, []).append(_saved(element))
-        entries = self._table.entries
-        for key in self._saved_keys.difference(by_key):
-            del entries[key]
-        entries.update(by_key)
-        self._table.changed.update([*self._saved_keys.difference(by_key), *by_key])
-        self._saved_keys = set(by_key)
-        counts = list(self._group_counts.items())
-        return {GROUP_COUNTS: SavedList(counts, RedistributionMode.UNION)}
-
-    def _restored_calls(self, context: OperatorContext) -> Iterable[tuple[Any, SavedEntry]]:
-        restored = list(self._table.entries.items())
-        self._saved_keys = {key for key, _ in restored}
-        return [(key, tuple(saved)) for key, many in restored for saved in many]
-
-
-def _saved(entry: AwaitedRecord) -> SavedEntry:
+def saved_entry(entry: AwaitedRecord) -> SavedEntry:
     return entry.sequence, entry.key, len(entry.value), entry.saved
-
-
-def _argument(entries: Sequence[AwaitedRecord], *, as_list: bool) -> Any:
-    """The argument of a try: copies of rows, because a coroutine may change or keep them, or columns."""
-    first = entries[0].value
-    if isinstance(first, ArrowBatch):
-        return first.batch
-    rows = own_copies([entry.rows[0] for entry in entries])
-    return rows if as_list else rows[0]
-
-
-def _results(answered: Any, entries: Sequence[AwaitedRecord], *, as_list: bool) -> list[Any]:
-    """One result for each entry, copied while the coroutine can't change them."""
-    if inspect.isawaitable(answered):
-        if inspect.iscoroutine(answered):
-            answered.close()  # Python would warn that it never ran
-        msg = f"it answered a {type(answered).__name__}: await it, as in `return await ...`"
-        raise PenstockError(msg)
-    if isinstance(entries[0].value, ArrowBatch):
-        if isinstance(answered, pa.Table):
-            answered = answered.combine_chunks().to_batches()
-            answered = answered[0] if len(answered) == 1 else None
-        if not isinstance(answered, pa.RecordBatch):
-            msg = (
-                f"it answered {short_repr(answered)} of type {type(answered).__name__}; give a pa.RecordBatch"
-            )
-            raise PenstockError(msg)
-        return [own_batch(answered)]
-    if not as_list:
-        return [own_copy(answered)]
-    if not isinstance(answered, list) or len(answered) != len(entries):
-        what = f"a list of length {len(answered)}" if isinstance(answered, list) else short_repr(answered)
-        msg = (
-            f"it answered {what} for a batch of length {len(entries)}; give a list with one result for each "
-            "record"
-        )
-        raise PenstockError(msg)
-    return own_copies(answered)
-
-
-def _rows(rows: list[Any], stamps: list[int]) -> Iterator[Output]:
-    if rows:
-        yield RowBatch(rows, stamps or None)
-
-
-def _columns(result: pa.RecordBatch, given: ArrowBatch) -> Iterator[Output]:
-    """The result of a batch; it keeps the timestamps if it is as long as its input."""
-    yield ArrowBatch(result, given.timestamps if result.num_rows == len(given) else None)

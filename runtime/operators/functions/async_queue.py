@@ -203,3 +203,34 @@ class UnorderedQueue:
                 yield element
             else:
                 yield from element.records.values()
+
+
+class CallsByKey:
+    """Lets one call of a key run at a time; other records of the key wait, in their order."""
+
+    def __init__(self) -> None:
+        #: Number of records in running calls, by key.
+        self._called: dict[Any, int] = {}
+        self._blocked: dict[Any, deque[AwaitedRecord]] = {}
+
+    def may_call(self, entry: AwaitedRecord) -> bool:
+        """Whether no call of the record's key runs; otherwise keep the record until the call has ended."""
+        if entry.of_key in self._called:
+            self._blocked.setdefault(entry.of_key, deque()).append(entry)
+            return False
+        return True
+
+    def begin(self, entries: Sequence[AwaitedRecord]) -> None:
+        for entry in entries:
+            self._called[entry.of_key] = self._called.get(entry.of_key, 0) + 1
+
+    def end(self, entries: Sequence[AwaitedRecord]) -> list[AwaitedRecord]:
+        """Return the kept records that may continue, in the order of each key."""
+        free: list[AwaitedRecord] = []
+        for entry in entries:
+            key = entry.of_key
+            self._called[key] -= 1
+            if not self._called[key]:
+                del self._called[key]
+                free += self._blocked.pop(key, ())
+        return free

@@ -1,9 +1,11 @@
 """`stream.lookup(...)`: adds to each record the record that a table or a function has for its key.
 
-A function is called while the record that needs it is processed, so records keep their order. Its results are
-in a cache of the subtask, which no snapshot holds. An entry expires by its age. A key without a record has an
-entry, too, which expires at an age of its own. An expired entry is gone before the function is called again.
-So if that call fails, the job fails: no old record takes its place.
+A function is called while the record that needs it is processed, so records keep their order.
+`async_lookup.py` is for coroutine functions, and `column_lookup.py` for Arrow batches.
+
+Results are in a cache of the subtask, which no snapshot holds. An entry expires by its age. A key without a
+record has an entry, too, which expires at an age of its own. An expired entry is gone before the function is
+called again. So if that call fails, the job fails: no old record takes its place.
 
 The cache has copies of what the function returned, and users' functions get copies of these. So a function
 that keeps or changes a record affects no later result.
@@ -25,7 +27,11 @@ from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.state.own_copy import own_copy
 
-_ABSENT: Final = object()
+#: Name of the counter of calls of the function.
+CALLED: Final = "lookup_calls"
+
+#: Stands for a record that is in no cache.
+UNKNOWN: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,82 +88,106 @@ class LookupCache:
             self._entries.popitem(last=False)
 
 
-class LookupOperator(FunctionOperator):
-    """Looks up a record by the key of each input record.
+class RowLookup:
+    """Keys, cache and output of a lookup over rows.
 
     Args:
-        function: Takes a key; returns a record, or `None` if there is none.
         output: Makes the output of a record and the one that was found.
         emits_alone: Whether records are emitted for which none was found.
         cache: `None` for a function that is as fast as a cache, such as a table.
     """
 
-    kind: ClassVar[str] = "lookup"
-
     _clock: Clock
-    _collector: ResultCollector
 
     def __init__(
         self,
-        function: Callable[[Any], Any],
         select_key: Callable[[Any], Any],
         output: OutputRows,
         emits_alone: bool,
         cache: CacheSettings | None,
     ) -> None:
-        super().__init__(function)
-        self._select_key = select_key
-        self._key_of = select_key
-        self._output = output
+        self.output = output
+        self.key_of = self._select_key = select_key
         self._emits_alone = emits_alone
         self._cache = None if cache is None else LookupCache(cache)
 
+    def open(self, context: OperatorContext, *, isolates: bool) -> None:
+        check_function("lookup: on", self._select_key)
+        if isolates:
+            self.output.isolate()
+            self.key_of = reading(self._select_key)
+        self.output.restore(context)
+        self._clock = context.connector.clock
+        self.calls = context.counter(CALLED)
+
+    @property
+    def user_functions(self) -> tuple[Callable[..., Any], ...]:
+        return self._select_key, *self.output.user_functions
+
+    def known(self, key: Any) -> Any:
+        """The record of a key, `None` if it has none, or `UNKNOWN` if the function must be called."""
+        if has_null(key):
+            return None
+        cache = self._cache
+        return UNKNOWN if cache is None else cache.get(key, self._clock.monotonic(), UNKNOWN)
+
+    def keep(self, key: Any, record: Any) -> Any:
+        """Put what the function has returned into the cache, which then owns it."""
+        if self._cache is not None:
+            self._cache.put(key, record, self._clock.monotonic())
+
+    def joined(self, row: Any, record: Any) -> list[Any]:
+        if record is not None:
+            return [self.output.function(row, record)]
+        return [self.output.alone(LEFT, row)] if self._emits_alone else []
+
+
+class LookupOperator(FunctionOperator):
+    """Looks up a record by the key of each input record.
+
+    Args:
+        function: Takes a key; returns a record, or `None` if there is none.
+    """
+
+    kind: ClassVar[str] = "lookup"
+
+    _collector: ResultCollector
+
+    def __init__(self, function: Callable[[Any], Any], lookup: RowLookup) -> None:
+        super().__init__(function)
+        self._lookup = lookup
+
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        check_function("lookup: on", self._select_key)
-        if self.isolates:
-            self._output.isolate()
-            self._key_of = reading(self._select_key)
-        self._output.restore(context)
-        self._clock = context.connector.clock
+        self._lookup.open(context, isolates=self.isolates)
         self._collector = self._collector_of(context)
-        self._calls = context.counter("lookup_calls")
 
     @property
     def _functions(self) -> Iterable[Callable[..., Any]]:
-        return self._function, self._select_key, *self._output.user_functions
+        return self._function, *self._lookup.user_functions
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        rows = rows_of(batch)
-        self._output.note(LEFT, rows.rows)
-        results = (self._joined(row) for row in self._cursor.over(rows.rows))
+        rows, lookup = rows_of(batch), self._lookup
+        lookup.output.note(LEFT, rows.rows)
+        results = (
+            lookup.joined(row, self._record_of(lookup.key_of(row))) for row in self._cursor.over(rows.rows)
+        )
         yield from self._collector.collect(results, rows.timestamps)
         self._cursor.done()
 
-    def _joined(self, row: Any) -> list[Any]:
-        key = self._key_of(row)
-        record = None if has_null(key) else self._record_of(key)
-        if record is not None:
-            return [self._output.function(row, record)]
-        return [self._output.alone(LEFT, row)] if self._emits_alone else []
-
     def _record_of(self, key: Any) -> Any:
-        cache = self._cache
-        if cache is not None:
-            record = cache.get(key, self._clock.monotonic(), _ABSENT)
-            if record is not _ABSENT:
-                return record
-            self._calls.increment()
-        record = self._function(key)
-        if record is not None:
-            self._output.note(RIGHT, (record,))
-        if cache is not None:
-            record = own_copy(record)
-            cache.put(key, record, self._clock.monotonic())
+        lookup = self._lookup
+        record = lookup.known(key)
+        if record is UNKNOWN:
+            lookup.calls.increment()
+            record = own_copy(self._function(key))
+            if record is not None:
+                lookup.output.note(RIGHT, (record,))
+            lookup.keep(key, record)
         return record
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        return self._output.state()
+        return self._lookup.output.state()
 
 
 class TableOfRecords:

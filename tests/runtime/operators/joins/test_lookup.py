@@ -123,9 +123,19 @@ async def answered(key: Any) -> Any:
 
 
 def test_arguments_that_fit_no_lookup_are_refused_with_the_way_out() -> None:
+    columns: Any = {"on": "k", "batch_format": "arrow"}
     refused("one of 'left', 'inner'", lambda a: a.lookup({}, on="k", how="full"))
     refused("cache is a number", lambda a: a.lookup({}, on="k", cache=-1))
-    refused("call it with map_async", lambda a: a.lookup(answered, on="k"))
+    refused("give id=", lambda a: a.lookup(answered, on="k"))
+    refused("retry is for coroutine functions", lambda a: a.lookup(len, on="k", retry=3))
+    refused("ordered is for coroutine functions", lambda a: a.lookup({}, on="k", ordered=False))
+    refused("capacity is a whole number", lambda a: a.lookup(answered, on="k", id="l", capacity=0))
+    refused("an Arrow batch has many keys", lambda a: a.lookup(answered, **columns, id="l", ordered=False))
+    refused("not a dict of records", lambda a: a.lookup({}, **columns))
+    refused("a key that names columns", lambda a: a.lookup(len, on=len, batch_format="arrow"))
+    refused("use select or with_columns", lambda a: a.lookup(len, **columns, select=max))
+    refused("lacks the key column 'k'", lambda a: a.lookup(pa.table({"j": [1]}), **columns))
+    refused("the column ':used' twice", lambda a: a.lookup(pa.table({"k": [1], ":used": [1]}), **columns))
     refused("on is the name of a column", lambda a: a.lookup({}, on=5))
     refused("give select", lambda a: a.lookup({}, on=len))
     refused("the names of its columns", lambda a: a.lookup(pa.table({"k": [1]}), on=len, select=max))

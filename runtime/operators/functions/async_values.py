@@ -1,0 +1,77 @@
+"""Values of asynchronous calls: the argument of a try, its checked results, and the output of these."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.functions.async_queue import AwaitedRecord
+from penstock.runtime.operators.operator import Output
+from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.state.own_copy import own_batch, own_copies, own_copy
+
+
+def argument_of(entries: Sequence[AwaitedRecord], *, as_list: bool) -> Any:
+    """The argument of a try: copies of rows, because a coroutine may change or keep them, or columns."""
+    first = entries[0].value
+    if isinstance(first, ArrowBatch):
+        return first.batch
+    rows = own_copies([entry.rows[0] for entry in entries])
+    return rows if as_list else rows[0]
+
+
+def results_of(answered: Any, entries: Sequence[AwaitedRecord], *, as_list: bool) -> list[Any]:
+    """One result for each entry, copied while the coroutine can't change them."""
+    refuse_awaitable(answered)
+    if isinstance(entries[0].value, ArrowBatch):
+        if isinstance(answered, pa.Table):
+            answered = answered.combine_chunks().to_batches()
+            answered = answered[0] if len(answered) == 1 else None
+        if not isinstance(answered, pa.RecordBatch):
+            msg = (
+                f"it answered {short_repr(answered)} of type {type(answered).__name__}; give a pa.RecordBatch"
+            )
+            raise PenstockError(msg)
+        return [own_batch(answered)]
+    if not as_list:
+        return [own_copy(answered)]
+    if not isinstance(answered, list) or len(answered) != len(entries):
+        what = f"a list of length {len(answered)}" if isinstance(answered, list) else short_repr(answered)
+        msg = (
+            f"it answered {what} for a batch of length {len(entries)}; give a list with one result for each "
+            "record"
+        )
+        raise PenstockError(msg)
+    return own_copies(answered)
+
+
+def refuse_awaitable(answered: Any) -> None:
+    if inspect.isawaitable(answered):
+        if inspect.iscoroutine(answered):
+            answered.close()  # Python would warn that it never ran
+        msg = f"it answered a {type(answered).__name__}: await it, as in `return await ...`"
+        raise PenstockError(msg)
+
+
+def outputs_of(entries: Sequence[AwaitedRecord]) -> Iterator[Output]:
+    """The results of successive records, all with timestamps or all without."""
+    rows: list[Any] = []
+    stamps: list[int] = []
+    for entry in entries:
+        if isinstance(entry.value, ArrowBatch):
+            yield _columns(entry.result, entry.value)
+        else:
+            rows.append(entry.result)
+            stamps.extend(entry.value.timestamps or ())
+    if rows:
+        yield RowBatch(rows, stamps or None)
+
+
+def _columns(result: pa.RecordBatch, given: ArrowBatch) -> ArrowBatch:
+    """The result of a batch; it keeps the timestamps if it is as long as its input."""
+    return ArrowBatch(result, given.timestamps if result.num_rows == len(given) else None)
