@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from nexmark_events import AUCTION, AUCTION_SCHEMA, BID, BID_SCHEMA, PERSON, PERSON_SCHEMA, NexmarkConfig
-from nexmark_rows import EVER, TEN_SECONDS, TWO_SECONDS
+from nexmark_rows import BEST_BIDS, EVER, TEN_SECONDS, TWO_SECONDS
 from nexmark_side_input import side_input
 
 from penstock import DataStream
@@ -94,10 +94,8 @@ def winning_bids(events: Columns, config: NexmarkConfig) -> Columns:
         batch_format="arrow",
         id="offers",
     )
-    # The highest price is best, then the earliest bid: one number, as a rank is one column.
-    waited = pc.field("bid_dateTime").cast(pa.int64()) - pc.field("dateTime").cast(pa.int64())
-    ranked = joined.with_columns(rank=pc.field("price") * 2**36 - waited)
-    return ranked.top_n("winning", "rank", 1, "id", change_kind="change")
+    best = [("price", "desc"), ("bid_dateTime", "asc")]
+    return joined.top_n("winning", best, 1, "id", change_kind="change")
 
 
 def q4(events: Columns, config: NexmarkConfig) -> Columns:
@@ -282,7 +280,7 @@ def q18(events: Columns, config: NexmarkConfig) -> Columns:
 
 def q19(events: Columns, config: NexmarkConfig) -> Columns:
     """The ten highest bids on each auction; `change` says whether a bid enters or leaves."""
-    return bids(events).top_n("best", "price", 10, "auction", change_kind="change")
+    return bids(events).top_n("best", BEST_BIDS, 10, "auction", change_kind="change")
 
 
 def _renamed(columns: Columns, schema: pa.Schema, **names: str) -> Columns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from nexmark_events import AUCTION, BID, PERSON, NexmarkConfig
 from nexmark_side_input import side_input
@@ -37,6 +37,9 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 #: A join within this time keeps every record, like a regular join in SQL.
 EVER: Final = timedelta(days=36_500)
+
+#: The highest bid is the best one; of equal ones the earlier one.
+BEST_BIDS: Final[list[str | tuple[str, Literal["asc", "desc"]]]] = [("price", "desc"), ("dateTime", "asc")]
 
 _EURO: Final = Decimal("0.908")
 
@@ -428,9 +431,7 @@ def q18(events: Rows, config: NexmarkConfig) -> Rows:
 
 def q19(events: Rows, config: NexmarkConfig) -> Rows:
     """The ten highest bids on each auction; `change` says whether a bid enters or leaves."""
-    return bids(events).top_n(
-        "best", lambda bid: bid["price"], 10, lambda bid: bid["auction"], change_kind="change"
-    )
+    return bids(events).top_n("best", BEST_BIDS, 10, lambda bid: bid["auction"], change_kind="change")
 
 
 def q20(events: Rows, config: NexmarkConfig) -> Rows:

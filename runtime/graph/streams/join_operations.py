@@ -231,9 +231,19 @@ class JoinOperations(KeyedChoices[T_co]):
             ...     harness.push([{"id": 1, "country": "AT"}, {"id": 2, "country": "XX"}])
             [{'id': 1, 'country': 'AT', 'name': 'Austria'}, {'id': 2, 'country': 'XX', 'name': None}]
         """
-        cached = cache, ttl, negative_ttl
-        calls = capacity, timeout, retry, ordered
-        settings = LookupSettings(how, *cached, select, suffix, batch_format, *calls)
+        settings = LookupSettings(
+            how=how,
+            cache=cache,
+            ttl=ttl,
+            negative_ttl=negative_ttl,
+            select=select,
+            suffix=suffix,
+            batch_format=batch_format,
+            capacity=capacity,
+            timeout=timeout,
+            retry=retry,
+            ordered=ordered,
+        )
         return add_lookup(self, table, on, settings, id, options)
 
     def _by_key(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Unpack, cast, get_args
 
 from penstock.runtime.graph.streams.checked_call import (
     OperatorOptions,
@@ -24,9 +24,10 @@ from penstock.runtime.operators.ranking.ranking_functions import (
     FirstOfKey,
     LatestOfKey,
     RankingOperator,
+    RanksOf,
     TopOfKey,
 )
-from penstock.runtime.operators.ranking.top_n import MOST_PLACES, ChangesOfTopNOperator, TopNOperator
+from penstock.runtime.operators.ranking.top_n import MOST_PLACES, ChangesOfTopNOperator, Order, TopNOperator
 from penstock.runtime.record.column_key import ColumnKey, as_column_key
 from penstock.runtime.state.time_to_live import StateTtl, Ttl
 from penstock.runtime.user_location import function_name
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from penstock.runtime.graph.streams.data_stream import DataStream
 
 T_co = TypeVar("T_co", covariant=True)
+
+#: The direction of an order: whether the least or the greatest values are the best.
+Direction: TypeAlias = Literal["asc", "desc"]
 
 #: A key or a rank: the names of columns, or a function of a record.
 Keys: TypeAlias = Callable[[Any], Any] | str | list[str] | tuple[str, ...]
@@ -133,7 +137,7 @@ class KeyedChoices(RecordOperations[T_co]):
     def top_n(
         self,
         id: str,
-        by: Callable[[T_co], Any] | str,
+        by: Callable[[T_co], Any] | str | list[str | tuple[str, Direction]],
         n: int,
         keys: Keys,
         *,
@@ -145,15 +149,18 @@ class KeyedChoices(RecordOperations[T_co]):
         """Emit the records that enter the best `n` of their key; of equal ones the earlier arrival is better.
 
         With keys that columns name, a batch is one step: a record that enters and leaves within it is not
-        emitted. Records whose `by` is null or NaN are dropped. The metric `unranked_records` counts them.
+        emitted. Records with a rank that is null or NaN are dropped. The metric `unranked_records` counts
+        them.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
             by: The column that ranks records: whole numbers, floats, dates or times. Or a function of a
-                record, if the key is a function, too.
+                record, if the key is a function, too. Or a list of columns, each with `"asc"`, `"desc"` or
+                neither: `[("price", "desc"), ("time", "asc")]`. Then each column decides between records that
+                all columns before it rank as equal.
             n: Number of places of each key, at most 1,000.
             keys: The key, as in `key_by`.
-            descending: Whether the greatest values are the best.
+            descending: Whether the greatest values are the best, for a column without a direction.
             change_kind: Name of a further column or field of the results. It is `"insert"` for a record that
                 enters, and `"delete"` for a record that leaves, which is then emitted again. The state holds
                 whole records. With keys that columns name, results are Arrow batches, a missing value is
@@ -180,19 +187,48 @@ class KeyedChoices(RecordOperations[T_co]):
             refuse(f"top_n: change_kind: {problem} ({change_kind!r:.80})")
         with refusals("top_n"):
             life = StateTtl.of(ttl)
-        rank = _rank_of("top_n", by, keys)
+        orders = _orders(by, descending)
+        rank = _rank_of("top_n", by, keys) if orders is None else _rank_in(orders)
+        downs = (descending,) if orders is None else tuple(order.descending for order in orders)
 
         def in_columns(key: ColumnKey) -> OperatorFactory:
-            column: Any = by
+            assert orders is not None, "columns rank records whose key columns name"
             if change_kind is None:
-                return partial(TopNOperator, key, column, n, descending=descending, ttl=life)
-            return partial(
-                ChangesOfTopNOperator, key, column, n, change_kind, descending=descending, ttl=life
-            )
+                return partial(TopNOperator, key, orders, n, ttl=life)
+            return partial(ChangesOfTopNOperator, key, orders, n, change_kind, ttl=life)
 
         what = f"{n} by {_shown(by)}, {_shown(keys)}"
-        in_rows = TopOfKey(rank, n, change_kind, life, descending=descending)
+        in_rows = TopOfKey(rank, n, change_kind, life, downs)
         return _add(self, "top_n", what, id, keys, in_columns, in_rows, options)
+
+
+def _orders(by: Any, descending: bool) -> tuple[Order, ...] | None:
+    """The orders that columns name; `None` for a function."""
+    if isinstance(by, str):
+        return (Order(by, descending),)
+    if isinstance(by, tuple):
+        refuse(f'top_n: by takes several columns as a list, [("price", "desc"), "time"], not {by!r:.80}')
+    if not isinstance(by, list):
+        return None
+    orders = []
+    for one in by:
+        name, direction = one if isinstance(one, tuple) and len(one) == 2 else (one, None)
+        if not isinstance(name, str) or direction not in (None, *get_args(Direction)):
+            refuse(
+                'top_n: by has names of columns, or pairs such as ("price", "desc") and ("time", "asc"), '
+                f"not {one!r:.80}"
+            )
+        orders.append(Order(name, descending if direction is None else direction == "desc"))
+    names = [order.column for order in orders]
+    if not names or len(set(names)) < len(names):
+        refuse(f"top_n: by needs at least one column, and each of them once, not {by!r:.80}")
+    return tuple(orders)
+
+
+def _rank_in(orders: Sequence[Order]) -> Callable[[Any], Any]:
+    """The function that ranks records by columns when the key is a function."""
+    names = [order.column for order in orders]
+    return methodcaller("get", *names) if len(names) == 1 else RanksOf(names)
 
 
 def _latest(

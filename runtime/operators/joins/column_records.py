@@ -3,8 +3,8 @@
 `TableRecords` keeps the columns of a table as they are, and indexes their rows by key. `CachedRecords` is a
 `ColumnTable`, whose slots can be changed and deleted. Both answer a whole batch of keys at once.
 
-The rules of the cache are those of `lookup_join.py`. An entry expires by its age, also one for a key without a
-record. An expired entry is gone before the function is called again.
+The rules of the cache are those of `lookup_join.py`. An entry expires by its age, also one for a key without
+a record. An expired entry is gone before the function is called again.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class FirstOperator(RankedColumnsOperator):
     call: ClassVar[str] = "dedup"
 
     def __init__(self, key: ColumnKey, ttl: StateTtl | None = None) -> None:
-        super().__init__(key, None, ttl)
+        super().__init__(key, (), ttl)
 
     def _chosen(self, rows: RankedRows) -> Places:
         slots, new = self._table.slots_and_new(rows.keys)
@@ -74,17 +74,20 @@ class LatestOperator(RankedColumnsOperator):
     state_name: ClassVar[str] = "latest"
     call: ClassVar[str] = "latest_by"
 
+    def __init__(self, key: ColumnKey, by: str | None, ttl: StateTtl | None) -> None:
+        super().__init__(key, () if by is None else (by,), ttl)
+
     def _chosen(self, rows: RankedRows) -> Places:
-        if rows.ranks is None:
+        if not rows.ranks:
             # Each record is the latest of its key, so only the keys of this batch matter.
             table = ColumnTable("this batch", 1, tracks_changes=False)
             return rows.places[table.are_last(table.slots_of(rows.keys))]
-        slots = self._table.slots_of(rows.keys)
+        (ranks,), slots = rows.ranks, self._table.slots_of(rows.keys)
         chosen = []
         for is_again, some in self._lives(slots, rows):
             if is_again:
-                self._column_of(_NEWEST, rows.ranks).clear(slots[some])
-            chosen.append(some[self._newest(slots[some], rows.ranks[some])])
+                self._column_of(_NEWEST, ranks).clear(slots[some])
+            chosen.append(some[self._newest(slots[some], ranks[some])])
         return rows.places[np.concatenate(chosen)]
 
     def _newest(self, slots: Slots, ranks: Ranks) -> Slots:

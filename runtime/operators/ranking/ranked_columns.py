@@ -3,7 +3,7 @@
 Rows and Arrow batches share one state: the keys, and for each key the ranks that the operator needs. Chosen
 records leave as they came, rows as rows and Arrow batches as Arrow batches.
 
-`ranks_of` turns the column that ranks records into numbers. A record whose rank is null or NaN is never
+`ranks_of` turns a column that ranks records into numbers. A record with a rank that is null or NaN is never
 chosen, but counted. Numbers of different units can't be compared, such as days of dates and microseconds of
 times. So the operator accepts one kind of ranks, and saves its name.
 """
@@ -11,7 +11,7 @@ times. So the operator accepts one kind of ranks, and saves its name.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -45,7 +45,7 @@ Ranks = NDArray[Any]
 
 _TYPES: Final = "numbers, dates or times"
 
-#: Name of the list state with the kind of the ranks.
+#: Name of the list state with the columns that rank, and the kinds of their ranks.
 RANK_KIND: Final = "rank_kind"
 
 
@@ -55,20 +55,20 @@ class RankedRows:
 
     Attributes:
         places: Numbers of the rows in the batch.
-        ranks: `None` if neither a column nor timestamps rank the rows.
+        ranks: The ranks by each column, or by timestamps; empty if neither ranks the rows.
         moments: The time of each row for the TTL; `None` without a TTL.
     """
 
     places: Places
     keys: Mapping[str, pa.Array]
-    ranks: Ranks | None
+    ranks: tuple[Ranks, ...]
     moments: Moments | None
 
     def those(self, chosen: NDArray[np.bool_]) -> RankedRows:
         return RankedRows(
             self.places[chosen],
             filtered(self.keys, pa.array(chosen)),
-            None if self.ranks is None else self.ranks[chosen],
+            tuple(ranks[chosen] for ranks in self.ranks),
             None if self.moments is None else self.moments[chosen],
         )
 
@@ -77,7 +77,7 @@ class RankedColumnsOperator(Operator):
     """Keeps keys and ranks in a column table.
 
     Args:
-        by: The column that ranks records; `None` if none does.
+        by: The columns that rank records, the most important one first.
 
     Attributes:
         state_name: Name of the state table.
@@ -93,23 +93,23 @@ class RankedColumnsOperator(Operator):
     _lifetime: ColumnLifetime | None = None
     _sweep: StateSweep
 
-    def __init__(self, key: ColumnKey, by: str | None, ttl: StateTtl | None) -> None:
+    def __init__(self, key: ColumnKey, by: Sequence[str], ttl: StateTtl | None) -> None:
         self._key = key
-        self._by = by
+        self._by = tuple(by)
         self._ttl = ttl
-        self._columns = BatchColumns(key, [] if by is None else [by], in_order=True, call=self.call)
+        self._columns = BatchColumns(key, self._by, in_order=True, call=self.call)
         self._unranked = 0
-        #: Kind of the ranks; `None` before the first one.
-        self._kind: str | None = None
+        #: Kind of the ranks of each column that has had one.
+        self._kinds: dict[str, str] = {}
 
     @property
     def _ranking(self) -> SavedRanking:
-        return SavedRanking(self.call, state="columns", by=self._by)
+        return SavedRanking(self.call, state="columns", by=next(iter(self._by), None))
 
     def open(self, context: OperatorContext) -> None:
         self._ranking.check(context)
-        for kind in context.restored.get(RANK_KIND, ()):
-            self._check_kind(kind)
+        for name, kind in context.restored.get(RANK_KIND, ()):
+            self._check_kind(name, kind)
         state = keyed_state_of(context)
         tables = only_column_tables(context, [self.state_name], f"a {self.call} by columns")
         self._table, self._time = tables[self.state_name], state.time
@@ -118,8 +118,8 @@ class RankedColumnsOperator(Operator):
         self._sweep = StateSweep(state, context.connector.clock)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        kinds = [] if self._kind is None else [self._kind]
-        return {RANKING: self._ranking.saved(), RANK_KIND: SavedList(kinds, RedistributionMode.BROADCAST)}
+        kinds = SavedList(list(self._kinds.items()), RedistributionMode.BROADCAST)
+        return {RANKING: self._ranking.saved(), RANK_KIND: kinds}
 
     @property
     def doing(self) -> str:
@@ -146,11 +146,12 @@ class RankedColumnsOperator(Operator):
         for rows, keys, inputs in self._columns.of(batch):
             places = np.arange(len(batch)) if rows is None else rows
             own = None if moments is None else moments[places]
-            if self._by is None:
-                ranks = None if stamps is None else np.asarray(stamps, np.int64)[places]
-                yield RankedRows(places, keys, ranks, own)
+            if not self._by:
+                by_time = () if stamps is None else (np.asarray(stamps, np.int64)[places],)
+                yield RankedRows(places, keys, by_time, own)
                 continue
-            ranks, has_rank = self._ranks(inputs[self._by])
+            ranks, have = zip(*(self._ranks(name, inputs[name]) for name in self._by), strict=True)
+            has_rank = np.logical_and.reduce(have)
             found = RankedRows(places, keys, ranks, own)
             if not has_rank.all():
                 self._unranked += int(len(places) - has_rank.sum())
@@ -171,27 +172,26 @@ class RankedColumnsOperator(Operator):
         return iter(())
 
     def built_in_counts(self) -> Mapping[str, int]:
-        return {} if self._by is None else {UNRANKED_RECORDS: self._unranked}
+        return {UNRANKED_RECORDS: self._unranked} if self._by else {}
 
-    def _ranks(self, column: pa.Array) -> tuple[Ranks, NDArray[np.bool_]]:
-        assert self._by is not None, "a column ranks the records"
+    def _ranks(self, name: str, column: pa.Array) -> tuple[Ranks, NDArray[np.bool_]]:
         try:
-            ranks, has_rank = ranks_of(column, self._by)
+            ranks, has_rank = ranks_of(column, name)
         except PenstockError as error:
             msg = f"{self.call}: {error}"
             raise type(error)(msg) from error
         if has_rank.any():
-            self._check_kind(_kind_of(column.type))
+            self._check_kind(name, _kind_of(column.type))
         return ranks, has_rank
 
-    def _check_kind(self, kind: str) -> None:
-        if self._kind is not None and kind != self._kind:
+    def _check_kind(self, name: str, kind: str) -> None:
+        known = self._kinds.setdefault(name, kind)
+        if kind != known:
             msg = (
-                f"{self.call}: column {self._by!r} has {kind} here and {self._kind} in the state; convert "
+                f"{self.call}: column {name!r} has {kind} here and {known} in the state; convert "
                 "the column to one type with a map or with_columns first"
             )
             raise PenstockError(msg)
-        self._kind = kind
 
     def _column_of(self, name: str, ranks: Ranks) -> GrowingColumn:
         return self._table.column(name, pa.from_numpy_dtype(ranks.dtype))

@@ -6,7 +6,7 @@ A record whose rank is `None` or NaN is never chosen, but counted.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -109,8 +109,29 @@ class LatestOfKey(ChosenByFunction):
             yield value
 
 
+class RanksOf:
+    """Ranks records, which are dicts, by columns; `None` if a rank is missing or NaN.
+
+    Example:
+        >>> RanksOf(["price", "at"])({"price": 5, "at": 2}), RanksOf(["price", "at"])({"price": 5})
+        ((5, 2), None)
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def __call__(self, record: Any) -> tuple[Any, ...] | None:
+        ranks = tuple([record.get(name) for name in self._names])
+        return None if any(rank is None or rank != rank for rank in ranks) else ranks
+
+
 class TopOfKey(ChosenByFunction):
-    """Keeps the best records of a key as tuples of rank and record, the best one first."""
+    """Keeps the best records of a key as tuples of rank and record, the best one first.
+
+    Args:
+        by: Returns a rank, or for several orders a tuple of ranks.
+        descending: Whether the greatest ranks are the best, for each order.
+    """
 
     state_name: ClassVar[str] = "top_n"
 
@@ -120,8 +141,7 @@ class TopOfKey(ChosenByFunction):
         n: int,
         change_kind: str | None,
         ttl: StateTtl | None,
-        *,
-        descending: bool,
+        descending: Sequence[bool],
     ) -> None:
         super().__init__("top_n", by, ttl)
         self._n = n
@@ -131,7 +151,7 @@ class TopOfKey(ChosenByFunction):
     @property
     def ranking(self) -> SavedRanking:
         by, kind = "a function", self._change_kind
-        return ranking_of_top_n("rows", by, self._n, kind, descending=self._descending)
+        return ranking_of_top_n("rows", by, self._n, kind, self._descending)
 
     def process(self, value: Any, ctx: RuntimeContext) -> Iterator[Any]:
         rank = self._rank(value, ctx)
@@ -143,8 +163,7 @@ class TopOfKey(ChosenByFunction):
         known: tuple[tuple[Any, Any], ...] = self._state.value() or ()
         kept = (rank, value if self._change_kind is not None else None)
         try:
-            # The sort is stable, also in reverse, so incumbents win ties.
-            best = sorted((*known, kept), key=itemgetter(0), reverse=self._descending)
+            best = self._best((*known, kept))
         except TypeError as error:
             raise self._incomparable(rank, known[0][0]) from error
         left = best[self._n :]
@@ -155,6 +174,14 @@ class TopOfKey(ChosenByFunction):
             if self._change_kind is not None:
                 yield self._changed(gone, "delete")
         yield value if self._change_kind is None else self._changed(value, "insert")
+
+    def _best(self, members: Sequence[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+        # The sort is stable, also in reverse, so incumbents win ties.
+        if len(self._descending) == 1:
+            return sorted(members, key=itemgetter(0), reverse=self._descending[0])
+        for at, descending in reversed(list(enumerate(self._descending))):
+            members = sorted(members, key=lambda member: member[0][at], reverse=descending)
+        return members
 
     def _check_record(self, value: Any) -> None:
         if not isinstance(value, dict):

@@ -5,6 +5,10 @@ the record in the last place. So of records with equal ranks the incumbent stays
 one comparison, which costs two reads. The others are inserted into the places of their keys, all keys at
 once. If a key has many new records, as in the first batches, all are sorted by key, rank and arrival instead.
 
+**Several orders.** Each order has a column of ranks in every place. Between records with equal ranks the next
+order decides. New records and the incumbents of their keys are sorted by all orders. Their positions, equal
+ones for equal ranks, then stand for their ranks in that step.
+
 All records of a batch count as one step. A record that enters and leaves within a batch is not emitted.
 
 **Changes.** With a change kind, the columns of the best records are in the state, too: a column for each
@@ -17,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar, Final, Literal, TypeAlias
+from itertools import chain
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +38,7 @@ from penstock.runtime.operators.ranking.saved_ranking import SavedRanking
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.state.time_to_live import StateTtl
-from penstock.runtime.state.typed_columns import Slots
+from penstock.runtime.state.typed_columns import GrowingColumn, Slots
 
 #: Kinds of changes in the output.
 ChangeKind: TypeAlias = Literal["insert", "delete"]
@@ -42,6 +46,7 @@ ChangeKind: TypeAlias = Literal["insert", "delete"]
 #: Maximum number of places of a key: each is a column of the state.
 MOST_PLACES: Final = 1_000
 
+#: Begins the names of the columns of ranks.
 _RANK: Final = ":rank"
 
 #: Maximum number of new rows of a key for which inserting them one by one is faster than a sort.
@@ -50,6 +55,19 @@ _FEW_ROUNDS: Final = 64
 
 def _column(name: str, place: int) -> str:
     return f"{name} #{place + 1}"
+
+
+class Order(NamedTuple):
+    """A column that ranks records; with `descending` the greatest ranks are the best."""
+
+    column: str
+    descending: bool
+
+    def best_first(self, ranks: Ranks) -> Ranks:
+        """Numbers whose ascending order is the order of the places."""
+        if not self.descending:
+            return ranks
+        return -ranks if ranks.dtype.kind == "f" else ~ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,92 +100,124 @@ def taken_name(name: str) -> str:
 
 
 def ranking_of_top_n(
-    state: str, by: str | None, n: int, change_kind: str | None, *, descending: bool
+    state: str, by: str, n: int, change_kind: str | None, descending: Sequence[bool]
 ) -> SavedRanking:
     """The arguments of `top_n` on which its state depends; it has whole records if there is a change kind."""
     has_changes = change_kind is not None
-    return SavedRanking("top_n", state=state, by=by, n=n, descending=descending, changes=has_changes)
+    down: bool | str = descending[0] if len(descending) == 1 else ", ".join(map(str, descending))
+    return SavedRanking("top_n", state=state, by=by, n=n, descending=down, changes=has_changes)
 
 
 class TopNOperator(RankedColumnsOperator):
-    """Emits the records that enter the best `n` of their key.
-
-    Args:
-        descending: Whether the greatest ranks are the best.
-    """
+    """Emits the records that enter the best `n` of their key; the first order is the most important one."""
 
     state_name: ClassVar[str] = "top_n"
     call: ClassVar[str] = "top_n"
 
     def __init__(
-        self, key: ColumnKey, by: str, n: int, *, descending: bool = True, ttl: StateTtl | None = None
+        self, key: ColumnKey, orders: Sequence[Order], n: int, *, ttl: StateTtl | None = None
     ) -> None:
-        super().__init__(key, by, ttl)
+        super().__init__(key, [order.column for order in orders], ttl)
         self._n = n
-        self._descending = descending
+        self._orders = orders
+        #: Names of the ranks of each order in the state.
+        self._rank_names = [_RANK if not at else f"{_RANK}{at + 1}" for at in range(len(orders))]
 
     @property
     def _ranking(self) -> SavedRanking:
-        return ranking_of_top_n("columns", self._by, self._n, None, descending=self._descending)
+        return self._ranking_of(None)
+
+    def _ranking_of(self, change_kind: str | None) -> SavedRanking:
+        descending = [order.descending for order in self._orders]
+        return ranking_of_top_n("columns", ", ".join(self._by), self._n, change_kind, descending)
 
     def _chosen(self, rows: RankedRows) -> Places:
         chosen = [rows.places[:0]]
-        for _, some, ranking in self._rankings(rows):
+        for some, ranking in self._rankings(rows):
             chosen.append(rows.places[some[ranking.rows[ranking.entered]]])
         return np.concatenate(chosen)
 
-    def _rankings(self, rows: RankedRows) -> Iterator[tuple[Ranks, Slots, _Ranking]]:
+    def _rankings(self, rows: RankedRows) -> Iterator[tuple[Slots, _Ranking]]:
         """The rankings that the rows change, one after the other."""
-        assert rows.ranks is not None, "a column ranks the records"
         slots = self._table.slots_of(rows.keys)
         for is_again, some in self._lives(slots, rows):
             is_all = len(some) == len(slots)
-            own, ranks = (slots, rows.ranks) if is_all else (slots[some], rows.ranks[some])
+            own, ranks = (slots, rows.ranks) if is_all else (slots[some], [one[some] for one in rows.ranks])
             if is_again:
-                for place in range(self._n):
-                    self._column_of(_column(_RANK, place), ranks).clear(own)
+                for column in chain.from_iterable(self._places_of(ranks)):
+                    column.clear(own)
             ranking = self._ranked(own, ranks)
             if ranking is not None:
-                yield ranks, some, ranking
+                yield some, ranking
 
-    def _ranked(self, slots: Slots, ranks: Ranks) -> _Ranking | None:
-        last = self._column_of(_column(_RANK, self._n - 1), ranks)
-        incumbents = last.values.take(slots)
-        enters = ranks > incumbents if self._descending else ranks < incumbents
-        enters |= ~last.valid.take(slots)
+    def _places_of(self, ranks: Sequence[Ranks]) -> list[list[GrowingColumn]]:
+        """The columns of ranks by order and place."""
+        return [
+            [self._column_of(_column(name, place), own) for place in range(self._n)]
+            for name, own in zip(self._rank_names, ranks, strict=True)
+        ]
+
+    def _ranked(self, slots: Slots, ranks: Sequence[Ranks]) -> _Ranking | None:
+        last = [places[-1] for places in self._places_of(ranks)]
+        enters = ~last[0].valid.take(slots)
+        is_tied: NDArray[np.bool_] | bool = True
+        for order, own, column in zip(self._orders, ranks, last, strict=True):
+            incumbents = column.values.take(slots)
+            enters |= is_tied & (own > incumbents if order.descending else own < incumbents)
+            if column is not last[-1]:
+                is_tied = is_tied & (own == incumbents)
         rows = np.flatnonzero(enters)
-        if not len(rows):
-            return None
-        return self._placed(slots[rows], ranks[rows], rows)
+        return self._placed(slots[rows], [own[rows] for own in ranks], rows) if len(rows) else None
 
-    def _placed(self, slots: Slots, ranks: Ranks, rows: Slots) -> _Ranking:
+    def _placed(self, slots: Slots, ranks: Sequence[Ranks], rows: Slots) -> _Ranking:
         """Place new rows; their numbers follow those of the incumbents."""
         n, keys = self._n, distinct(slots)
-        columns = [self._column_of(_column(_RANK, place), ranks) for place in range(n)]
-        known = np.stack([column.values[keys] for column in columns], axis=1)
-        has = np.stack([column.valid[keys] for column in columns], axis=1)
+        columns = self._places_of(ranks)
+        known = [np.stack([column.values[keys] for column in places], axis=1) for places in columns]
+        has = np.stack([column.valid[keys] for column in columns[0]], axis=1)
         before = np.where(has, np.arange(has.size).reshape(n, len(keys)).T, -1)
         of_row = np.searchsorted(keys, slots)
         rounds = list(rounds_of(of_row))
         incumbents = before[has]
-        best = self._best_first(known), before
-        new = of_row, self._best_first(ranks), before.size + np.arange(len(rows))
-        place = _sorted if len(rounds) > _FEW_ROUNDS else partial(_inserted, rounds)
-        placed, members = place(best, new)
-        placed = self._best_first(placed)
-        for number, column in enumerate(columns):
-            column.values[keys], column.valid[keys] = placed[:, number], members[:, number] >= 0
+        of_known, of_new = self._as_one(known, ranks)
+        best = of_known, before
+        new = of_row, of_new, before.size + np.arange(len(rows))
+        members = _sorted(best, new) if len(rounds) > _FEW_ROUNDS else _inserted(rounds, best, new)
+        for places, old, own in zip(columns, known, ranks, strict=True):
+            values = np.concatenate((old.T.ravel(), own))  # by the numbers of the members
+            for place, column in enumerate(places):
+                column.values[keys] = values[members[:, place]]
+                column.valid[keys] = members[:, place] >= 0
         self._table.note_changed(keys)
         stay = np.zeros(before.size + len(rows), np.bool_)
         stay[members[members >= 0]] = True
         left = np.sort(incumbents[~stay[incumbents]])
         return _Ranking(keys, rows, members, np.flatnonzero(stay[before.size :]), left)
 
-    def _best_first(self, ranks: Ranks) -> Ranks:
-        """Numbers whose ascending order is the order of the places; a second call converts them back."""
-        if not self._descending:
-            return ranks
-        return -ranks if ranks.dtype.kind == "f" else ~ranks
+    def _as_one(self, known: Sequence[Ranks], new: Sequence[Ranks]) -> tuple[Ranks, Ranks]:
+        """One rank for all orders, smaller ones first, of the incumbents and of the new rows."""
+        every = [
+            order.best_first(np.concatenate((old.ravel(), own)))
+            for order, old, own in zip(self._orders, known, new, strict=True)
+        ]
+        one = every[0] if len(every) == 1 else _positions(every)
+        return one[: known[0].size].reshape(known[0].shape), one[known[0].size :]
+
+
+def _positions(ranks: Sequence[Ranks]) -> NDArray[np.int64]:
+    """The position of each row in the order of all ranks; equal rows have equal positions.
+
+    Example:
+        >>> _positions([np.array([2, 1, 2, 1]), np.array([0.5, 9.0, 0.5, 8.0])])
+        array([2, 1, 2, 0])
+    """
+    order = np.lexsort(ranks[::-1])
+    differs = np.zeros(len(order), np.bool_)
+    for own in ranks:
+        differs[1:] |= own[order][1:] != own[order][:-1]
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.cumsum(differs)
+    return positions
 
 
 #: Ranks by key and place, smaller ones first, and the members there.
@@ -176,7 +226,7 @@ _Places: TypeAlias = tuple[Ranks, NDArray[np.int64]]
 _NewRows: TypeAlias = tuple[NDArray[np.int64], Ranks, NDArray[np.int64]]
 
 
-def _inserted(rounds: Sequence[Slots | None], best: _Places, new: _NewRows) -> _Places:
+def _inserted(rounds: Sequence[Slots | None], best: _Places, new: _NewRows) -> NDArray[np.int64]:
     """Insert rows one after the other, all keys at once."""
     (ranks, members), (of_row, new_ranks, numbers) = best, new
     every = np.arange(ranks.shape[1])
@@ -189,10 +239,10 @@ def _inserted(rounds: Sequence[Slots | None], best: _Places, new: _NewRows) -> _
         for table, old, value in ((ranks, own, rank), (members, there, number)):
             shifted = np.concatenate((old[:, :1], old[:, :-1]), axis=1)
             table[keys] = np.where(every < place, old, np.where(every == place, value, shifted))
-    return ranks, members
+    return members
 
 
-def _sorted(best: _Places, new: _NewRows) -> _Places:
+def _sorted(best: _Places, new: _NewRows) -> NDArray[np.int64]:
     """Sort all members; better than `_inserted` if a key has many rows."""
     (ranks, members), (of_row, new_ranks, numbers) = best, new
     keys, n = members.shape
@@ -205,10 +255,9 @@ def _sorted(best: _Places, new: _NewRows) -> _Places:
     ordered = all_keys[order]
     place = np.arange(len(order)) - np.searchsorted(ordered, np.arange(keys))[ordered]
     stays = place < n
-    ranks, members = np.zeros_like(ranks), np.full_like(members, -1)
-    ranks[ordered[stays], place[stays]] = all_ranks[order[stays]]
+    members = np.full_like(members, -1)
     members[ordered[stays], place[stays]] = all_members[order[stays]]
-    return ranks, members
+    return members
 
 
 class ChangesOfTopNOperator(TopNOperator):
@@ -217,19 +266,18 @@ class ChangesOfTopNOperator(TopNOperator):
     def __init__(
         self,
         key: ColumnKey,
-        by: str,
+        orders: Sequence[Order],
         n: int,
         change_kind: str,
         *,
-        descending: bool = True,
         ttl: StateTtl | None = None,
     ) -> None:
-        super().__init__(key, by, n, descending=descending, ttl=ttl)
+        super().__init__(key, orders, n, ttl=ttl)
         self._change_kind = change_kind
 
     @property
     def _ranking(self) -> SavedRanking:
-        return ranking_of_top_n("columns", self._by, self._n, self._change_kind, descending=self._descending)
+        return self._ranking_of(self._change_kind)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         for part in arrow_parts(batch, wanted="top_n with change_kind", instead="no change_kind"):
@@ -237,22 +285,27 @@ class ChangesOfTopNOperator(TopNOperator):
                 part = self._complete(part)
             self._check_names(part.batch.schema.names)
             for rows in self._rows_of(part):
-                for _, some, ranking in self._rankings(rows):
+                for some, ranking in self._rankings(rows):
                     yield self._changes(part, rows.places[some[ranking.rows]], ranking)
 
     def _complete(self, part: ArrowBatch) -> ArrowBatch:
         """Add the columns that rows lack and the operator reads: a missing value of a row is null."""
-        assert self._by is not None, "a column ranks the records"
         columns = part.batch
-        for name in (*self._key.names, self._by):
+        for name in (*self._key.names, *self._by):
             if name not in columns.schema.names:
                 columns = columns.append_column(name, pa.nulls(len(part)))
         return part if columns is part.batch else ArrowBatch(columns, part.timestamps)
 
     def _check_names(self, names: list[str]) -> None:
         for name in names:
-            if name in (self._change_kind, _RANK):
+            if name == self._change_kind:
                 raise PenstockError(taken_name(name))
+            if name in self._rank_names:
+                msg = (
+                    f"top_n: records have a column {name!r}, which is a name of the state; rename the column "
+                    "with with_columns, select or a map before top_n"
+                )
+                raise PenstockError(msg)
 
     def _changes(self, batch: ArrowBatch, places: Places, ranking: _Ranking) -> ArrowBatch:
         """Store the records in their places, and return the changes: records that left, then new ones."""
@@ -260,7 +313,7 @@ class ChangesOfTopNOperator(TopNOperator):
         emitted = pa.array(np.concatenate((ranking.left, ranking.first_row + ranking.entered)))
         columns = {name: plain_column(new.column(name)) for name in new.schema.names}
         known = [name.rpartition(" #")[0] for name in self._table.columns if name.endswith(" #1")]
-        names = [name for name in dict.fromkeys((*known, *columns)) if name != _RANK]
+        names = [name for name in dict.fromkeys((*known, *columns)) if name not in self._rank_names]
         found = {name: self._stored(name, columns.get(name), ranking).take(emitted) for name in names}
         left, entered = len(ranking.left), len(ranking.entered)
         found[self._change_kind] = pa.array(["delete"] * left + ["insert"] * entered, pa.string())

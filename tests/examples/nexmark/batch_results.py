@@ -123,7 +123,10 @@ SQL: Final[Mapping[str, str]] = {
         SELECT * FROM bid
         QUALIFY row_number() OVER (PARTITION BY bidder, auction ORDER BY dateTime DESC) = 1
     """,
-    "q19": "SELECT * FROM bid QUALIFY row_number() OVER (PARTITION BY auction ORDER BY price DESC) <= 10",
+    "q19": """
+        SELECT * FROM bid
+        QUALIFY row_number() OVER (PARTITION BY auction ORDER BY price DESC, dateTime) <= 10
+    """,
     "q20": """
         SELECT b.auction, b.bidder, b.price, b.channel, b.url, b.dateTime AS bid_dateTime,
             b.extra AS bid_extra, a.itemName, a.description, a.initialBid, a.reserve,

@@ -43,8 +43,8 @@ _STARTS: Final = (
     datetime(2024, 5, 1, 19, 59, 50, tzinfo=UTC),
 )
 
-#: Fields of results that no query of SQL has: they number results, or rank them.
-_BESIDE: Final = ("changes", "change", "rank")
+#: Fields of results that no query of SQL has: they number results.
+_BESIDE: Final = ("changes", "change")
 
 #: The key of running results, of which the last one counts, and the field that grows with each result.
 _RUNNING: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {

@@ -34,7 +34,9 @@ def records(step: Step) -> list[tuple[Row, int]]:
     return list(zip(step.rows, step.seconds, strict=True))
 
 
-_RECORD = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 5), st.integers(0, 30))
+_RECORD = st.tuples(
+    st.sampled_from(["a", "b", "c"]), st.integers(0, 5), st.integers(0, 2), st.integers(0, 30)
+)
 
 
 @st.composite
@@ -42,7 +44,7 @@ def steps(draw: st.DrawFn) -> list[Step]:
     drawn, number = list[Step](), 0
     for _ in range(draw(st.integers(1, 6))):
         found = draw(st.lists(_RECORD, max_size=12))
-        rows = tuple({"k": k, "v": v, "n": number + at} for at, (k, v, _) in enumerate(found))
+        rows = tuple({"k": k, "v": v, "w": w / 2, "n": number + at} for at, (k, v, w, _) in enumerate(found))
         number += len(rows)
         seconds = tuple(second for *_, second in found)
         drawn.append(Step(rows, seconds, draw(st.booleans()), restores=draw(st.booleans())))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ranking_models import Lives, Row, Step, outputs, records, steps
 
 from penstock import DataStream, StateTtl
-from penstock.runtime.errors import OperatorError
+from penstock.runtime.errors import GraphError, OperatorError
 from penstock.runtime.operators.ranking import top_n
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.testing import OperatorHarness
@@ -21,13 +21,27 @@ from penstock.testing import OperatorHarness
 TTLS = st.sampled_from([None, StateTtl(7, time="event")])
 
 
-def best(rows: Iterable[Row], n: int, *, descending: bool) -> list[Row]:
+#: Ranks of a row, the best first.
+Rank = Callable[[Row], tuple[Any, ...]]
+
+#: The argument `by` with `descending`, and the ranks that it means.
+ORDERS: list[tuple[Any, bool, Rank]] = [
+    ("v", True, lambda row: (-row["v"],)),
+    ("v", False, lambda row: (row["v"],)),
+    ([("v", "desc"), ("w", "asc")], False, lambda row: (-row["v"], row["w"])),
+    ([("w", "desc"), "v"], False, lambda row: (-row["w"], row["v"])),
+    (["w", ("v", "asc")], True, lambda row: (-row["w"], row["v"])),
+    ([("v", "asc")], True, lambda row: (row["v"],)),
+]
+
+
+def best(rows: Iterable[Row], n: int, rank: Rank) -> list[Row]:
     """The first `n` rows; of equal ranks the earlier arrival."""
-    return sorted(rows, key=lambda row: (-row["v"] if descending else row["v"], row["n"]))[:n]
+    return sorted(rows, key=lambda row: (*rank(row), row["n"]))[:n]
 
 
 def changes(
-    given: Sequence[Step], n: int, ttl: StateTtl | None, *, descending: bool
+    given: Sequence[Step], n: int, ttl: StateTtl | None, rank: Rank
 ) -> list[tuple[list[Row], list[Row]]]:
     """Rows that left and rows that entered, by step: the difference of each life of a key in a step."""
     lives, top, found = Lives(ttl), dict[str, list[Row]](), []
@@ -55,7 +69,7 @@ def changes(
                 top.pop(key, None)
             lives.use(key, second)
             before.setdefault(key, top.get(key, []))
-            top[key] = best([*top.get(key, []), row], n, descending=descending)
+            top[key] = best([*top.get(key, []), row], n, rank)
         for key in list(before):
             settle(key)
         found.append((left, entered))
@@ -66,25 +80,26 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row["n"])
 
 
-@given(steps(), st.integers(1, 3), st.booleans(), TTLS)
+@given(steps(), st.integers(1, 3), st.sampled_from(ORDERS), TTLS)
 def test_the_records_that_enter_are_those_of_the_model_from_rows_and_columns(
-    some: list[Step], n: int, descending: bool, ttl: StateTtl | None
+    some: list[Step], n: int, order: tuple[Any, bool, Rank], ttl: StateTtl | None
 ) -> None:
-    expected = [in_order(entered) for _, entered in changes(some, n, ttl, descending=descending)]
-    found = outputs(lambda s: s.top_n("top", "v", n, "k", descending=descending, ttl=ttl), some)
+    by, descending, rank = order
+    expected = [in_order(entered) for _, entered in changes(some, n, ttl, rank)]
+    found = outputs(lambda s: s.top_n("top", by, n, "k", descending=descending, ttl=ttl), some)
     assert list(found) == expected
 
 
-@given(steps(), st.integers(1, 3), st.booleans(), TTLS)
+@given(steps(), st.integers(1, 3), st.sampled_from(ORDERS), TTLS)
 def test_changes_say_what_enters_and_what_leaves_from_rows_and_columns(
-    some: list[Step], n: int, descending: bool, ttl: StateTtl | None
+    some: list[Step], n: int, order: tuple[Any, bool, Rank], ttl: StateTtl | None
 ) -> None:
-    def build(stream: DataStream[Any]) -> DataStream[Any]:
-        return stream.top_n("top", "v", n, "k", descending=descending, change_kind="is", ttl=ttl)
+    by, descending, rank = order
 
-    for found, (left, entered) in zip(
-        outputs(build, some), changes(some, n, ttl, descending=descending), strict=True
-    ):
+    def build(stream: DataStream[Any]) -> DataStream[Any]:
+        return stream.top_n("top", by, n, "k", descending=descending, change_kind="is", ttl=ttl)
+
+    for found, (left, entered) in zip(outputs(build, some), changes(some, n, ttl, rank), strict=True):
         said: dict[str, list[Row]] = {"insert": [], "delete": []}
         for row in found:
             said[row.pop("is")].append(row)
@@ -92,14 +107,16 @@ def test_changes_say_what_enters_and_what_leaves_from_rows_and_columns(
         assert in_order(said["delete"]) == in_order(left)
 
 
-@given(steps(), st.integers(1, 3), st.booleans())
+@given(steps(), st.integers(1, 3), st.sampled_from(ORDERS))
 def test_changes_of_keys_of_a_function_lead_to_the_same_best_records(
-    some: list[Step], n: int, descending: bool
+    some: list[Step], n: int, order: tuple[Any, bool, Rank]
 ) -> None:
+    by, descending, _ = order
+
     def of(keys: Any) -> list[Row]:
         found: list[Row] = []
         for rows in outputs(
-            lambda s: s.top_n("top", "v", n, keys, descending=descending, change_kind="is"), some
+            lambda s: s.top_n("top", by, n, keys, descending=descending, change_kind="is"), some
         ):
             for row in rows:
                 kind = row.pop("is")
@@ -139,19 +156,29 @@ def test_incumbents_win_after_a_restore_at_another_parallelism() -> None:
             assert left == [(k, 1) for k in own]
 
 
+@pytest.mark.parametrize("order", ORDERS[::2], ids=lambda order: str(order[0]))
 @pytest.mark.parametrize("few", [0, 1 << 30])
-def test_inserting_one_by_one_and_sorting_give_the_same(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inserting_one_by_one_and_sorting_give_the_same(
+    few: int, order: tuple[Any, bool, Rank], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(top_n, "_FEW_ROUNDS", few)
-    draws = np.random.default_rng(3)
-    rows = [{"k": int(draws.integers(4)), "v": float(draws.integers(20)), "n": n} for n in range(600)]
-    with OperatorHarness.of(lambda s: s.top_n("top", "v", 5, "k", change_kind="is")) as harness:
+    draws, (by, descending, rank) = np.random.default_rng(3), order
+    rows = [
+        {"k": int(draws.integers(4)), "v": float(draws.integers(20)), "w": int(draws.integers(3)), "n": n}
+        for n in range(600)
+    ]
+
+    def build(stream: DataStream[Any]) -> DataStream[Any]:
+        return stream.top_n("top", by, 5, "k", descending=descending, change_kind="is")
+
+    with OperatorHarness.of(build) as harness:
         for start in range(0, 600, 50):
             harness.push_batch(ArrowBatch(pa.RecordBatch.from_pylist(rows[start : start + 50])))
         held: list[Row] = []
         for row in harness.outputs:
             kind = row.pop("is")
             held.append(row) if kind == "insert" else held.remove(row)
-    expected = [row for k in range(4) for row in best((r for r in rows if r["k"] == k), 5, descending=True)]
+    expected = [row for k in range(4) for row in best((r for r in rows if r["k"] == k), 5, rank)]
     assert in_order(held) == in_order(expected)
 
 
@@ -194,6 +221,35 @@ def test_rows_without_the_ranking_column_are_counted_and_a_taken_name_is_refused
             pytest.raises(OperatorError, match="records have a column 'is' already"),
         ):
             harness.push([{"k": 1, "v": 2, "is": 0}])
+
+
+def test_a_name_of_the_state_asks_for_another_name_of_the_column() -> None:
+    with (
+        OperatorHarness.of(lambda s: s.top_n("top", ["v", "w"], 1, "k", change_kind="is")) as harness,
+        pytest.raises(OperatorError, match=r"':rank2', which is a name of the state; rename the column"),
+    ):
+        harness.push([{"k": 1, "v": 2, "w": 3, ":rank2": 0}])
+
+
+def test_a_record_without_one_of_its_ranks_is_dropped_and_counted() -> None:
+    rows = [{"k": 1, "v": 1, "w": None}, {"k": 1, "v": 1, "w": float("nan")}, {"k": 1, "v": 1, "w": 0.5}]
+    for keys in ("k", lambda row: row["k"]):
+        with OperatorHarness.of(lambda s, keys=keys: s.top_n("top", ["v", "w"], 1, keys)) as harness:
+            assert harness.push([*rows, {"k": 1, "w": 2.0}]) == rows[2:]
+            assert harness.statistics().extra == {"unranked_records": 3}
+
+
+@pytest.mark.parametrize("by", [("v", "w"), [], ["v", "v"], [("v", "down")], [5], [("v", "w", "x")]])
+def test_orders_that_are_none_are_refused(by: Any) -> None:
+    with pytest.raises(GraphError, match="top_n: by "):
+        OperatorHarness.of(lambda s: s.top_n("top", by, 1, "k"))
+
+
+def test_ranks_of_one_order_must_be_of_one_kind() -> None:
+    with OperatorHarness.of(lambda s: s.top_n("top", ["v", "w"], 1, "k")) as harness:
+        harness.push([{"k": 1, "v": 2, "w": 3}])
+        with pytest.raises(OperatorError, match="column 'w' has floats here and whole numbers in the state"):
+            harness.push([{"k": 1, "v": 2, "w": 3.5}])
 
 
 def test_a_row_without_a_key_has_the_key_none_in_each_batch() -> None:
