@@ -144,9 +144,9 @@ def as_of(**on: str) -> Callable[..., Any]:
 
 
 def looked_up(**duration: Any) -> Any:
-    made = stream().lookup(abs, on="k", id="found", **duration)
+    made = stream().lookup(answered, on="k", id="found", **duration)
     (factory,) = (n.operator.factory for n in made._builder.graph.nodes if n.operator.id == "found")
-    return factory.args[-1]
+    return factory.args[-2:]
 
 
 def monotonous() -> Any:

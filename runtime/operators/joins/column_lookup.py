@@ -28,8 +28,8 @@ from penstock.runtime.operators.joins.column_records import (
     OWN_COLUMNS,
     UNKNOWN,
     CachedRecords,
+    KeyedRecords,
     Places,
-    Records,
     TableRecords,
 )
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, Side
@@ -83,7 +83,7 @@ class ColumnLookup:
         emits_alone: Whether rows are emitted for which no record was found.
     """
 
-    _records: Records
+    _records: KeyedRecords
     _clock: Clock
 
     def __init__(

@@ -41,7 +41,7 @@ USED: Final = ":used"
 OWN_COLUMNS: Final = (FOUND, EXPIRES, USED)
 
 
-class Records(Protocol):
+class KeyedRecords(Protocol):
     """Records by key."""
 
     @property
