@@ -135,8 +135,7 @@ class KeyMatches:
         return number
 
     def delete_record(self, number: int) -> None:
-        if self.records.pop(number, None) is None:
-            return
+        del self.records[number]
         if number in self.added:
             self.added.remove(number)
         else:
