@@ -1,8 +1,8 @@
 """Joining a Ray cluster, or starting a local one that listens on loopback only, and opening its page.
 
 Ray turns `_node_ip_address="127.0.0.1"` into the machine's own address, and its servers then listen on every
-interface. It keeps 127.0.0.1, and binds each server to loopback, only when a cluster of several machines is
-ruled out. Ray has a switch for that on macOS and Windows (`RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`). The switch is
+interface. Ray keeps 127.0.0.1, and binds each server to loopback, only if the cluster can't have several
+machines. Ray has a switch for that on macOS and Windows (`RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`). The switch is
 set here while a cluster is started or joined, because Ray rewrites the loopback address also when it joins.
 
 Token authentication stays as in Ray: on for local clusters, with the token in `~/.ray/auth_token`. Ray does
@@ -48,7 +48,7 @@ _RAYLET: Final = "raylet"
 _GCS: Final = "--gcs-address="
 
 _AUTH_LOGGER: Final = "ray._private.authentication.authentication_token_setup"
-#: Seconds to wait for a connection; a busy machine may need many.
+#: Seconds to wait for a connection; a busy machine may need that long.
 _PROBE_TIMEOUT: Final = 20.0
 #: Seconds for a new node to register, and between two checks.
 _START_PATIENCE: Final = 180.0
@@ -60,8 +60,8 @@ def connect() -> None:
     """Make sure that this process is in a Ray cluster.
 
     A process that is already in a cluster stays there. Otherwise it joins the cluster of `RAY_ADDRESS`, which
-    `ray job submit` sets, or the one that `ray start` has started on this machine. Without either, or with
-    `RAY_ADDRESS=local`, it starts a local cluster on loopback.
+    `ray job submit` sets, or the cluster that `ray start` has started on this machine. If there is neither,
+    or with `RAY_ADDRESS=local`, it starts a local cluster on loopback.
 
     Raises:
         DeploymentError: The named or running cluster can't be joined.
@@ -73,7 +73,7 @@ def connect() -> None:
         join_existing(address)
         return
     if address and address != "local":
-        _join(address, f"RAY_ADDRESS={address}", "start one, or unset it for a local one")
+        _join(address, f"RAY_ADDRESS={address}", "start a cluster there, or unset RAY_ADDRESS")
         return
     started = None if address == "local" else services.find_bootstrap_address(None)
     if started is not None and _silence_of(started) is None:
@@ -86,7 +86,7 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
     """Start a local cluster that lives as long as this process and listens on loopback only.
 
     Args:
-        fork_workers: Fork workers from a template, which takes a fifth of the time of a normal start.
+        fork_workers: Fork workers from a template, which is five times faster than a normal start.
             Only on Linux; workers with a runtime environment of their own are never forked.
         **options: Arguments of `ray.init`, such as `num_cpus`.
     """
@@ -106,10 +106,10 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
 
 
 def join_existing(address: str | None = None) -> None:
-    """Join the cluster of `address`, else of `RAY_ADDRESS`, else the one that runs on this machine.
+    """Join the cluster of `address`, else of `RAY_ADDRESS`, else the cluster that runs on this machine.
 
     Raises:
-        DeploymentError: No cluster can be joined, or several run and none was named.
+        DeploymentError: No cluster can be joined, or several are running and none was named.
     """
     if ray.is_initialized():
         return
@@ -170,8 +170,8 @@ def _join(address: str, what: str, advice: str) -> None:
 def _init(**options: Any) -> None:
     """Call `ray.init`, and hold interrupts while it makes its core worker.
 
-    A process has one core worker. After an interrupt, Ray would forget it, and abort the process as it makes
-    a second one.
+    A process has one core worker. After an interrupt Ray would forget the core worker, and abort the process
+    when it makes a second one.
     """
     connect_worker: Callable[..., Any] = worker.connect
 
@@ -198,7 +198,7 @@ def _silence_of(address: str) -> str | None:
 
 @contextmanager
 def _as_single_machine() -> Iterator[None]:
-    """Make Ray keep loopback addresses, in this process and in those that Ray starts."""
+    """Make Ray keep loopback addresses, in this process and in the processes that Ray starts."""
     before = ray_constants.ENABLE_RAY_CLUSTER
     in_environment = os.environ.get(_CLUSTER_SWITCH)
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -237,7 +237,7 @@ def _patient_with_new_nodes() -> Iterator[None]:
 
 @contextmanager
 def _without_authentication_notice() -> Iterator[None]:
-    """Drop Ray's warning that authentication is on, but not the one that it is off."""
+    """Drop Ray's warning that authentication is on; keep the warning that it is off."""
 
     def is_worth_saying(record: logging.LogRecord) -> bool:
         return "authentication is enabled" not in record.getMessage()

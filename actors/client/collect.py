@@ -1,7 +1,7 @@
 """`RayCollector`: the committed rows of a job, in the program that submitted it; for notebooks and tests.
 
 Subtasks commit rows when a checkpoint completes. A small actor keeps the rows pickled, with one entry for
-each transaction. So a commit that is repeated after a failure adds nothing, and only the program needs the
+each transaction. So a commit that is repeated after a failure adds no rows, and only the program needs the
 classes of the rows. The actor ends with the program, or with `close`. A job that outlives its program then
 fails, with a message that says so.
 """
@@ -30,7 +30,7 @@ from penstock.runtime.operators.sinks import Sink
 from penstock.runtime.time.durations import Duration
 
 _PREFIX: Final = "collector:"
-#: Seconds after which a silent collector counts as ended.
+#: Seconds to wait for an answer of the collector's actor.
 _TIMEOUT: Final = 60.0
 
 
@@ -38,11 +38,11 @@ class CollectorActor:
     """Keeps transactions by key, in the order of their first arrival."""
 
     def __init__(self) -> None:
-        #: Rows by run of a sink; sinks without runs share the run `""`.
+        #: Transactions by run of a sink; sinks without runs share the run `""`.
         self._by_run: dict[str, dict[CollectKey, bytes]] = {}
 
     def add(self, key: CollectKey, rows: bytes, run: str = "") -> None:
-        """Keep the pickled rows of one transaction; ignores a known key."""
+        """Keep the pickled rows of one transaction; ignores a key that it has already."""
         self._by_run.setdefault(run, {}).setdefault(key, rows)
 
     def rows(self, start: int, run: str = "") -> list[bytes]:
@@ -54,8 +54,8 @@ class CollectorActor:
 class RayCollector:
     """Collects the committed rows of `CollectSink`s; may serve several sinks and several jobs.
 
-    The constructor joins the cluster, or starts a local one, as submitting a job does. All rows are held in
-    memory; uncommitted rows are also in checkpoints. Use the collector for results that fit.
+    The constructor joins the cluster, or starts a local one, like the submission of a job. All rows are held
+    in memory; uncommitted rows are also in checkpoints. Use the collector for results that fit.
 
     Example:
         results = RayCollector()
@@ -131,8 +131,9 @@ class RayCollector:
 
     def _gone(self) -> PenstockError:
         return PenstockError(
-            f"the collector of this sink ({self._name}) is gone: the program that made it has ended or has "
-            "closed it. Keep the program until the job has ended, or write to files (FileSink)"
+            f"the collector of this sink ({self._name}) does not answer: its actor is busy, or the program "
+            "that made it has ended or has closed it. Keep the program running until the job has ended, or "
+            "write to files (FileSink)"
         )
 
 
@@ -174,7 +175,7 @@ def _rows(
             return rows[:limit]
         if deadline.has_passed:
             late = f"the quick look has not received all of its rows (job {job.job_id})"
-            raise deadline.error(late, "the job was cancelled. Give it more time, or take fewer rows")
+            raise deadline.error(late, "the job was cancelled. Use a longer timeout, or take fewer rows")
     job.wait()
     return newest_rows(collector.rows())[:limit]
 
@@ -191,7 +192,7 @@ def _end(job: RayJobHandle, stop: BaseException | None = None) -> None:
         if stop is not None:
             name_job(stop, job.job_id, f"may still run ({error})")
         else:
-            logger.warning("job %s was cancelled, and may still run: %s", job.job_id, error)
+            logger.warning("job %s could not be cancelled, or has not ended yet: %s", job.job_id, error)
     except BaseException as again:
         name_job(again, job.job_id, "may still run")
         raise

@@ -3,7 +3,7 @@
 `ship_script_modules`: Ray puts the folder of the driver's script on the workers' path. In a job with a
 `working_dir`, workers have that folder instead. So modules beside a script in a subfolder are pickled by
 value, as the script itself is. Modules beside a notebook kernel's script are pickled by name, because they
-are installed and workers find them.
+are installed on the workers.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _has_working_dir() -> bool:
 
 logger = logging.getLogger(__name__)
 
-#: Environment variables: the snapshot that the program's job starts from; 1 if state may be dropped.
+#: Environment variables: the snapshot from which the program's job starts, and 1 if state may be dropped.
 RESTORE_FROM: Final = "PENSTOCK_RESTORE_FROM"
 
 ALLOW_NON_RESTORED_STATE: Final = "PENSTOCK_ALLOW_NON_RESTORED_STATE"
@@ -175,7 +175,7 @@ def with_restore(job: JobGraph) -> JobGraph:
 def make_job_id(name: str) -> str:
     """Make an id for a job of this name: readable, safe in paths, and with 128 random bits.
 
-    With 32 bits, 10,000 jobs of one name would have a collision in one case of a hundred.
+    With 32 bits, two of 10,000 jobs with one name would share an id with a probability of one percent.
     """
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
     return f"{readable}-{secrets.token_hex(16)}"

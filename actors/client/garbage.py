@@ -5,7 +5,7 @@ every job that it has ever run.
 
 A running job needs its records, and so does a job that Ray is about to restart. A job whose JobMaster was
 killed for good ("lost") has not ended either: its report names the folder of its checkpoints. So a job's
-records are deleted only if all of this is true:
+records are deleted only if all three conditions hold:
 
 1. Its last report says that it has ended, and it ended long enough ago. Only the JobMaster writes such a
    report, and it begins no attempt of the job afterwards.
@@ -17,12 +17,14 @@ records are deleted only if all of this is true:
 The record of a JobMaster's job (`job-of-master`) is deleted if the JobMaster's actor and the job have ended.
 The offer of a process is deleted if the process's actor has ended. Records of unknown kinds stay.
 
-Lines may outlive the records of their job: a node was unreachable when the records were deleted, or the head
-node lost its key-value store. Such lines are deleted when they are old enough. Their files are listed
-*before* the records are read: a job has a record before it prints, so the lines of a new job stay.
+Lines may outlive the records of their job. This happens if a node was unreachable when the records were
+deleted, or if the head node lost its key-value store. These lines are deleted when they are old enough. Their
+files are listed *before* the records are read: a job has a record before it prints, so the lines of a new job
+stay.
 
-Checkpoints, savepoints and decision logs are never touched, because this module opens no storage. The wall
-clock decides the age, because users give it in days. A wrong clock costs at most reports of ended jobs.
+Checkpoints, savepoints and decision logs are never touched, because this module opens no storage. Ages are
+measured by the wall clock, because users give them in days. With a wrong clock at most reports of ended jobs
+are lost.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class CollectedGarbage:
 
     Attributes:
         silent_nodes: Prefixes of the ids of nodes that did not answer.
-        unknown_jobs: Ids of jobs that have lines, and that the cluster no longer knows.
+        unknown_jobs: Ids of jobs whose lines remain although the cluster no longer knows the jobs.
     """
 
     jobs: tuple[str, ...]

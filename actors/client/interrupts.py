@@ -2,7 +2,7 @@
 
 A job is detached. An interrupt between the start of its JobMaster and the first line that stores its id would
 leave a job without a handle. So SIGINT is *held* while a job is begun and watched, and *delivered* where the
-program waits. There, a handle can end the job, or name it to the user.
+program waits. There, the program has a handle that can end the job, or name the job to the user.
 
     with InterruptsHeld():
         job = begin()
@@ -14,8 +14,8 @@ program waits. There, a handle can end the job, or name it to the user.
             raise
 
 The handler decides in the main thread, between two bytecodes. It stops delivery before it raises. So a second
-interrupt can't break the handling of the first one, unless that code delivers interrupts itself. Other
-threads get no interrupts. A program without a handler in Python (`SIG_DFL`, `SIG_IGN`) is left unchanged.
+interrupt can't break the handling of the first, unless that code delivers interrupts itself. Other threads
+get no interrupts. A program without a handler in Python (`SIG_DFL`, `SIG_IGN`) is left unchanged.
 """
 
 from __future__ import annotations

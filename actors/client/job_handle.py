@@ -51,7 +51,7 @@ _SILENCE: Final = 30.0
 
 
 class RayJobHandle(NearestMembers):
-    """A job on Ray; any process of the cluster finds it by its id.
+    """A job on Ray; any process of the cluster can find the job by its id.
 
     `wait`, `ends_within`, `checkpoint`, `savepoint`, `stop` and `rescale` wait as long as their `timeout`
     says. Any other call that the JobMaster does not answer within two minutes raises a `JobTimeoutError`.
@@ -143,9 +143,9 @@ class RayJobHandle(NearestMembers):
     def checkpoint(self, *, full: bool = False, timeout: Duration | None = None) -> CheckpointResult:
         """Take a checkpoint in addition to the periodic ones, and wait until it is complete.
 
-        `max_concurrent`, `min_pause` and `tolerable_failures` apply as to a periodic one. The call waits up
-        to a minute for a job that starts or restarts. If the JobMaster dies meanwhile, the next one takes
-        another checkpoint.
+        `max_concurrent`, `min_pause` and `tolerable_failures` apply as to a periodic checkpoint. The call
+        waits up to a minute for a job that starts or restarts. If the JobMaster dies meanwhile, the next one
+        takes another checkpoint.
 
         Args:
             full: Write all state anew. The checkpoint then refers to no older file, except for the state of
@@ -298,7 +298,7 @@ class RayJobHandle(NearestMembers):
         return self._details(None)
 
     def checkpoint_details(self, checkpoint_id: int) -> CheckpointDetails | None:
-        """The newest checkpoint or savepoint with this id; `None` when it is not remembered."""
+        """The newest checkpoint or savepoint with this id; `None` if the job's history has no such entry."""
         found = [d for d in self._details(checkpoint_id) if d.record.checkpoint_id == checkpoint_id]
         return found[-1] if found else None
 

@@ -1,7 +1,7 @@
 """Finding jobs again from any process of the cluster.
 
-Running jobs are found by their JobMasters, ended ones by their last reports. The cluster's key-value store
-keeps a report until the cluster ends; the job's checkpoint storage keeps it longer.
+Running jobs are found by their JobMasters, and ended jobs by their last reports. The cluster's key-value
+store keeps a report until the cluster ends; the job's checkpoint storage keeps it longer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LARGEST: Final = 64 * 1024 * 1024
 
 
 def archived_jobs(storage: Location) -> list[KnownJob]:
-    """All ended jobs with a report in a checkpoint storage, oldest first; unreadable ones come first.
+    """All ended jobs with a report in a checkpoint storage: unreadable reports first, then the oldest.
 
     Folders whose names can't be job ids are skipped.
     """
@@ -78,11 +78,11 @@ def _is_job_id(folder: str) -> bool:
 
 
 _ANSWER_TIMEOUT: Final = 5.0
-#: Digits of a job id: the minimum to name a job, and the number in a table.
+#: Digits of a job id: the minimum to name a job, and the minimum shown in tables.
 _FEWEST: Final = 4
 
 _SHOWN: Final = 8
-#: Maximum number of jobs that a message names; the newest ones.
+#: Maximum number of jobs that a message names: the newest jobs.
 _NAMED: Final = 20
 
 
@@ -94,8 +94,8 @@ class KnownJob:
         report: Newest report of the job.
         has_master: Whether its JobMaster runs.
         is_archived: Whether the report comes from storage; the cluster does not know how the job ended.
-        problem: Reason why the report can't be read; empty for a readable one. An unreadable `report` has
-            only the job's id.
+        problem: Reason why the report can't be read; empty if it can. An unreadable `report` has only the
+            job's id.
     """
 
     report: JobReport
@@ -105,7 +105,7 @@ class KnownJob:
 
     @classmethod
     def unreadable(cls, job_id: str, problem: str, *, has_master: bool = False) -> KnownJob:
-        """Make a job whose id alone is known."""
+        """Make a job of which only the id is known."""
         status = JobStatus.CREATED
         report = JobReport(job_id, job_id, status, 0.0, 0.0, JobStatistics(status))
         return cls(report, has_master, problem=problem)
@@ -145,7 +145,7 @@ def job(job: str, *, storage: Location | None = None) -> RayJobHandle:
 
     Args:
         job: Id, prefix of an id, or name. It must match one job. If several jobs have the name, the running
-            one is chosen.
+            job is chosen.
         storage: Checkpoint storage of a job that has ended and that this cluster may not know. If it is
             given, no cluster has to run.
 
@@ -195,7 +195,7 @@ def find_job(text: str, storage: Location | None = None) -> RayJobHandle:
 
 
 def known_jobs(storage: Location | None = None) -> list[KnownJob]:
-    """All jobs that the joined cluster has seen, and ended ones with a report in `storage`, oldest first."""
+    """All jobs that the joined cluster has seen, and ended jobs with a report in `storage`, oldest first."""
     return with_archived(cluster_jobs(), [] if storage is None else archived_jobs(storage))
 
 
@@ -318,7 +318,7 @@ def _known_to_cluster() -> list[KnownJob]:
 
 
 def _ask(job_ids: Iterable[str]) -> list[JobReport]:
-    """The reports that JobMasters return; a JobMaster that is being restarted returns none."""
+    """The reports that JobMasters return; a JobMaster that is restarting returns no report."""
     asked: list[Any] = []
     for job_id in job_ids:
         try:

@@ -81,7 +81,7 @@ class FilePart:
 
 
 class LogReader:
-    """Reads the lines of a job; each call returns the new ones.
+    """Reads the lines of a job; each call returns the new lines.
 
     Args:
         vertices: Ids of the vertices to read; `None` for all, the JobMaster's included.
@@ -192,7 +192,7 @@ def _read_file(path: Path, start: int) -> FilePart | None:
     except PermissionError:
         return FilePart(path.name, {}, b"", start, is_refused=True)
     except OSError:
-        return None  # no file of the job, or a rotated one that has just been replaced
+        return None  # not a file of the job, or an older file that was replaced meanwhile
 
 
 def _open_plain(path: str, flags: int) -> int:

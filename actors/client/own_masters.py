@@ -1,4 +1,4 @@
-"""`OwnMasters`: the JobMasters that this program has started; some are warm and wait for another job.
+"""`OwnMasters`: the JobMasters that this program has started; warm JobMasters wait for another job.
 
 Only the program that has started a process gives it another job. So both jobs have the same runtime
 environment and the same modules.
@@ -49,7 +49,8 @@ class OwnMasters:
         job = submitted()
         master = self._reused(job) if may_reuse else None
         if master is None:
-            # A warm process may have taken the first job without an answer, so the new one gets another id.
+            # A warm process may have taken the job although its answer was lost. So the job gets a new id
+            # for the new process.
             job = submitted()
             master = self._started(job)
         try:
@@ -86,7 +87,7 @@ class OwnMasters:
         return master
 
     def _reused(self, job: SubmittedJob) -> Any | None:
-        """Return the warm process that has taken the job; `None` when no process waits, or it has failed."""
+        """Return the warm process that took the job; `None` if none was waiting or the process failed."""
         for process in self._known():
             if registry.claim_master(process):
                 return self._given(process, job)
@@ -112,7 +113,7 @@ class OwnMasters:
             return None
         except BaseException as stop:
             if registry.accept_job(job.job_id):
-                ray.kill(master)  # the process has not taken the job, and no longer can
+                ray.kill(master)  # so that the process can't take the job any more
             else:
                 _cancel(master, job.job_id, stop, answer)
             raise

@@ -36,7 +36,7 @@ PLAIN_INTERVAL: Final = 2.0
 #: Seconds over which a rate is averaged.
 _RATE_WINDOW: Final = 5.0
 
-#: Colour of each state that has one.
+#: Colours of states; other states have no colour.
 COLOURS: Final = {
     "running": "green",
     "finished": "green",
@@ -101,7 +101,7 @@ def _checkpoint(report: JobReport) -> str:
 
 
 def _cause(report: JobReport) -> str:
-    """Return the cause of a restart; the program shows no other sign of repeated restarts."""
+    """Return the cause of a restart; the program's output has no other sign of repeated restarts."""
     if report.status is not JobStatus.RESTARTING or not report.failures:
         return ""
     cause = str(report.failures[-1].root).partition("\n")[0]

@@ -37,12 +37,12 @@ logger = logging.getLogger("penstock.ray")
 
 _LISTEN: Final = "listen_error_messages"
 _PRINT: Final = "print_to_stdstream"
-#: Maximum number of jobs that a process follows: the newest ones.
+#: Maximum number of jobs that a process follows: the newest jobs.
 _MOST_JOBS: Final = 16
 #: The name of Ray's thread.
 _THREAD: Final = "ray_listen_error_messages"
 _DEAD_WORKER: Final = re.compile(r"Node ID: (\w+) .*Worker port: (\d+) Worker PID: (\d+)", re.DOTALL)
-#: `takes`: whether all notices of this thread are taken, or none; a user's connection has no `takes`.
+#: `takes`: whether all notices of this thread are taken, or no notice; a user's connection has no `takes`.
 _listening: Final = threading.local()
 
 
@@ -56,7 +56,7 @@ class NoticeFiles:
         self._keys: dict[str, bytes] = {}
 
     def follow(self, job_id: str, key: bytes = b"") -> None:
-        """Write notices for a job from now on; the first one creates the job's file."""
+        """Start writing notices for a job; the first notice creates the job's file."""
         with self._lock:
             self._jobs[job_id] = None
             self._keys[job_id] = key

@@ -1,6 +1,6 @@
 """`penstock list | status | cancel | logs | gc`, and the entry point of all commands.
 
-Each of these commands first joins the cluster at `--address` or `RAY_ADDRESS`, by default the one on this
+Each of these commands first joins the cluster at `--address` or `RAY_ADDRESS`, by default the cluster on this
 machine. With `--storage`, no cluster has to run. An error of Penstock or Ray prints one line on stderr, and
 the exit code is 1.
 """
@@ -111,7 +111,7 @@ def cancel(
     deadline = time.monotonic() + timeout
     while not (now := handle.status()).is_terminal:
         if time.monotonic() >= deadline:
-            msg = f"job {handle.job_id} is still {now.value} after {timeout:g} s; it continues to end"
+            msg = f"job {handle.job_id} is still {now.value} after {timeout:g} s; the cancellation continues"
             raise PenstockError(msg)
         time.sleep(_POLL / 5)
     print(f"job {handle.job_id}: {now.value}")
@@ -122,13 +122,15 @@ def logs(
     job: JobArgument,
     operator: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Only the chain of this operator, or `job-master`, or `ray`."),
+        typer.Option(metavar="ID", help="Show only the chain of this operator, or `job-master`, or `ray`."),
     ] = None,
     subtask: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Only this subtask, from 0.")
+        int | None, typer.Option(metavar="N", min=0, help="Show only this subtask, counted from 0.")
     ] = None,
-    tail: Annotated[int | None, typer.Option(metavar="N", min=0, help="Only the last N lines.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the job ends.")] = False,
+    tail: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show only the last N lines.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show new lines until the job ends.")
+    ] = False,
     address: AddressOption = None,
 ) -> None:
     """Print the output and the log of operators. Each line has its time (UTC), operator and subtask."""
@@ -175,7 +177,8 @@ def gc(
     for job_id in done.unknown_jobs:
         print(f"  {job_id} (the cluster no longer knows this job; only log files)")
     if done.silent_nodes:
-        warn(f"no answer of node(s) {', '.join(done.silent_nodes)}: their files stay; repeat the command")
+        silent = ", ".join(done.silent_nodes)
+        warn(f"no answer from node(s) {silent}: run the command again to delete their files")
 
 
 def _seconds(text: str) -> float:
@@ -231,10 +234,10 @@ def _print_lines(reader: LogReader, tail: int | None = None) -> None:
         print(line)
     sys.stdout.flush()
     if reader.foreign_lines:
-        warn(f"lines left out, because no process of the job wrote them: {reader.foreign_lines}")
+        warn(f"lines skipped, because no process of the job wrote them: {reader.foreign_lines}")
         reader.foreign_lines = 0
     if reader.refused_files:
         files = f"{len(reader.refused_files)}, such as {escaped(reader.refused_files[0])}"
-        warn(f"log files of another user left out: {files}; run this as the user of the job")
+        warn(f"log files of another user skipped: {files}; run this as the user of the job")
     if reader.silent_nodes:
-        warn(f"no answer of node(s) {', '.join(reader.silent_nodes)}: their lines are missing")
+        warn(f"no answer from node(s) {', '.join(reader.silent_nodes)}: their lines are missing")

@@ -22,7 +22,8 @@ JobArgument = Annotated[
 AddressOption = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="Ray cluster to join. Default: RAY_ADDRESS, else the one on this machine."
+        metavar="HOST:PORT",
+        help="Ray cluster to join. Default: RAY_ADDRESS, else the cluster on this machine.",
     ),
 ]
 StorageOption = Annotated[
@@ -43,7 +44,7 @@ def named_job(job: str, address: str | None, storage: str | None = None) -> RayJ
     """Return the handle of the job that a command's arguments name."""
     join(storage, address)
     if not job.strip():
-        msg = "JOB is empty: give a job's id, the beginning of one, or its name"
+        msg = "JOB is empty: give a job's id, the beginning of an id, or a job's name"
         raise ConfigurationError(msg)
     return find_job(job, storage)
 

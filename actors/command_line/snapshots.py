@@ -43,7 +43,7 @@ SnapshotArgument = Annotated[
     typer.Argument(
         metavar="SNAPSHOT",
         help="Path or URL of a savepoint or a checkpoint (<storage>/<job>/chk-...), or <storage>/<job> for "
-        "a job's newest one.",
+        "a job's newest snapshot.",
     ),
 ]
 
@@ -149,17 +149,20 @@ def inspect(
 def restore(
     snapshot: SnapshotArgument,
     program: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="Starts the job: `python job.py ...`.")
+        list[str],
+        typer.Argument(metavar="COMMAND...", help="Program that starts the job: `python job.py ...`."),
     ],
     allow_non_restored_state: Annotated[
         bool,
-        typer.Option("--allow-non-restored-state", help="Drop state that the job has no operator for."),
+        typer.Option(
+            "--allow-non-restored-state", help="Drop the state of operators that the job does not have."
+        ),
     ] = False,
 ) -> None:
     """Run a program whose job starts from a snapshot.
 
-    A program that names a snapshot itself starts from that one. With `ray job submit`, put this command
-    before the program: `-- penstock restore SNAPSHOT python job.py`.
+    A program that names a snapshot itself starts from its own snapshot. With `ray job submit`, put this
+    command before the program: `-- penstock restore SNAPSHOT python job.py`.
     """
     url = absolute_location("snapshot", snapshot)
     open_snapshot(url, open_location)

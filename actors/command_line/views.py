@@ -1,7 +1,7 @@
 """Tables and texts of jobs, checkpoints and snapshots, for terminals.
 
-Names in a snapshot or a report may come from strangers. A terminal executes the control characters in a text:
-they move the cursor, change the title, or reverse the text. So `escaped` makes them visible.
+Names in a snapshot or a report may come from strangers. Control characters in a text can move a terminal's
+cursor, change its title, or reverse the text. So `escaped` makes them visible.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WATERMARKS_SHOWN: Final = 32
 
 
 def jobs_table(known: Iterable[KnownJob]) -> Table:
-    """One row per job; ids are shortened as far as they stay distinct."""
+    """One row per job; ids are shortened to distinct prefixes."""
     table = _table("job", "name", "state", "submitted", ">duration", ">attempt", ">restarts", ">in", ">out")
     known = list(known)
     short = short_ids(job.report.job_id for job in known)
@@ -199,7 +199,7 @@ def _has_event_time(subtask: SubtaskInfo) -> bool:
 
 
 def _reached(subtask: SubtaskInfo) -> float:
-    """The subtask's watermark in microseconds; minus infinity before the first one."""
+    """The subtask's watermark in microseconds; minus infinity before the first watermark."""
     counted = subtask.statistics
     known = None if counted is None else counted.current_watermark
     return -inf if known is None else known

@@ -26,14 +26,15 @@ TOKEN: Final = "PENSTOCK_UI_TOKEN"
 
 def ui(
     host: Annotated[
-        str, typer.Option(metavar="HOST", help="Address to listen on; one beyond loopback needs a token.")
+        str,
+        typer.Option(metavar="HOST", help="Address to listen on; an address beyond loopback needs a token."),
     ] = "127.0.0.1",
     port: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, max=65535, help="Port. Default: the first free one from 8275 on."),
+        typer.Option(metavar="N", min=0, max=65535, help="Port. Default: the first free port from 8275 on."),
     ] = None,
     storage: StorageOption = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Show jobs, change none.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show jobs, but refuse changes.")] = False,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -43,12 +44,12 @@ def ui(
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Another host name to answer to, such as a proxy's."),
+        typer.Option(metavar="NAME", help="Another host name that requests may use, such as a proxy's."),
     ] = None,
     open_browser: Annotated[
         bool, typer.Option("--open/--no-open", help="Open a browser. Default: on a terminal.")
     ] = sys.stdout.isatty(),
-    job: Annotated[str | None, typer.Option(metavar="ID", help="Begin with the page of this job.")] = None,
+    job: Annotated[str | None, typer.Option(metavar="ID", help="Open the page of this job first.")] = None,
     address: AddressOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the address as one line of JSON, for programs.")
@@ -62,8 +63,8 @@ def ui(
 ) -> None:
     """Show jobs in a browser, and over REST. Runs until Ctrl-C.
 
-    The printed address opens one session, and works once. Only this machine reaches it, unless --host says
-    otherwise.
+    The printed address works once: it opens a session. Without --host, only this machine can reach the
+    server.
     """
     if openapi:
         print(json.dumps(description(), indent=2))

@@ -6,15 +6,15 @@ and clients would get no answer either, and would kill a healthy JobMaster.
 
 - Calls are made one at a time, in the order in which they were begun. So a process is noted before it is
   started, and the report of a job's end is written after all calls that end the job.
-- A job's report is written every two seconds. Only the newest waiting one is written, at the queue's end.
+- A job's report is written every two seconds. Only the newest waiting report is written, at the queue's end.
 - A caller waits for an answer with a timeout, and gets a `ClusterTimeoutError` from a silent store. The call
   keeps its place: it is made when the store answers again.
-- A few decisions need their answer at once. These calls overtake the waiting ones, so they must not rely on a
-  waiting call. Together they may block the event loop for two seconds in every ten. After that a caller gets
-  a default.
+- A few decisions need their answer immediately. Their calls overtake waiting calls, so they must not rely on
+  a waiting call. Together they may block the event loop for two seconds in every ten. After these two seconds
+  a caller gets a default.
 
-No call may be made on the event loop, and none may delay the end of a job for ever. The thread does not keep
-the process alive.
+No call may be made on the event loop, and no call may delay the end of a job for ever. The thread does not
+keep the process alive.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds for which the event loop waits for answers that it needs at once. Usual ones take milliseconds.
+#: Seconds for which the event loop waits for answers that it needs immediately. Usually they take
+#: milliseconds.
 _AT_ONCE: Final = 2.0
 #: Seconds after which the budget `_AT_ONCE` is renewed.
 _PERIOD: Final = 10.0
@@ -96,7 +97,7 @@ class ClusterCalls:
         threading.Thread(target=self._make_all, name="cluster-calls", daemon=True).start()
 
     def begin(self, what: str, make: Callable[[], T]) -> ClusterCall[T]:
-        """Make a call after all earlier ones; a failure is always logged."""
+        """Make a call after all earlier calls; a failure is always logged."""
         call = ClusterCall(what, make)
         with self._changed:
             self._waiting.append(call)
@@ -118,7 +119,7 @@ class ClusterCalls:
     def at_once(
         self, what: str, make: Callable[[], T], otherwise: T, late: Callable[[T], None] | None = None
     ) -> T:
-        """Make a call before all waiting ones; the event loop waits a short while for its answer.
+        """Make a call before all waiting calls; the event loop waits a short while for its answer.
 
         Args:
             otherwise: The answer when the store is silent, Ray raises an error, or `at_once` is used up.

@@ -6,7 +6,7 @@ Ray loads an actor's class in every process that gets a handle of it, and each s
 has only the calls. `MasterProcess`, which only the actor's own process imports, carries them out.
 
 The process serves several jobs, one after the other, so every call of a client names its job. A call raises
-`ValueError` when the process does not run that job (any more), as Ray does for an actor that has ended.
+`ValueError` if the process does not run this job, or no longer, as Ray does for an ended actor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class JobMaster:
         self._process = MasterProcess(process, job, chunks)
 
     async def take(self, job: SubmittedJob) -> bool:
-        """Run another job for the program that has claimed this process; `False` when the process refuses."""
+        """Run another job for the program that has claimed this process; `False` if the process refuses."""
         return await self._process.take(job)
 
     # -- calls of clients -----------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ class JobReporter:
         self._begin_failure = bounded(FailureRecord(0, time.time(), cause))
 
     def cancelled_before_it_began(self, error: BaseException) -> None:
-        """Note a cancelled job that could not be started: its log has no record of its end."""
+        """Report a cancelled job that could not be started: its log has no record of its end."""
         self._was_cancelled_before = True
         self.warn(f"its end could not be recorded: {error_text(error)}")
 
@@ -263,14 +263,14 @@ class JobReporter:
         return (*map(self._settled, earlier), *own)[-_RESCALES_SHOWN:]
 
     def _settled(self, rescale: RescaleRecord) -> RescaleRecord:
-        """Return a rescale of an earlier JobMaster; one that was still in progress counts as failed."""
+        """Return a rescale of an earlier JobMaster; a rescale that was still in progress counts as failed."""
         if rescale.ended_at is not None:
             return rescale
         died = "the JobMaster died meanwhile; the job continues at the parallelism in its log"
         return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """Older failed checkpoints and savepoints, then the last ones; earlier JobMasters' are included."""
+        """Older failed checkpoints and savepoints, then the last ones, also of earlier JobMasters."""
         if seen is not None:
             return newest_and_rare(seen.checkpoint_history, CHECKPOINTS_SHOWN, _RARE_SHOWN)
         return () if self._earlier is None else self._earlier.checkpoint_history

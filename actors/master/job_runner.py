@@ -190,7 +190,7 @@ class JobRunner:
         def look() -> tuple[JobReport | None, bool]:
             return load_from_cluster(self.job_id), is_to_be_cancelled(self.job_id)
 
-        call = self._cluster.begin(f"look up what is known of job {self.job_id}", look)
+        call = self._cluster.begin(f"look up the records of job {self.job_id}", look)
         self._earlier, is_cancelled = await call.answered(_LOOKING_UP)
         if is_cancelled:
             self._life.cancel()  # before `_unpack`, which may fail
@@ -386,7 +386,7 @@ class JobRunner:
             await saved.answered(_KEEPING)
         except ClusterTimeoutError as error:
             # The call stays queued, and the process waits for it once more before it leaves.
-            logger.warning("job %s ends all the same: %s", self.job_id, error)
+            logger.warning("job %s ends nevertheless: %s", self.job_id, error)
         finally:
             if in_storage:
                 # A hanging storage must not delay the end; the cluster has the report.

@@ -2,9 +2,10 @@
 
 **Latency.** Flink sends markers along with the records, and each operator measures their delay. Here the
 barriers of checkpoints are the markers. They leave the sources between two records and wait in the same
-queues. The time until the first one arrives at a sink's subtask is the latency of a record: one value per
-checkpoint, at no cost. Subtasks with in-flight data are left out, because their barriers overtook records.
-As with Flink's markers, the time that operators such as windows hold records back is not included.
+queues. The time until the first barrier arrives at a sink's subtask is the latency of a record. This gives
+one value per checkpoint, at no cost. Subtasks with in-flight data are left out, because their barriers
+overtook records. As with Flink's markers, the time that operators such as windows hold records back is not
+included.
 
 **Traces** need `penstock[otel]`. They are on if OpenTelemetry's own variables name a collector in the
 JobMaster's environment (`OTEL_EXPORTER_OTLP_ENDPOINT`, or its counterpart for traces). Set them for Ray's
@@ -181,7 +182,7 @@ def _nanoseconds(seconds: float) -> int:
 def traces_of(
     job_id: str, name: str, warn: Callable[[str], None], environment: Mapping[str, str] = os.environ
 ) -> JobTraces | None:
-    """The traces of a job; `None` when no collector is named, or the extra is not installed.
+    """The traces of a job; `None` if no collector is named, or the extra is not installed.
 
     `warn` is called when a collector is named, but the extra is not installed.
     """

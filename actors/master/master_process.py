@@ -2,7 +2,7 @@
 
 Half of the processor time that a small job takes is the start of its JobMaster. So a process whose job has
 finished, or was cancelled, waits for the next job of the same program, as `SubtaskActor` does. `MasterRunner`
-decides that; `ProcessResidue` detects leftovers of users' code that forbid it.
+decides whether the process waits; `ProcessResidue` detects leftovers of users' code that forbid it.
 
 Ray restarts a process that dies. The new process finds its job in the cluster's key-value store
 (`registry.py`), because the old one may have taken another job since its start. It never repeats a job that

@@ -4,7 +4,7 @@
   makes traces of them.
 - Assignment of processes to jobs: `registry`. Remains of a job in its process: `process_residue` and
   `process_state`.
-- Transport of a job graph: `graph_shipping`. Calls of actors: `actor_calls`.
+- Shipping of a job graph: `graph_shipping`. Calls of actors: `actor_calls`.
 - Reports of ended jobs: `archive`. Output and log lines: `output_capture`.
 - Clock, timers and threads: `system_ports`. Processes of a node, also to kill one in tests: `node_processes`.
 

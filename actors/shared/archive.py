@@ -44,7 +44,7 @@ def save_to_cluster(report: JobReport) -> None:
 
 
 def load_from_cluster(job_id: str) -> JobReport | None:
-    """The last report of a job; `None` when the cluster has none.
+    """The last report of a job; `None` if the cluster has no report.
 
     Raises:
         CorruptSnapshotError: The report can't be read: another version may have written it.
@@ -82,7 +82,7 @@ def save_to_storage(storage: SnapshotStorage, report: JobReport) -> None:
 
 
 def keep_beside_checkpoints(storage: SnapshotStorage, report: JobReport) -> None:
-    """Keep the report beside the job's checkpoints. A failure is only logged: the cluster has the report."""
+    """Write the report beside the job's checkpoints. A failure is only logged: the cluster has the report."""
     try:
         save_to_storage(storage, report)
     except Exception:  # no error here may affect the job's end

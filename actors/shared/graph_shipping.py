@@ -1,13 +1,13 @@
 """Pickles a job graph for its JobMaster, and names the user's object that can't be pickled.
 
 The graph is pickled with Ray's cloudpickle; functions of the user's script are pickled by value. The data is
-cut into small arguments, which Ray keeps inside the actor's specification. So a JobMaster that is restarted
-after its driver has ended still gets them. Large arguments would be lost with the driver.
+cut into small arguments, which Ray keeps inside the actor's specification. So a JobMaster still gets these
+arguments if it is restarted after its driver has ended. Large arguments would be lost with the driver.
 
 In a worker `__main__` is Ray's own module, so a class of the user's script or notebook can't be imported
-there. Functions bring such classes along by value, but a codec looks classes up by name. So the classes of
-`__main__` travel with the job, and each subtask's codec gets them. They are pickled together with the graph,
-so they are the same class objects that the user's functions refer to.
+there. Pickled functions contain such classes by value, but a codec finds classes by name. So the classes of
+`__main__` are shipped with the job, and each subtask's codec gets them. They are pickled together with the
+graph, so they are the same class objects that the user's functions refer to.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ LARGEST_CLASS: Final = 256 * 1024
 def main_classes() -> tuple[type, ...]:
     """All classes of this program's `__main__` and of modules that are registered to be pickled by value.
 
-    Leaves out classes that can't be pickled or are too large; the codec raises an error if a job needs one.
+    Skips classes that can't be pickled or are too large; the codec raises an error if a job needs such a
+    class.
     """
     by_value: set[str] = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
     names = ["__main__", *sorted(by_value)]
@@ -40,7 +41,7 @@ def main_classes() -> tuple[type, ...]:
 
 
 def classes_of(module: ModuleType) -> list[type]:
-    """The classes that a module defines, nested ones included; imported ones are left out."""
+    """The classes that a module defines, including nested classes but not imported ones."""
     found: dict[type, None] = {}
     namespaces = [vars(module)]
     while namespaces:
@@ -80,7 +81,7 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
     if len(data) > _LIMIT:
         msg = (
             f"the job graph is {len(data) / 1e6:.1f} MB when pickled, more than {_LIMIT / 1e6:.0f} MB: "
-            "a user's function or source carries data with it. Read the data in the source, or keep it in "
+            "a user's function or source contains data. Read the data in the source, or keep it in "
             "a file"
         )
         raise GraphError(msg)

@@ -7,7 +7,7 @@ leave out subtasks whose rates are not known yet.
 credits and are back-pressured, and so are their senders, up to the sources. A back-pressured vertex is not
 the cause, because it waits. So the bottleneck is a vertex that is busy, is not back-pressured itself, and has
 a back-pressured vertex directly upstream. Among several such vertices, the busiest is the bottleneck. Without
-one, a vertex that is busy nearly all of the time limits the job, for example a source.
+such a vertex, a vertex that is busy nearly all of the time limits the job, for example a source.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class EdgeSummary:
     Attributes:
         source: Id of the vertex that sends.
         target: Id of the vertex that receives.
-        fill: Share of the credits of all channels that is in use; `None` before it is known.
+        fill: Share of all channels' credits that is in use; `None` while unknown.
         fill_max: Fill of the fullest channel.
         queued: Elements that wait for a credit.
     """

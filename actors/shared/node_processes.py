@@ -37,7 +37,7 @@ _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 def own_node() -> str:
-    """Ray's id of the node that this process runs on; empty outside of a cluster."""
+    """Ray's id of this process's node; empty outside of a cluster."""
     node: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
     return node
 
@@ -49,7 +49,7 @@ def own_place() -> Place:
 
 
 def processor_times(places: Sequence[Place]) -> dict[Place, float]:
-    """Processor time in seconds of processes of this node; leaves out those that have ended."""
+    """Processor time in seconds of processes of this node; omits processes that have ended."""
     return {place: used for place in places if (used := _processor_time(place)) is not None}
 
 

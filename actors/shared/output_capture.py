@@ -5,13 +5,13 @@ actor writes its own file into Ray's log folder on its node. Each complete line 
 time, so the file has every complete line that was printed before a SIGKILL. The file outlives the actor.
 Ray's own file still receives everything, too. See docs/decisions/0004-logs.md.
 
-A file begins with a line of JSON that names its actor. A file of `MAX_BYTES` is renamed over the only older
-one, and a new file begins. So endless output can't fill the disk.
+A file begins with a line of JSON that names its actor. When a file reaches `MAX_BYTES`, it replaces the
+single older file, and a new file is started. So endless output can't fill the disk.
 
-Every process that can write into Ray's folder of logs can put a file there, or add lines to one. A name and a
-header prove nothing. So a process signs each line with the key of its job, and a reader drops lines with an
-invalid signature. The signature covers the name of the file, so a line that was copied into another file is
-invalid. Users' output can't end the signed part: a line feed in it begins another signed line.
+Every process that can write into Ray's folder of logs can put a file there, or add lines to one. So names and
+headers prove nothing. Therefore a process signs each line with the key of its job, and a reader drops lines
+with an invalid signature. The signature covers the name of the file, so a line that was copied into another
+file is invalid. Users' output can't end the signed part: a line feed in it begins another signed line.
 
 The key is in Ray's cluster-wide key-value store. The job's first process makes it. `penstock gc`
 deletes it with the job's other records. Any process of the cluster can read the key. Such a process is
@@ -50,7 +50,7 @@ JOB_MASTER: Final = "job-master"
 #: Stands for the vertex in files with notices of Ray itself; files of a vertex `ray` have a subtask's index.
 RAY: Final = "ray"
 
-#: A glob pattern for the files of all jobs, older ones included.
+#: A glob pattern for the files of all jobs, including older files.
 LOG_FILES: Final = "penstock@*@*.log*"
 
 
@@ -66,7 +66,7 @@ def log_file_name(job_id: str, vertex: str, index: int | None, incarnation: str)
 
 
 def log_file_pattern(job_id: str) -> str:
-    """A glob pattern for all files of a job, older ones included."""
+    """A glob pattern for all files of a job, including older files."""
     return f"penstock@{check_job_id(job_id)}@*.log*"
 
 
@@ -89,17 +89,17 @@ _SIGNATURE: Final = 8
 
 
 def log_key(job_id: str) -> bytes:
-    """The key of a job's lines; makes it if there is none yet. Blocks."""
+    """The key of a job's lines; creates the key if it does not exist. Blocks."""
     found = known_log_key(job_id)
     if found is None:
         registry.put(_PREFIX + job_id, secrets.token_bytes(_KEY), overwrite=False)
         found = known_log_key(job_id)  # another process may have been faster
-    assert found is not None, "Ray's key-value store has lost what was just put"
+    assert found is not None, "Ray's key-value store has lost a value that was just written"
     return found
 
 
 def known_log_key(job_id: str) -> bytes | None:
-    """The key of a job's lines; `None` while no process of this cluster has made it. Blocks."""
+    """The key of a job's lines; `None` while no process of this cluster has created it. Blocks."""
     return registry.get(_PREFIX + job_id)
 
 
@@ -110,7 +110,7 @@ def sign(key: bytes, file: str, at: bytes, stream: bytes, text: bytes) -> bytes:
     return blake2b(signed, key=key, digest_size=_SIGNATURE).hexdigest().encode()
 
 
-#: Bytes after which a new file begins; only the previous one is kept.
+#: Bytes after which a new file is started; only the previous file is kept.
 MAX_BYTES: Final = 16 * 1024 * 1024
 #: Characters after which an unfinished line is written.
 _LONGEST: Final = 64 * 1024
@@ -196,7 +196,7 @@ def open_log_file(folder: Path, job_id: str, vertex: str, index: int | None, key
 
 
 def own_file(path: str, flags: int) -> int:
-    """Open a file that this user alone may read; Ray's folder of logs may be open to all users.
+    """Open a file that only this user may read, because Ray's folder of logs may be open to all users.
 
     Raises:
         OSError: Another user, or a link, has taken the name.
@@ -219,7 +219,7 @@ class _Formatter(logging.Formatter):
 
 
 class _Tee(io.TextIOBase):
-    """Writes to a stream, and to an output file while there is one.
+    """Writes to a stream and, while a file is set, to this file.
 
     After an error of the file it reports the error and stops writing there. Libraries keep the `sys.stderr`
     that they find when they are imported. So a process has one `_Tee` for each stream, for all jobs that it

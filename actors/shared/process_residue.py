@@ -10,14 +10,14 @@ that must not affect a later job:
 - settings of the process, of Python and of libraries (`process_state`): umask, limits, priorities, signal
   handlers, timeouts, `gc`, locale, warnings, logging, hooks, pools and the like;
 - functions and classes of Python, numpy, Arrow or Penstock that were replaced;
-- threads that still run, uploads of state among them;
+- threads that still run, including uploads of state;
 - child processes, open files, and listening ports.
 
-After any of these changes the process ends. Nothing is reset, because other code may depend on the new value.
-Only random numbers are seeded anew for each role. Files are checked again before the next role is taken,
-because a notebook's user may edit a module between two jobs. Some changes are not detected and stay: settings
-of other libraries, memory of C libraries, connections. `JobConfig(reuse_processes=False)` is for jobs that
-can't accept that.
+After any of these changes the process ends. Values are not reset, because other code may depend on the new
+value. Only random numbers are seeded anew for each role. Files are checked again before the next role is
+taken, because a notebook's user may edit a module between two jobs. Some changes are not detected and stay:
+settings of other libraries, memory of C libraries, connections. `JobConfig(reuse_processes=False)` is for
+jobs that can't accept that.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ job that it serves.
 
 - `master-of:<job>`: the process that is its JobMaster. Written before the job begins there, deleted when the
   job has ended and its report is kept.
-- `job-of-master:<process>`: the last job that the process accepted, empty while it waits for one. A process
-  that Ray has restarted continues this job. Without the key it runs the job that it was started with. So the
-  process never deletes the key. The program that started the process, or `penstock gc`, deletes the key after
-  the process has ended.
+- `job-of-master:<process>`: the last job that the process accepted, empty while it waits for a job. A process
+  that Ray has restarted continues this job. Without the key it would run the job with which it was started.
+  So the process never deletes the key. The program that started the process, or `penstock gc`, deletes the
+  key after the process has ended.
 - `warm-master:<process>`: a process that waits for a job. Only one program succeeds in deleting the key, and
   thereby claims the process.
 - `given:<job>`: a program gives the job to a process that has not accepted it yet. The process accepts it by
@@ -20,17 +20,17 @@ job that it serves.
 **Subtasks.** Two kinds of keys:
 
 - `process-of:<job>:<process>`: a JobMaster has started or claimed this process. The key is written before the
-  process learns its role, and deleted when the process has ended or has given its role back. So a
-  restarted JobMaster finds every process that may hold a role of its job, and asks it. Its value is the
-  number of calls that the process can hold.
-- `warm:<program>:<calls>:<process>`: a process without a role that waits for one. Only one JobMaster succeeds
+  process learns its role, and deleted when the process has ended or has given its role back. So a restarted
+  JobMaster finds and asks every process that may hold a role of its job. The value of the key is the number
+  of calls that the process can hold.
+- `warm:<program>:<calls>:<process>`: a process that waits for a role. Only one JobMaster succeeds
   in deleting the key, and thereby claims the process.
 
 A process never has both keys. So a JobMaster may end every process of its job: no other job has claimed it.
 
 A program is a job in Ray's sense: one driver with one `sys.path`, in one runtime environment. Tasks of a
-driver can have environments of their own, which the processes that they start inherit. Nothing is shared
-between programs.
+driver can have environments of their own, and the processes that they start inherit these. Programs share no
+processes.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def keep_job(process: str, job: SubmittedJob | None) -> None:
 def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
     """The job that a restarted process must continue, `None` for no job.
 
-    `first` is the job that the process was started with. It is the answer if the process accepted no other.
+    `first` is the job with which the process was started. It is the answer if the process accepted no other
+    job.
     """
     data = get(_JOB_OF + process)
     if data is None:
@@ -201,7 +202,7 @@ def is_living(name: str) -> bool:
 
 
 def living_actors() -> set[str]:
-    """The names of Penstock's actors, those that Ray is restarting included."""
+    """The names of Penstock's actors, including actors that Ray is restarting."""
     actors: list[dict[str, str]] = list_named_actors(all_namespaces=True)
     return {actor["name"] for actor in actors if actor["namespace"] == NAMESPACE}
 

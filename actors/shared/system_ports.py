@@ -1,7 +1,7 @@
 """The real clock, timers, threads and event loop behind the ports of the runtime.
 
 `GuardedLoop` is the event loop of a JobMaster. An error in the scheduler leaves it in an unknown state. So
-the process ends, and Ray starts another one that reads the log. An error in anything else is logged.
+the process ends, and Ray starts another process, which reads the log. Any other error is logged.
 """
 
 from __future__ import annotations
@@ -99,15 +99,15 @@ _COLLECT_AFTER: Final = (20_000, 10, 100)
 
 
 def spare_loaded_modules() -> None:
-    """Make the cycle collector run rarely, and never over objects that exist now.
+    """Make the cycle collector run rarely, and never traverse objects that exist now.
 
     Call it in a process that has loaded its modules and holds no object of a job yet. A batch consists of
     thousands of small containers that die together. By default each batch causes several collections, some of
     which traverse every module. That took half of the time of a chain of cheap operators.
 
     Objects of a job are traversed after twenty million new containers, and when an attempt or a job has
-    ended. A million values of state take a quarter of a second, in which no record is processed. Traversing
-    the modules would add 65 ms each time, and copy their pages in a forked process.
+    ended. Traversing a million values of state takes a quarter of a second, in which no record is processed.
+    Traversing the modules would add 65 ms each time, and copy their pages in a forked process.
     """
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
@@ -120,7 +120,7 @@ def collect_what_has_ended() -> None:
 
 logger = logging.getLogger(__name__)
 
-#: Tasks of `spawn` that have not ended; an event loop has only weak references to its tasks.
+#: Tasks of `spawn` that have not ended, because an event loop has only weak references to its tasks.
 TASKS: Final[set[asyncio.Task[None]]] = set()
 
 

@@ -8,8 +8,8 @@ An episode is a period in which a job does not run. It begins with the submissio
 ends when the job runs again, or has ended. It is one trace with a span for each state of the job.
 
 `metric_tags`: Ray's C++ side, its agent and Prometheus take any UTF-8. Only the Cython layer in between
-refuses it, by calling `value.encode("ascii")`. A `str` whose `encode` returns UTF-8 passes, and Prometheus
-shows the user's spelling. A replacement such as `?` would merge the series of different names.
+refuses it, by calling `value.encode("ascii")`. A `str` whose `encode` returns UTF-8 is accepted, and
+Prometheus shows the user's spelling. A replacement such as `?` would merge the series of different names.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ BuildSubtask: TypeAlias = Callable[[], Subtask]
 
 #: Seconds after which a call of a user's function is reported.
 _LONG_CALL = 5.0
-#: Longest sleep of an idle task thread, in seconds; the thread checks its stop flag at least this often.
+#: Maximum sleep of an idle task thread, in seconds; the thread checks its stop flag at least this often.
 _MAX_IDLE = 5.0
 
 
@@ -240,7 +240,7 @@ class Attempt:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the subtask. From now on it repeats no report and sends no frame, even if stopping is slow."""
+        """Stop the subtask. It then repeats no report and sends no frame, even if it stops slowly."""
         self._stopped = True
         self._link.close()
         self._thread.stop()
@@ -295,7 +295,7 @@ class Attempt:
         )
 
     def _consumed(self, channel: int, next_sequence_number: int) -> None:
-        """Answer deliver calls; called in the task thread."""
+        """Answer `deliver` calls; called in the task thread."""
         self._loop.call_soon_threadsafe(self._events.consumed, channel, next_sequence_number)
 
     def _frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:

@@ -1,13 +1,14 @@
 """`ThreadedEventLoop`: an asyncio event loop in a thread beside the task thread, for coroutines of users.
 
-The task thread hands coroutines over in a deque, and wakes the loop once for many of them. Five thousand
-calls that begin together take one write to the loop's pipe. Answers come back as mail of the task thread,
-those of one round of the loop together.
+The task thread passes coroutines to the loop in a deque, and wakes the loop once for many coroutines. Five
+thousand calls that begin together take one write to the loop's pipe. Answers come back as mail of the task
+thread; the answers of one round of the loop come in one mail.
 
-A coroutine that blocks holds up all others. A watchdog thread asks the loop for a sign once a second. If
-none comes within a second, the watchdog logs a warning with the line of the user's code that blocks the loop.
-After `limit` seconds it reports the line to the owner. A process that was frozen gets time for its sign
-before it is blamed. A loop that runs no code of users is never blamed.
+A coroutine that blocks delays all other coroutines. Once a second a watchdog thread schedules a callback on
+the loop and waits for it to run. If the callback has not run after a second, the watchdog logs a warning with
+the line of the user's code that blocks the loop. After `limit` seconds it reports the line to the owner.
+After a freeze of the process, the loop gets 0.2 s more before the warning. No warning is logged if the loop
+runs no user code.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds without a sign of the loop after which a warning is logged, and after which the calls fail.
+#: Seconds without a run of the callback after which a warning is logged, and after which the calls fail.
 _WARN_AFTER: Final = 1.0
 _FAIL_AFTER: Final = 5.0
-#: Seconds for the first sign of a process that was frozen.
+#: Seconds that the callback gets after a freeze of the process.
 _GRACE: Final = 0.2
-#: Seconds that all work of a close may take, and those of cancelled tasks in it.
+#: Maximum seconds for the whole of `close`, and for the cancelled tasks within it.
 _CLOSE_WITHIN: Final = 10.0
 _CANCEL_WITHIN: Final = 4.0
 
 
 class ThreadedEventLoop:
-    """See the module's text. Made and used by one owner's thread.
+    """See the module's text. One thread, the owner's, creates the object and calls its methods.
 
     Args:
         name: Name of the subtask, for the thread and for warnings.
@@ -91,7 +92,7 @@ class ThreadedEventLoop:
         except TimeoutError:
             line = self._line()
             where = "" if line is None else f", at {line}"
-            logger.warning("coroutines of %s have not ended in time and are left%s", self._name, where)
+            logger.warning("coroutines of %s have not ended in time; they are abandoned%s", self._name, where)
         finally:
             self._ended.set()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -188,7 +189,7 @@ class ThreadedEventLoop:
                 continue
             logger.warning(
                 "a coroutine of %s has blocked its event loop for over %.1f seconds, at %s: all other calls "
-                "wait. Await something there, or use `await asyncio.to_thread(...)`",
+                "wait. Use a non-blocking call there, or `await asyncio.to_thread(...)`",
                 self._name,
                 self._warn_after,
                 line,

@@ -1,13 +1,13 @@
 """Outgoing calls of a subtask: frames to other subtasks, and reports to its JobMaster.
 
 **Frames.** The task thread sends a frame with a plain remote call. The answer arrives in one of Ray's threads
-and is posted to the task's mailbox, so nothing here blocks. A broken connection can lose a call while its
-receiver lives. The same frame is then sent again with the same numbers, and the receiver drops duplicates. A
-receiver that died ends the channel: either it has finished, or the JobMaster sees the death and restarts the
-job.
+and is posted to the task's mailbox, so no call here blocks. A broken connection can lose a call while its
+receiver lives. The same frame is then sent again with the same numbers, and the receiver drops duplicates.
+The death of a receiver ends the channel: either the receiver has finished, or the JobMaster notices its death
+and restarts the job.
 
-Ray copies an argument of up to 100 kB into the call. A larger one goes through the object store, which costs
-more than the rest of the call. So a larger frame is cut into several arguments. A frame of more than a
+Ray copies an argument of up to 100 kB into the call. A larger argument goes through the object store, which
+costs more than the rest of the call. So a larger frame is cut into several arguments. A frame of more than a
 megabyte stays whole: the object store shares its memory with receivers on the same machine.
 
 **Reports.** No report may be lost. A report without an answer is repeated while the JobMaster lives or
@@ -59,11 +59,11 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Maximum bytes of an argument that Ray copies into the call, less Ray's own overhead.
 _ARGUMENT_BYTES: Final = 96_000
-#: Maximum bytes of a frame that is cut; a larger frame stays whole.
+#: Maximum bytes of a frame that is cut into arguments; a larger frame stays whole.
 _CUT_BYTES: Final = 1_000_000
 
 
-#: The first argument of a frame: its elements, or their sizes when their bytes follow in pieces.
+#: The first argument of a frame: its elements, or the sizes of its elements if their bytes follow in pieces.
 FirstArgument: TypeAlias = list[bytes] | list[int]
 
 

@@ -4,8 +4,8 @@ The actor is a [SubtaskRunner][penstock.runtime.execution.subtask_process.Subtas
 decisions on the actor's event loop. The loop only receives frames, control messages and leases. The subtask
 itself runs in a task thread (`Attempt`).
 
-The actor outlives attempts and jobs, although the template makes the start of a process cheap. A warm process
-has also loaded the user's modules, and Ray need not place it: a second job starts in 0.2 s, not 0.7 s.
+The actor outlives attempts and jobs. A warm process has already loaded the user's modules, and Ray need not
+place it. So a second job starts in 0.2 s instead of 0.7 s, although the template makes new processes cheap.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 #: Maximum seconds that a deployment waits for the key of a job's log lines.
 _KEY_TIMEOUT: Final = 5.0
-#: Seconds between giving a role back and the garbage collection, so that the answer is sent first.
+#: Seconds between the end of a role and the garbage collection, so that the answer is sent first.
 _SOON: Final = 0.05
 
 

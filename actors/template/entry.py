@@ -2,9 +2,10 @@
 
 It runs as a script and imports little, because it is run for each worker. The steps:
 
-1. Connect to the template, and send what the worker inherits from this process.
+1. Connect to the template, and send the streams and settings that the worker inherits from this process.
 2. The template agrees or closes the connection. While it is still importing, it does not answer.
-3. Confirm. From here on only the template makes this worker: two with the same id must not exist.
+3. Confirm. From now on only the template may make this worker, because two workers with one id must not
+   exist.
 4. Wait for the fork.
 
 Without an agreement this process becomes the worker, as it would without a template.
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def _agreement() -> socket.socket | None:
-    """A connection to a template that will fork; `None` when the template can't."""
+    """A connection to a template that will fork; `None` if the template can't."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(_PATIENCE)
     connection.connect("\0" + os.environ[SOCKET])

@@ -1,4 +1,4 @@
-"""`penstock ui`: jobs in a browser, and the same over REST.
+"""`penstock ui`: shows jobs in a browser and over REST.
 
 - The server: `server` finds jobs and carries out users' requests. Its paths are in `routes`; `application`
   serves them. `openapi` describes them for programs. `access` checks permissions.

@@ -3,14 +3,14 @@
 **Origin.** A stranger's page can make a browser send requests to any address, also to this machine. It
 can't choose their `Host` and `Origin`, and it can't read the answers. The stranger's host name may suddenly
 resolve to 127.0.0.1 (DNS rebinding). Then the answers can be read, but `Host` is that name. So each request
-must name a host that the server was started for. An `Origin`, where there is one, must be the server's own. A
-request that changes something must have the header `X-Penstock: 1`, too. A page can add that to a request to
-another origin only after a preflight request, which this server refuses.
+must name a host for which the server was started. If a request has an `Origin`, it must be the server's own.
+A request that changes something must have the header `X-Penstock: 1`, too. A page can add this header to a
+request to another origin only after a preflight request, which this server refuses.
 
 **Session.** Other users of this machine reach loopback as well. So each request needs a session. The address
 that `penstock ui` prints has a token after `#`, which browsers never send. The page exchanges it for a
 cookie, once: an address in a browser's history is useless. Programs send the standing token, if the server
-was given one, as `Authorization: Bearer`. A server that listens beyond loopback must have one.
+was given one, as `Authorization: Bearer`. A server that listens beyond loopback must have such a token.
 
 Comparisons take constant time. Sessions end with the server.
 """
@@ -104,7 +104,9 @@ class Access:
     def check_place(self, host: str | None, origin: str | None) -> None:
         """Refuse a request to an unknown host, or from an origin other than the server's own page."""
         if (host or "").lower() not in self._hosts:
-            raise Problem(403, f"this server is not {host!r:.200}; start it with --allow-host for that name")
+            raise Problem(
+                403, f"this server does not answer to {host!r:.200}; start it with --allow-host for this name"
+            )
         if origin is not None:
             scheme, _, name = origin.lower().partition("://")
             if scheme not in ("http", "https") or name not in self._hosts:

@@ -73,7 +73,7 @@ class CheckpointCounts(TypedDict):
 
 
 class Percentiles(TypedDict):
-    """Percentiles of one figure of completed checkpoints; `null` where none is known."""
+    """Percentiles of one figure of completed checkpoints; `null` if no value is known."""
 
     min: float | None
     max: float | None
@@ -118,7 +118,7 @@ class ConfigurationAnswer(TypedDict):
 
 
 class SamplesAnswer(TypedDict):
-    """Samples, oldest first: one a second for five minutes, one in ten seconds for an hour."""
+    """Samples, oldest first: one per second for five minutes, one per ten seconds for an hour."""
 
     samples: list[SampleForm]
 
@@ -167,14 +167,14 @@ SubtaskShares.__doc__ = "Shares of a subtask's time, from 0 to 1; `ratio` is the
 
 
 class BackpressureAnswer(TypedDict("BackpressureAnswer", {"backpressure-level": _Level})):
-    """Time shares of the subtasks of a vertex; the status is `deprecated` before any are known."""
+    """Time shares of the subtasks of a vertex; the status is `deprecated` while no share is known."""
 
     status: Literal["ok", "deprecated"]
     subtasks: list[SubtaskShares]
 
 
 class SubtaskWatermark(TypedDict):
-    """Event time of a subtask; `idle` when no subtask waits for it."""
+    """Event time of a subtask; `idle` if watermarks do not wait for the subtask."""
 
     subtask: int
     watermark: int | None
@@ -209,7 +209,7 @@ class Stacks(TypedDict):
 
 
 class FlameGraphAnswer(TypedDict):
-    """Stacks as a tree; `rate` is the number of samples a second."""
+    """Stacks as a tree; `rate` is the number of samples per second."""
 
     root: Stacks
     seconds: float
@@ -229,7 +229,7 @@ MovedState = TypedDict(
         "text": str,
     },
 )
-MovedState.__doc__ = "A vertex at another parallelism; `text` describes what moves."
+MovedState.__doc__ = "A vertex at another parallelism; `text` describes the state that moves."
 
 
 class RescalePreviewAnswer(TypedDict):
@@ -280,7 +280,7 @@ class SessionBody(TypedDict):
     token: str
 
 
-#: An id that the caller chooses. Repeated requests with the same id begin once.
+#: An id that the caller chooses. Repeated requests with the same id begin only once.
 TriggerKey: TypeAlias = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z_-]{1,64}$")]
 
 

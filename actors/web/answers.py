@@ -1,7 +1,7 @@
 """REST answers about a job, made from its report, with the names of Flink's REST API where they fit.
 
-Checkpoints have Flink's names beside Penstock's own. Flink has milliseconds instead of seconds, and states in
-capital letters. `processed_data` is missing: subtasks do not count the bytes that pass during alignment.
+Checkpoints have Flink's names beside Penstock's own. Unlike Flink's, durations are seconds, and states are in
+lower case. `processed_data` is missing: subtasks do not count the bytes that pass during alignment.
 
 The preview of a rescale: keyed state moves with its key group. A key group moves when another subtask owns it
 at the new parallelism. Bytes are assumed to be spread evenly over key groups. Nothing moves in a vertex
@@ -112,7 +112,7 @@ def _last_completed_at(report: JobReport) -> float | None:
 
 
 def checkpoints_of(report: JobReport, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
-    """Counters, a summary of completed checkpoints, the newest ones, and the history, newest first.
+    """Counters, a summary of completed checkpoints, the latest of each kind, and the history, newest first.
 
     Args:
         records: All remembered checkpoints, oldest first.
@@ -175,7 +175,7 @@ def exceptions_of(report: JobReport) -> dict[str, Any]:
 
 
 def backpressure_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
-    """Shares of each subtask's time; the status is `deprecated` before any is known, as in Flink."""
+    """Shares of each subtask's time; the status is `deprecated` while no share is known, as in Flink."""
     rated = [(info, info.rates) for info in _subtasks_of(report, vertex) if info.rates is not None]
     worst = max((rates.backpressured for _, rates in rated), default=0.0)
     return {
@@ -273,13 +273,13 @@ def _first(records: Iterable[CheckpointRecord]) -> dict[str, Any] | None:
 
 
 def preview_of(report: JobReport, parallelism: Mapping[str, int]) -> dict[str, Any]:
-    """The changes, vertex by vertex; an operator that does not exist is a `ConfigurationError`."""
+    """The changes, vertex by vertex; an unknown operator raises a `ConfigurationError`."""
     vertices = {vertex.id: vertex for vertex in report.graph.vertices}
     changed = []
     for operator, wanted in parallelism.items():
         vertex = vertices.get(report.vertex_of(operator))
         if vertex is None:
-            msg = f"operator {operator!r} is not a part of the graph, and can't be rescaled"
+            msg = f"the job has no operator {operator!r} to rescale"
             raise ConfigurationError(msg)
         check_parallelism(wanted, vertex.max_parallelism)
         changed.append(_change(report, vertex, wanted))

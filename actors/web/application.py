@@ -128,7 +128,7 @@ def _errors(status: int, text: str) -> web.Response:
     return web.json_response({"errors": [text]}, status=status)
 
 
-#: First port to try when none is given; 8265 and 8266 are often Ray's dashboard.
+#: First port to try if the user gives no port; 8265 and 8266 are often Ray's dashboard.
 FIRST_PORT: Final = 8275
 
 _TRIED: Final = 20
@@ -145,7 +145,7 @@ class ServerOptions:
     """Settings of a server.
 
     Attributes:
-        port: `None` for the first free one of the 20 from 8275 on, 0 for any.
+        port: `None` for the first free port of the 20 from 8275 on, 0 for any free port.
         ends_with_input: Stop when standard input closes, because the program at its other end has ended.
     """
 

@@ -169,7 +169,7 @@ def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
     said = " ".join((done.stderr or done.stdout).split())[-500:]
     if "ermission" in said or "ptrace" in said:
         return [], (
-            "the system forbids py-spy to look at other processes (ptrace): allow it with the capability "
+            "the system forbids py-spy to read other processes (ptrace): allow it with the capability "
             f"SYS_PTRACE, or with sysctl kernel.yama.ptrace_scope=0. py-spy said: {said}"
         )
     return [], said or "py-spy has seen no stack: the process may have ended"

@@ -1,7 +1,7 @@
 """Polls the JobMaster of one job, on behalf of all browsers that show it.
 
 A report costs the JobMaster some milliseconds, and the subtasks nothing: their counters come from their last
-heartbeats. The watcher asks once a second while any page is open. Otherwise it asks every ten seconds, so the
+heartbeats. The watcher polls once a second while a page is open. Otherwise it polls every ten seconds, so the
 curves have no gaps. A call to a JobMaster that hangs or is being replaced lasts until a JobMaster answers. It
 blocks a thread, never the server. Meanwhile the page shows the age of its data.
 
@@ -40,7 +40,7 @@ from penstock.runtime.snapshot.plain_values import to_plain
 _Key: TypeAlias = tuple[int, int, float]
 #: States that a checkpoint does not leave.
 _ENDED: Final = (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED)
-#: Records beyond the capacity that may gather before old ones are dropped; savepoints and failures may stay.
+#: Number of records above `CAPACITY` at which old records are dropped; some savepoints and failures are kept.
 _SLACK: Final = 200
 
 
@@ -103,7 +103,7 @@ T = TypeVar("T")
 #: Runs a call in a thread.
 InThread = Callable[..., Coroutine[Any, Any, Any]]
 
-#: Seconds between two polls while a page is open, and while none is.
+#: Seconds between two polls while a page is open, and while no page is open.
 _LOOKED_AT: Final = 1.0
 
 _UNSEEN: Final = 10.0
@@ -181,7 +181,7 @@ class JobWatcher:
         }
 
     def encoded(self) -> bytes:
-        """The newest report as JSON; made once for all browsers."""
+        """The newest report as JSON; encoded once for all browsers."""
         if self._encoded[0] != self.version and self.report is not None:
             self._encoded = self.version, dumps(self.report.to_dict()).encode()
         return self._encoded[1]

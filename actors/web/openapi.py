@@ -102,7 +102,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Written(GenerateJsonSchema):
-    """Describes dataclasses with all attributes required, also those with a default."""
+    """Describes dataclasses with all attributes required, even attributes with a default."""
 
     def field_is_required(self, field: Any, total: bool) -> bool:
         return field["type"] == "dataclass-field" or super().field_is_required(field, total)

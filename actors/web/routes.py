@@ -38,7 +38,8 @@ from penstock.runtime.graph.graph_info import VertexInfo
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 from penstock.runtime.snapshot.plain_values import to_plain
 
-#: All routes. A fixed path stands before a path with a parameter that also matches: the first match counts.
+#: All routes. The first match counts, so a fixed path must come before a path with a parameter that also
+#: matches.
 ROUTES: Final[list[Route]] = []
 
 _JOB: Final = "/v1/jobs/{job}"
@@ -137,7 +138,7 @@ async def checkpoint_details(server: WebServer, request: web.Request) -> Any:
     records = await watcher.checkpoints(await watcher.fresh())
     record = next((known for known in reversed(records) if str(known.checkpoint_id) == wanted), None)
     if record is None:
-        msg = f"job {watcher.handle.job_id} has no checkpoint {wanted!r:.80} among the last that it knows"
+        msg = f"job {watcher.handle.job_id} has no checkpoint {wanted!r:.80} in its history"
         raise Problem(404, msg)
     found = await server.in_thread(watcher.handle.checkpoint_details, record.checkpoint_id)
     return details_of(found or CheckpointDetails(record, {}))
@@ -216,7 +217,7 @@ async def rescale_preview(server: WebServer, request: web.Request) -> Any:
 @_route(
     "GET",
     f"{_JOB}/savepoints/{{trigger}}",
-    "Progress of a savepoint; the same as triggers",
+    "Progress of a savepoint; same answer as .../triggers/{trigger}",
     forms.TriggerStatusAnswer,
 )
 @_route("GET", f"{_JOB}/triggers/{{trigger}}", "Progress of a request", forms.TriggerStatusAnswer)
@@ -224,7 +225,7 @@ async def trigger(server: WebServer, request: web.Request) -> Any:
     job_id = (await server.watcher(request)).handle.job_id
     found = server.triggers.get(job_id, request.match_info["trigger"])
     if found is None:
-        raise Problem(404, f"job {job_id} knows no request {request.match_info['trigger']!r:.80}")
+        raise Problem(404, f"job {job_id} has no request {request.match_info['trigger']!r:.80}")
     return found.to_dict()
 
 
@@ -273,7 +274,7 @@ async def flames(server: WebServer, request: web.Request) -> Any:
     except ValueError:
         seconds = math.nan
     if not math.isfinite(seconds):
-        raise Problem(400, "?seconds= is a number of seconds, at most 30")
+        raise Problem(400, "?seconds= must be a number of seconds, at most 30")
     return await server.in_thread(flame_graph, _process(report, vertex, index), seconds)
 
 
@@ -291,7 +292,7 @@ def _process(report: JobReport, vertex: VertexInfo, index: int) -> SubtaskProces
     for known in report.subtasks:
         if known.subtask.vertex == vertex.id and known.subtask.index == index and known.process is not None:
             return known.process
-    raise Problem(409, f"{vertex.id}[{index}] runs in no process now")
+    raise Problem(409, f"{vertex.id}[{index}] has no process now")
 
 
 def _number(request: web.Request, name: str) -> int | None:
@@ -299,7 +300,7 @@ def _number(request: web.Request, name: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS:
-        raise Problem(400, f"?{name}= is a number from 0 on, not {text!r:.80}")
+        raise Problem(400, f"?{name}= must be a number from 0 on, not {text!r:.80}")
     return int(text)
 
 

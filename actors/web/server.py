@@ -94,7 +94,7 @@ class JobDirectory:
         return find_job(job, self.storage)
 
 
-#: Errors after which the job has not carried out the request. After any other error it still may.
+#: Errors after which the job has not carried out the request. After any other error it may still do so.
 _FAILED: Final = (
     CheckpointError,
     ConfigurationError,

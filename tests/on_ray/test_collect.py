@@ -77,7 +77,7 @@ def test_a_closed_collector_fails_the_job_that_commits_to_it() -> None:
         results.rows()
     env = StreamEnvironment("closed")
     env.from_collection("in", [1]).sink("results", CollectSink(results))
-    with pytest.raises(JobFailedError, match=r"operator 'results'.*collector of this sink .* is gone"):
+    with pytest.raises(JobFailedError, match=r"operator 'results'.*this sink .* does not answer"):
         env.run(progress=False, timeout=PATIENCE)
 
 

@@ -162,7 +162,7 @@ def test_lines_that_no_process_of_the_job_wrote_are_left_out(ended: RayJobHandle
         pipe.unlink()
     assert "forged" not in done.stdout
     assert "printed 0" in done.stdout
-    assert "lines left out, because no process of the job wrote them: 2" in done.stderr
+    assert "lines skipped, because no process of the job wrote them: 2" in done.stderr
 
 
 def test_lines_are_chosen_by_operator_subtask_and_number(ended: RayJobHandle) -> None:

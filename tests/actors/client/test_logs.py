@@ -441,7 +441,7 @@ def test_a_file_of_another_user_is_told_and_hides_no_line(
     said = capsys.readouterr()
     assert said.out.endswith("count[1] | ours\n")
     assert "theirs" not in said.out
-    assert f"log files of another user left out: 1, such as {path_of(tmp_path).name};" in said.err
+    assert f"log files of another user skipped: 1, such as {path_of(tmp_path).name};" in said.err
     assert texts(reader.read()) == ["theirs"], "it is read as soon as it may be"
     assert reader.refused_files == ()
     theirs.close()

@@ -235,5 +235,5 @@ def test_loop_that_is_blocked_for_ever_does_not_hold_up_its_end(
     begun = time.monotonic()
     owner.loop.close()
     assert time.monotonic() - begun < PATIENCE / 2
-    assert "have not ended in time and are left, at" in caplog.text
+    assert "have not ended in time; they are abandoned, at" in caplog.text
     released.set()

@@ -72,7 +72,7 @@ def test_answers_have_the_described_form(client: Client, path: str) -> None:
         ("/v1/jobs/nobody", 404, "nobody"),
         (f"{JOB}/checkpoints/details/99", 404, "no checkpoint '99'"),
         (f"{JOB}/vertices/nobody/watermarks", 404, "it has: lines, count"),
-        (f"{JOB}/vertices/count/flamegraph", 409, "runs in no process"),
+        (f"{JOB}/vertices/count/flamegraph", 409, "has no process"),
         (f"{JOB}/triggers/0", 404, "no request"),
         (f"{JOB}/log", 409, "logs stayed on its nodes"),
         (f"{JOB}/log?offset=-1", 400, "?offset="),
