@@ -1,4 +1,4 @@
-"""Spark DataFrames and Ray Data in and out of job graphs: the only part that depends on Spark.
+"""Sources and sinks for Spark DataFrames and Ray Data; the only part that depends on Spark.
 
     from penstock.spark import from_spark, spark_session, to_spark
 

@@ -2,13 +2,13 @@
 
 Spark's Arrow reader silently misreads some types: `large_string` gives empty strings, and `timestamp[ns]` is
 read as microseconds. So every column is cast to a type that Spark writes itself. A column without such a type
-is refused. Two names that differ only in case are refused, too, because Spark treats them as one.
+is refused. Two names that differ only in case are refused, too, because Spark treats them as one name.
 
 Without a given schema the first batch decides the columns; later batches must fit without loss. Arrow does
-not check that a `not null` column holds no nulls, and Spark relies on it. So only a schema of the user can
-declare such columns, and their values are checked.
+not check that a `not null` column holds no nulls, and Spark relies on it. So only a user's schema can declare
+`not null` columns, and their values are checked.
 
-In the other direction a column whose type can't be transferred is refused when the graph is built. Spark
+From Spark to the job, a column whose type can't be transferred is refused when the graph is built. Spark
 accepts time zones that Python does not know, such as `GMT+2` and `PST`. Spark's Java code translates them.
 
 PySpark is imported inside functions only.
@@ -64,7 +64,7 @@ def row_size(batch: pa.RecordBatch) -> float:
 
 
 def message_size(batch: pa.RecordBatch) -> int:
-    """Bytes of a batch, or of a slice of one, as an Arrow message."""
+    """Bytes of a batch, or of a slice of a batch, as an Arrow message."""
     return int(pa.ipc.get_record_batch_size(batch))
 
 
@@ -144,7 +144,7 @@ def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
         return pa.struct(
             [_readable_field(kind.field(i), f"{path}.{kind.field(i).name}") for i in range(kind.num_fields)]
         )
-    what = "holds nothing but nulls, so its type is not known" if kinds.is_null(kind) else f"has type {kind}"
+    what = "holds only nulls, so its type is not known" if kinds.is_null(kind) else f"has type {kind}"
     msg = f"column '{path}' {what}, and Spark reads no such column: cast it, or give schema="
     raise BadRecordError(msg)
 

@@ -1,11 +1,11 @@
 """`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
 
-A block is an Arrow IPC stream of some megabytes. Subtasks send blocks to an actor, the holder, which stages
-them. It commits them when their checkpoint completes. All calls are idempotent. So a reader finds every row
-once, as in the files of a `FileSink`, without a file system.
+A block is an Arrow IPC stream of some megabytes. Subtasks send blocks to an actor, the holder. It stages the
+blocks, and commits them when their checkpoint completes. All calls are idempotent. So a reader finds every
+row once, as in the files of a `FileSink`, without a file system.
 
-Ray keeps an object as long as its owner lives. The holder puts all blocks, because subtasks may die, and the
-Spark session may be restarted. Ray spills blocks to disk when memory gets short.
+Ray keeps an object as long as its owner lives. The holder puts all blocks into the object store, because
+subtasks may die, and the Spark session may be restarted. Ray spills blocks to disk when memory is short.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ _END_BYTES: Final = 64
 
 
 class GatheredBlocks:
-    """Gathers batches into blocks of at most `size` bytes; a larger row has a block of its own.
+    """Collects batches into blocks of at most `size` bytes; a larger row has a block of its own.
 
     Example:
         >>> blocks = GatheredBlocks(size=2_000)
@@ -309,7 +309,7 @@ class BlockResults(metaclass=NearestNames):
 
     def __init__(self, schema: pa.Schema | None = None) -> None:
         self._schema = None if schema is None else readable_schema(schema)
-        #: Schemas of the sink's streams; `None` for unknown ones.
+        #: Schemas of the sink's streams; `None` for an unknown schema.
         self._known: list[pa.Schema | None] = []
         connect()
         self._name = secrets.token_hex(8)
@@ -362,7 +362,7 @@ class BlockResults(metaclass=NearestNames):
             _in_use.pop(self._name, None)
 
     def unpersist(self) -> None:
-        """Release the blocks; DataFrames of them can't be computed any more."""
+        """Release the blocks; their DataFrames can't be computed any more."""
         holder, self._holder = self._holder, None
         if holder is None:
             return

@@ -1,11 +1,11 @@
 """`FrameStore`: holds frames in memory while there is room, then in nameless files, until they are released.
 
-Writing a frame to a file costs more than all other work on it. A job that keeps up with Spark releases its
-frames at the next checkpoint. So frames go to files only when more than `memory` bytes arrive between two
-checkpoints. A frame in a file stays there until it is released.
+Writing a frame to a file costs more than all other work on the frame. A job that keeps up with Spark releases
+its frames at the next checkpoint. So frames are written to files only if more than `memory` bytes arrive
+between two checkpoints. A frame in a file stays there until it is released.
 
-A file is unlinked as soon as it is created, so nothing is left behind however the process ends. It is closed
-when all its frames are released, so the files hold little besides unreleased frames.
+A file is unlinked as soon as it is created, so it disappears with the process. It is closed when all its
+frames are released, so the files contain few released frames.
 
 The files have a limit, because they share a disk with Ray and all other processes of the node. Waiting for
 room would not help. The frames of a micro-batch can't be read before it is closed, and frames that were read

@@ -1,7 +1,7 @@
 """`from_spark`: a DataFrame as a bounded source of a job, and the progress of its transfer.
 
-When the readers of the job are up, the program with the Spark session starts one Spark job. Its tasks push
-their partitions straight to the readers' receive buffers. The program itself gets one row per partition.
+When the readers of the job have started, the program with the Spark session starts one Spark job. Its tasks
+push their partitions directly to the readers' receive buffers. The program itself gets one row per partition.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def check_arguments(
         raise GraphError(msg)
     for name, value in (("window", window), ("max_disk_bytes", max_disk_bytes)):
         if value < 1:
-            msg = f"{what}: {name}={value} is not allowed: it is a number of bytes from 1"
+            msg = f"{what}: {name}={value} is not allowed: give a number of bytes from 1"
             raise GraphError(msg)
     if not is_alive(df.sparkSession):
         msg = f"{what}: the DataFrame's Spark session is stopped; start one and make the DataFrame again"

@@ -3,8 +3,8 @@
 Spark numbers the micro-batches, commits one when `foreachBatch` returns, and after a failure gives the same
 number to the same rows. So a micro-batch is an epoch of the receive buffers (`receive_buffer.py`), whose rows
 can be read when all of them have arrived. `foreachBatch` returns only when a completed checkpoint of the job
-covers the micro-batch. So Spark commits nothing that the job could still lose, and the job counts no repeated
-micro-batch twice.
+covers the micro-batch. So Spark commits no micro-batch that the job could still lose, and the job counts no
+repeated micro-batch twice.
 
 The number of a micro-batch is the replayable offset. A snapshot that was taken at the end of a micro-batch
 contains its number. A job that starts from it treats all micro-batches up to that number as closed. Spark may
@@ -14,19 +14,19 @@ A query that fails is restarted a few times, with growing pauses, because causes
 storage often last some seconds. A query that ends (its trigger is `availableNow` or `once`, or it is stopped)
 ends the stream, and the job with it.
 
-The end of a micro-batch induces a checkpoint, because with periodic ones alone each micro-batch would take a
-whole period. The program with the query requests the checkpoint from the JobMaster as soon as it would cover
-the micro-batch. By then the micro-batch is closed in all receive buffers. Every reader has emitted its part,
-and knows that the micro-batch has ended. A micro-batch without rows needs a checkpoint, too. A snapshot in
-which only some readers know of the end can't start a job. So such a snapshot must not be the newest one when
-Spark continues.
+The end of a micro-batch induces a checkpoint, because with periodic checkpoints alone each micro-batch would
+take a whole period. The program with the query requests the checkpoint from the JobMaster as soon as it would
+cover the micro-batch. By then the micro-batch is closed in all receive buffers. Every reader has emitted its
+part, and knows that the micro-batch has ended. A micro-batch without rows needs a checkpoint, too. A snapshot
+in which only some readers know of the end can't start a job. So such a snapshot must not be the newest one
+when Spark continues.
 
 A mark in the rows would be simpler (`runtime/operators/coordinators.py`). But then every checkpoint and
 savepoint would wait for the end of a micro-batch. A barrier may stand anywhere in a micro-batch, because
 receive buffers remember frames. Only Spark's commit needs a barrier after the micro-batch's end.
 
 The request is repeated until all receive buffers know a completed checkpoint that covers the micro-batch. A
-request may not suffice, for these reasons:
+single request may not suffice:
 
 * The checkpoint failed, or the job restarts. The failure counts like any other (`tolerable_failures`).
 * The completed checkpoint does not cover the micro-batch, because a restored reader reads its part again.
@@ -187,7 +187,7 @@ _STOPPED: Final = (
 )
 #: Error of a query that is not restarted any more; `{}` is the text of its failure.
 _FAILED: Final = (
-    "{}. The micro-batches before the failure are committed and stay. Mend the cause, and start a job with "
+    "{}. The micro-batches before the failure are committed and stay. Fix the cause, and start a job with "
     "the same checkpoint_location and restore_from= this job's last checkpoint: the new job continues after "
     "the committed micro-batches"
 )
@@ -369,7 +369,7 @@ class StreamingQuery:
         with self._one_batch:
             if batch.schema != self._df.schema:
                 msg = (
-                    f"micro-batch {number} has columns {_shown(batch.schema)}, and the job was built for "
+                    f"micro-batch {number} has columns {_shown(batch.schema)}, but the job was built for "
                     f"{_shown(self._df.schema)}; build the job again"
                 )
                 raise TransferError(msg)

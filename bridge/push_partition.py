@@ -138,7 +138,7 @@ class _Pusher:
 
 
 def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[list[pa.RecordBatch]]:
-    """Gather small batches, and cut large ones, into frames."""
+    """Combine small batches and cut large batches into frames."""
     gathered: list[pa.RecordBatch] = []
     size = 0.0
     rows = 0

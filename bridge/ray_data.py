@@ -1,4 +1,4 @@
-"""`from_ray_dataset` and `to_ray_dataset`: Ray Data in and out of jobs; without Spark.
+"""`from_ray_dataset` and `to_ray_dataset`: Ray datasets as sources and results of jobs, without Spark.
 
 In: the dataset is computed, and its blocks stay in Ray's object store. Each block is a split that readers
 request, with a row number as position. A small actor of the program holds the references of the blocks.
@@ -118,7 +118,7 @@ class DatasetSource:
 
 
 class DatasetReader:
-    """Reads blocks one after the other; never blocks on one that is being fetched."""
+    """Reads blocks one after the other; does not wait for a block that is being fetched."""
 
     makes_new_records: ClassVar[bool] = True
 
@@ -185,7 +185,7 @@ class DatasetReader:
 def _gone() -> LostInputError:
     return LostInputError(
         "the blocks of the Ray dataset are gone with the program that made it: keep the program until the "
-        "job has read them, or write the dataset to files and read those"
+        "job has read them, or write the dataset to files and read the files"
     )
 
 

@@ -1,7 +1,7 @@
 """`ReceiveBuffer`: holds the rows of one reader subtask between Spark and the job.
 
 Spark tasks push *frames* (some Arrow batches, as bytes) of their partitions into it. The reader takes frames
-out in the order of acceptance, and reports which of them a completed checkpoint covers. This module has the
+out in the order of acceptance, and reports the frames that a completed checkpoint covers. This module has the
 logic, without Ray or threads; `receive_buffer_actor.py` is the actor around it.
 
 Why every row comes out exactly once:
@@ -27,7 +27,7 @@ closed epoch is never accepted again; Spark promises that its batch id stands fo
 
 Flow control: an accepted frame is acknowledged only while at most `window` bytes wait for the reader. A Spark
 task has few unacknowledged frames, so it waits when the job is slow. Frames that were read but are not yet
-covered do not count; those that do not fit in memory are in files (`frame_store.py`).
+covered do not count; if they do not fit in memory, they are in files (`frame_store.py`).
 
 The buffer must never acknowledge a frame that it has not stored, and never drop a frame that no checkpoint
 covers.

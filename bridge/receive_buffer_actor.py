@@ -48,8 +48,8 @@ from penstock.bridge.receive_buffer_messages import (
 class PartitionAssignment:
     """Assigns the partitions of a DataFrame to readers, each when its Spark task begins.
 
-    A partition goes to the least loaded reader, so neither a skewed partition nor a slow reader holds up the
-    others. This is the split enumerator of a transfer. It is in the first receive buffer and not in the
+    A partition goes to the least loaded reader, so a skewed partition or a slow reader does not delay other
+    partitions. This is the split enumerator of a transfer. It is in the first receive buffer and not in the
     JobMaster, because it must live exactly as long as the rows. A new JobMaster would not know which buffer
     has half of a partition, and might send the rest to another reader.
 
@@ -205,7 +205,7 @@ class ReceiveBufferActor:
         self._resumed = ""
         self._assignment = PartitionAssignment(of)
         self._changed = asyncio.Event()
-        #: Wakes pushes that wait for room; `_changed` would wake them for every frame.
+        #: Wakes pushes that wait for room, because `_changed` would wake them for every frame.
         self._room = asyncio.Event()
         self._registered = False
         self._watch = asyncio.get_running_loop().create_task(self._watch_others())

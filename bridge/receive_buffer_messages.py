@@ -91,7 +91,7 @@ class EpochStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadFrame:
-    """A frame on its way to the reader, and the newest epoch that ends after it."""
+    """A frame for the reader. `ends` is the newest epoch whose last frame this is, or `None`."""
 
     partition: int
     data: FrameData

@@ -1,4 +1,4 @@
-"""`to_spark` and `SparkResults`: a sink whose committed rows Spark reads straight from Ray's object store.
+"""`to_spark` and `SparkResults`: a sink whose committed rows Spark reads directly from Ray's object store.
 
     results = SparkResults()
     stream.sink("out", results)
@@ -116,7 +116,7 @@ class SparkResults(BlockResults):
     def to_dataframe(self, spark: SparkSession) -> DataFrame:
         """The committed rows of the newest job, one partition per block.
 
-        The rows do not pass through this program. Rows of earlier jobs with this sink are left out.
+        The rows do not pass through this program. Rows of earlier jobs with this sink are omitted.
 
         Raises:
             PenstockError: The results have neither rows nor schema, have several schemas, or were released.

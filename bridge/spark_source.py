@@ -1,8 +1,8 @@
 """The source of rows from Spark, and the reader of one subtask.
 
 A split is one receive buffer, with the partitions that are assigned to it when their Spark tasks begin. Its
-position is a frame and a row inside it, which is exact: a receive buffer keeps frames in the order of
-acceptance.
+position is a frame and a row inside this frame. The position is exact, because a receive buffer keeps frames
+in the order of acceptance.
 
 A read is repeated while Ray can't reach the receive buffer. The buffer holds every frame until a checkpoint
 covers it, so every call is idempotent. Rows are lost only if the buffer dies.
@@ -80,7 +80,7 @@ class BufferReader:
         self._report: RepeatedCall[None] | None = None
         #: The newest epoch whose end is known from the receive buffer.
         self._known = split.epoch
-        #: The epoch that ends after the current frame.
+        #: The newest epoch whose last frame is the current frame.
         self._ends: int | None = None
 
     @property

@@ -12,8 +12,8 @@ second record is written only
   that died before its first commit does not fix the columns of later jobs;
 - when Spark's catalog has other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
 
-`SparkTable.of` accepts only tables of Spark's catalog that consist of files alone. Such a table is
-Parquet, without partitions and buckets, in the session's own catalog.
+`SparkTable.of` accepts only tables of Spark's catalog that are plain Parquet files, without partitions and
+buckets, in the session's own catalog.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class OtherColumnsError(BadRecordError, SuppressRestartsError): ...
 
 
 class TableColumns:
-    """The recorded columns of a table that a job owns, and decisions about new ones."""
+    """The recorded columns of a table that a job owns, and decisions about new columns."""
 
     def __init__(self, path: str, job_id: str) -> None:
         #: Path of the table.
@@ -84,7 +84,7 @@ class TableColumns:
         return self._newest()[1]
 
     def decide(self, schema: pa.Schema) -> pa.Schema:
-        """Return the decided columns, which are the given ones if none were decided yet."""
+        """Return the decided columns; decide on the given columns if none were decided yet."""
         while True:
             number, found = self._newest()
             if found is not None:
@@ -99,7 +99,7 @@ class TableColumns:
         if differences:
             msg = (
                 f"table {self.path} has other columns than the schema= of this sink: {differences}. Leave "
-                "schema= out, give the one that the table has, or write to another path"
+                "out schema=, give the table's own schema, or write to another path"
             )
             raise OtherColumnsError(msg)
 
@@ -230,7 +230,7 @@ def _folder_of(name: str, table: Any) -> str:
     if not table.partitionColumnNames().isEmpty():
         _refuse(name, "it has partitions, and a job writes into one folder")
     if table.bucketSpec().isDefined():
-        _refuse(name, "it has buckets, and a job's files belong to none")
+        _refuse(name, "it has buckets, and a job writes files without buckets")
     place = table.location()
     scheme = place.getScheme() or "file"
     if scheme == "file":
@@ -346,7 +346,7 @@ class SparkTable(metaclass=NearestNames):
         return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
 
     def read_stream(self, spark: SparkSession) -> DataFrame:
-        """The committed rows and all later ones, as a streaming DataFrame.
+        """The committed rows and all later rows, as a streaming DataFrame.
 
         Raises:
             PenstockError: The table has no committed rows and no given schema.

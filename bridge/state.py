@@ -5,7 +5,7 @@ schema, a first pass over the state finds the types of the columns.
 
 Writing: Python workers hash the keys, and Spark sends the rows to one partition per subtask. Each task writes
 the files of its subtasks, and the program writes the metadata. A retried or speculative task writes files
-with other names. Only files that are named in Spark's result become part of the savepoint. The others are
+with other names. Only files that are named in Spark's result become part of the savepoint. Other files are
 deleted.
 """
 

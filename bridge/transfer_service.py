@@ -4,11 +4,11 @@ The thread waits at the rendezvous until all readers of a job have registered, a
 their receive buffers (`JobBuffers`). A DataFrame is transferred by one Spark job, a streaming DataFrame by a
 query that runs as long as the job.
 
-The rendezvous is an actor that ends with the program. Receive buffers then learn that no program serves
-them any more.
+The rendezvous is an actor that ends with the program. Receive buffers then learn that no program serves them
+any more.
 
-Spark numbers micro-batches without gaps and never repeats one that it has committed. So a number that does
-not follow the job's newest one means that the job and the checkpoint location do not belong together.
+Spark numbers micro-batches without gaps and never repeats a committed micro-batch. So if a number does not
+follow the job's newest number, the job and the checkpoint location do not belong together.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class QueryPositionError(TransferError):
 
 def went_back(epoch: int) -> QueryPositionError:
     return QueryPositionError(
-        f"the query gives micro-batch {epoch}, and the job has later ones: the query has lost its checkpoint "
+        f"the query sends micro-batch {epoch}, and the job has later ones: the query has lost its checkpoint "
         "location, or has another location than when the job's snapshot was taken"
     )
 
@@ -79,7 +79,7 @@ def inside_epoch(epoch: int) -> QueryPositionError:
     return QueryPositionError(
         f"the job's snapshot was taken inside micro-batch {epoch}: some readers are past its end, others "
         "before its beginning. Start the job with restore_from= another snapshot: the checkpoint that "
-        "the end of a micro-batch induces is never inside one"
+        "the end of a micro-batch induces is never inside a micro-batch"
     )
 
 
@@ -271,7 +271,7 @@ _REQUEST: Final = 10.0
 _GRACE: Final = 2.0
 
 
-#: Transfers rows to the receive buffers of one job; an error ends only that job.
+#: Transfers rows to the receive buffers of one job; an error fails only this job.
 Serve: TypeAlias = Callable[[JobBuffers], None]
 
 

@@ -1,8 +1,8 @@
 """The state of a process beyond its modules, as values that can be compared: `read_settings` and `Patches`.
 
-A job may change any of these values, on purpose or through a library, and a later job in the same process
-would see the change. Resetting a value is safe only if no code depends on the new value, which can't be
-known. So `ProcessResidue` only compares, and ends a process in which something differs.
+A job may change any of these values, on purpose or through a library. A later job in the same process would
+see the change. Resetting a value is safe only if no code depends on the new value, which can't be known. So
+`ProcessResidue` only compares, and ends a process in which something differs.
 
 The umask, signals, threads, children and open files are read from `/proc`, where it exists. On Linux each
 thread has its own priority, so `read_threads` reads all of them.

@@ -1,8 +1,8 @@
 """The daemon of an executor's Python workers: it preloads modules, then forks the workers.
 
-Spark's own daemon forks its workers empty. Each worker that serves `from_spark` or `mapInArrow` then imports
-pandas, Arrow and Ray, which takes about a second of processor time. Spark starts new workers after each
-failed or cancelled task, and after a minute without work.
+Spark's own daemon forks workers without preloaded modules. Each worker that serves `from_spark` or
+`mapInArrow` then imports pandas, Arrow and Ray, which takes about a second of processor time. Spark starts
+new workers after each failed or cancelled task, and after a minute without work.
 
 The imports start no thread that a fork would lose. Arrow and numpy start their pools anew in a child, and Ray
 starts threads only when it connects.
@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-#: Modules to preload; those not installed on a node are left out.
+#: Modules to preload; modules that are not installed on a node are skipped.
 PRELOADED: Final = ("pandas", "pyarrow.compute", "pyspark.sql.pandas.serializers", "ray", "msgpack")
 
 

@@ -1,9 +1,10 @@
 """Protects a Spark session from other users of its nodes: secret settings, authentication and files.
 
 **Command lines.** RayDP and PySpark write the settings that they get into command lines, which all users of a
-node can read. So settings with a secret name or value take another route. A new driver's JVM reads them from
-a file with mode 0600, into the system properties from which each `SparkConf` begins. A running JVM gets them
-by Py4J, which has a token. Executors ask the driver for its settings. RayDP's master needs no secret setting.
+node can read. So settings with a secret name or value are passed in another way. A new driver's JVM reads
+them from a file with mode 0600, into the system properties from which each `SparkConf` begins. A running JVM
+gets them by Py4J, which has a token. Executors ask the driver for its settings. RayDP's master needs no
+secret setting.
 
 **The session's secret** is in a Hadoop token file with mode 0600, as in Spark on YARN. Command lines name the
 file (`-Dhadoop.token.files`). Each JVM reads it into its user's credentials, which Spark checks before the
@@ -13,11 +14,11 @@ setting `spark.authenticate.secret`. The driver still requires that setting, so 
 RayDP's master makes an id for the executors. The driver uses the id that Spark invents, because RayDP's
 scheduler backend does not override `applicationId`. So executors and driver would refuse each other.
 `use_id_of_executors` puts the executors' id into the driver's block server and client before the first query.
-They have no setters, so this is done by reflection.
+These objects have no setters, so the function uses reflection.
 
 **RayDP's gateway.** RayDP's master controls its JVM through a Py4J port on loopback without authentication.
 Any process that connects can run code as the user of the JVM. `protect_gateway` opens a port that requires a
-token, and closes the other one.
+token, and closes the unprotected port.
 
 **Files.** The umask decides the mode of Spark's folders for spilled and shuffled data, so usually other users
 can read them. The folder around them has mode 0700. Its path is the same on all nodes, because Spark has one
@@ -76,7 +77,7 @@ _ESCAPED: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\
 
 
 def split_secrets(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split settings into public and secret ones; refuse a secret that needs a command line."""
+    """Split settings into public and secret settings; refuse a secret that needs a command line."""
     secret = {name: value for name, value in options.items() if _is_secret(name, value)}
     for name, value in options.items():
         if name.endswith(_JAVA_OPTIONS):
@@ -90,7 +91,7 @@ def split_secrets(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
             )
             raise ConfigurationError(msg)
         if value != value.strip():
-            msg = f"{name} begins or ends with white space, which Spark would leave out"
+            msg = f"{name} begins or ends with white space, which Spark would remove"
             raise ConfigurationError(msg)
     return {name: value for name, value in options.items() if name not in secret}, secret
 
@@ -328,7 +329,7 @@ class SessionFolder:
                 self.paths.append(self._scratch[-1].path)
             write_here(self.paths, credentials)
             for node, failure in _failures_elsewhere(write_here, self.paths, credentials):
-                msg = f"node {node[:8]} has no place for the files of a Spark session: {failure}. {_REMEDY}"
+                msg = f"node {node[:8]} has no folder for the files of a Spark session: {failure}. {_REMEDY}"
                 raise DeploymentError(msg) from failure
         except StorageError as error:
             self._remove_here()

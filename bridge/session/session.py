@@ -98,8 +98,8 @@ def spark_session(
         configs: More Spark settings. JVM options are added to those that Penstock needs.
         fault_tolerant: RayDP's mode for `ray.data.from_spark`; Penstock does not need it.
         start_timeout: Maximum seconds until all executors have started.
-        existing: A session to use instead of starting one: RayDP's, or a plain one of this machine. Only its
-            run-time settings are changed, and stopping it is left to you.
+        existing: A session to use instead of starting one: RayDP's, or a plain one of this machine. Penstock
+            changes only its run-time settings, and does not stop it.
 
     Raises:
         ConfigurationError: No Java version fits, RayDP is not installed, an argument is invalid, or a session
@@ -289,7 +289,7 @@ def _await_executors(session: SparkSession, wanted: _Settings, deadline: float, 
         if time.monotonic() > deadline:
             free = ray.available_resources()  # type: ignore[no-untyped-call]
             msg = (
-                f"{there} of {wanted.executors} Spark executor(s) came up within {timeout:g} s; each takes "
+                f"{there} of {wanted.executors} Spark executor(s) started within {timeout:g} s; each takes "
                 f"{wanted.cores} CPU(s) and {wanted.memory} of memory, and Ray has free: "
                 f"{free.get('CPU', 0):g} CPU(s), {free.get('memory', 0) / 1e9:.1f} GB. Ask for less, free "
                 "resources, or wait longer with start_timeout="
@@ -306,7 +306,7 @@ def executors_of(session: SparkSession) -> int:
 
 def _adopted(session: SparkSession) -> SparkSession:
     if not is_alive(session):
-        msg = "the existing Spark session is stopped; give one that runs, or leave `existing` out"
+        msg = "the existing Spark session is stopped; give a running session, or omit `existing`"
         raise ConfigurationError(msg)
     connect()
     session.conf.set("spark.sql.execution.arrow.pyspark.enabled", "true")
@@ -325,7 +325,7 @@ _JAVA_ERROR: Final = re.compile(r"^(?:Caused by: |: )?(?!py4j\.)[\w.$]+\.(\w+(?:
 def spark_error_text(error: BaseException, session: SparkSession) -> str:
     """The cause of a failed Spark job, in plain words.
 
-    The first Python error in Spark's report, else the first error of Java, else the first line.
+    Return the first Python error in Spark's report, else the first Java error, else the first line.
     """
     if not is_alive(session):
         return (

@@ -1,7 +1,7 @@
 """The Java runtime and the settings that Spark, RayDP, Arrow and Python workers need.
 
-Ray's serialiser and Arrow use packages that Java 17 no longer opens. Without these options the first
-exchange of data ends RayDP's application master, with an error that does not mention the options.
+Ray's serialiser and Arrow use packages that Java 17 no longer opens. Without the options of this module, the
+first exchange of data ends RayDP's application master, with an error that does not mention them.
 
 PySpark starts `$JAVA_HOME/bin/java`, while Ray's Java workers and RayDP's gateway start the `java` of their
 `PATH`. Two different runtimes cause obscure errors, so both variables point at the same one.
@@ -54,7 +54,7 @@ _QUIET_LOG: Final = Path(__file__).with_name("quiet-log4j2.properties")
 PYTHON_DAEMON: Final = "penstock.bridge.session.python_daemon"
 
 _TOKEN_FILES: Final = "-Dhadoop.token.files"
-#: Settings that don't work with the secret of a session, and why.
+#: Settings that don't work with the secret of a session, with the reason.
 _WITHOUT_SECRET: Final = {
     "spark.shuffle.service.enabled": "RayDP's shuffle service starts without the secret",
     "spark.kerberos.keytab": "a login by keytab replaces the credentials that hold the secret",
@@ -210,7 +210,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
             what = f"holds Java {java.version}" if java.version else "holds no bin/java that runs"
             msg = (
                 f"JAVA_HOME={java.home} {what}, and Spark 3.5 needs Java 8, 11 or 17: set JAVA_HOME to one "
-                "of these, or unset it to let another one be found"
+                "of these, or unset it so that another Java is found"
             )
             raise ConfigurationError(msg)
         seen.append(str(java))

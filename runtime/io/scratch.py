@@ -7,9 +7,9 @@ operating system releases the lock of a dead process, even where several contain
 each other's processes.
 
 RocksDB executes nothing from its files, but their values are unpickled. The place may be world-writable, as
-`/tmp` is. So each folder is new, has an unguessable name and is accessible by its owner only (0700).
-Processes never share a name: otherwise the first one would own the files of the other. Folders of other users
-are left alone, and links are not followed.
+`/tmp` is. So each folder is new, has an unguessable name and is accessible only by its owner (0700).
+Processes never share a name: otherwise the first process would own the files of the second. Folders of other
+users are not touched, and links are not followed.
 
 **A spill file** has no name. Other processes can't open it, and it disappears with its process. A write goes
 to the operating system at once and at a known position. So a failed write loses nothing: earlier writes

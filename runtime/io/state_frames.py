@@ -166,7 +166,9 @@ def _refuse_repeated_keys(block: ColumnBlock) -> None:
     if len(first) < len(slots):
         double = np.setdiff1d(np.arange(len(slots)), first)[0]
         (key,) = key_list(block.keys.slice(int(double), 1))
-        msg = f"key {key!r:.100} is in several rows, but a state has one row a key: aggregate the rows first"
+        msg = (
+            f"key {key!r:.100} is in several rows, but a state has one row per key: aggregate the rows first"
+        )
         raise ConfigurationError(msg)
 
 
@@ -391,13 +393,15 @@ def refuse_repeated_keys(keys: Sequence[Any], before: AbstractSet[Any] = frozens
         return
     seen = set(before)
     double = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-    msg = f"key {double!r:.100} is in several rows, but a state has one value a key: aggregate the rows first"
+    msg = (
+        f"key {double!r:.100} is in several rows, but a state has one value per key: aggregate the rows first"
+    )
     raise ConfigurationError(msg)
 
 
 def _refuse_conversion(what: str, conversion: Conversion) -> None:
     if conversion.encoded or conversion.key is not None or conversion.value is not None:
-        msg = f"{what} takes columns as they are: leave key=, value= and encoded= out"
+        msg = f"{what} takes columns unchanged: omit key=, value= and encoded="
         raise ConfigurationError(msg)
 
 

@@ -1,18 +1,18 @@
 """`open_storage` opens the checkpoint storage of a URL: a local disk, or S3, GCS or Azure through obstore.
 
-All durable decisions of Penstock rest on two properties of the storage. First, of several writers that create
-the same object exactly one succeeds. Some stores that speak S3 accept the condition and ignore it, so
+All durable decisions of Penstock depend on two properties of the storage. First, if several writers create
+the same object, exactly one succeeds. Some stores that speak S3 accept the condition and ignore it, so
 `open_storage` tests it. Second, acknowledged writes survive a power cut. obstore's own local store never
 syncs, so `SyncedFiles` writes files on a local disk.
 
 **Calls end in time** (`BoundedCalls`). A call of the operating system or of a store can hang for ever, and
 can't be interrupted. So it runs in a thread of its own, and the caller stops waiting after a while. The
-thread stays until the call returns. When too many hang, further calls fail at once: they would only add
-threads and keep their data in memory. The bound applies to *progress*. A large object may take long, but the
-time from one chunk to the next must stay within the bound. For calls that don't report chunks, the bound
+thread stays until the call returns. If too many calls hang, further calls fail immediately: they would only
+add threads and keep their data in memory. The bound applies to *progress*. A large object may take long, but
+the time from one chunk to the next must stay within the bound. For calls that don't report chunks, the bound
 grows with the size.
 
-An abandoned call may still take effect, at any later time. That is harmless:
+An abandoned call may still take effect, at any later time. This is harmless:
 
 - *put of a new object*: names contain the attempt and the checkpoint, so no other process writes or reads
   them. The checkpoint was abandoned, and the next attempt sweeps its files as orphans.
@@ -56,11 +56,11 @@ from penstock.runtime.trust.paths import check_path
 
 T = TypeVar("T")
 
-#: Seconds without progress after which a call is given up, unless the job says otherwise.
+#: Default seconds without progress after which a call is given up.
 STORAGE_TIMEOUT: Final = 60.0
-#: Calls of one storage that may hang at a time.
+#: Maximum number of calls of one storage that may hang at the same time.
 MOST_HANGING: Final = 16
-#: Minimum bytes a second that a storage must move.
+#: Minimum bytes per second that a storage must transfer.
 SLOWEST: Final = 1024 * 1024
 
 
@@ -280,7 +280,9 @@ class RemoteObjects:
             try:
                 obstore.head(self._store, path)
             except FileNotFoundError:
-                msg = "the store refused it as existing, but it is not there; another writer may have failed"
+                msg = (
+                    "the store says that the object exists, but it is missing; another writer may have failed"
+                )
                 raise OSError(msg) from refused
             raise
 
@@ -371,7 +373,7 @@ def _open(url: str, create: bool, made: list[Path]) -> SyncedFiles | RemoteObjec
     """Open a store; local folders that had to be made are added to `made`, outermost first."""
     if unfit := _UNFIT.search(unquote(url) if "://" in url else url):
         msg = (
-            f"{url!r} has the character U+{ord(unfit[0]):04X} in it, which logs, JSON and terminals can't "
+            f"{url!r} contains the character U+{ord(unfit[0]):04X}, which logs, JSON and terminals can't "
             "show; name a folder without control characters, in UTF-8"
         )
         raise StorageError(msg)
@@ -380,7 +382,7 @@ def _open(url: str, create: bool, made: list[Path]) -> SyncedFiles | RemoteObjec
         return _open_local(url, url, create, made)
     if (scheme == "file" or scheme in _REMOTE_SCHEMES) and (sign := _CUTS.search(url)):
         msg = (
-            f"{url!r} has {sign[0]!r} in it, which ends the path of a URL; write a folder's name with %3F "
+            f"{url!r} contains {sign[0]!r}, which ends the path of a URL; write a folder's name with %3F "
             "for a question mark and %23 for #"
         )
         raise StorageError(msg)
@@ -391,7 +393,7 @@ def _open(url: str, create: bool, made: list[Path]) -> SyncedFiles | RemoteObjec
             raise StorageError(msg)
         return _open_local(url, unquote(parts.path), create, made)
     if has_password(url):
-        msg = f"{url} has a password in it, which snapshots and web pages would show; {_KEYS}"
+        msg = f"{url} contains a password, which snapshots and web pages would show; {_KEYS}"
         raise StorageError(msg)
     if scheme in _REMOTE_SCHEMES:
         try:

@@ -17,7 +17,7 @@ from penstock.runtime.io.connectors.errors import BadRecordError
         (pa.struct([("b", pa.month_day_nano_interval())]), r"'a\.b' has type month_day_nano_interval"),
         (pa.map_(pa.string(), pa.decimal256(60, 2)), r"'a\.value' has type decimal256\(60, 2\)"),
         (pa.decimal128(5, -2), r"'a' has type decimal128\(5, -2\)"),
-        (pa.null(), "'a' holds nothing but nulls"),
+        (pa.null(), "'a' holds only nulls"),
     ],
 )
 def test_what_spark_can_not_read_is_refused_by_the_path_of_its_column(given: pa.DataType, path: str) -> None:

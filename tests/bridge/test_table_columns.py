@@ -74,7 +74,7 @@ def test_a_later_job_keeps_to_the_columns_of_what_is_committed(tmp_path: Path) -
     other = pa.schema({"id": pa.string(), "late": pa.int64()})
     told = (
         rf"table {tmp_path} has other columns than the schema= of this sink: column 'id' is int64 there and "
-        "string here, column 'late' is here only. Leave schema= out, give the one that the table has, or"
+        "string here, column 'late' is here only. Leave out schema=, give the table's own schema, or"
     )
     with pytest.raises(BadRecordError, match=told):
         writer(SparkTable(tmp_path, other), "three")

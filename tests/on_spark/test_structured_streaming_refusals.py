@@ -49,7 +49,7 @@ def test_a_file_of_another_schema_fails_the_job_and_another_job_goes_on_behind_w
     job, table = stream_into_table(spark, tmp_path, df, query_restarts=0)
     what = (
         r"operator 'rows'.*001\.parquet.*\[id\], Expected: bigint.*are committed and stay\. "
-        r"Mend the cause, and start"
+        r"Fix the cause, and start"
     )
     with pytest.raises(JobFailedError, match=what):
         job.wait(PATIENCE)

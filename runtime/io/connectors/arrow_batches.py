@@ -2,7 +2,7 @@
 
 `ReadAhead` decodes the next batch in a thread while the current one is processed. Decoding releases the GIL.
 So with a free processor a source reads nearly twice as fast, unless the subtask waits for something else.
-One batch is decoded ahead, never more, so memory is bounded. The batches and their order are the same as
+At most one batch is decoded ahead, so memory is bounded. The batches and their order are the same as
 without `ReadAhead`, and an error is raised in place of its batch.
 """
 
@@ -36,8 +36,8 @@ _SLOW_FACTOR: Final = 4
 def arrow_rows(max_rows: int) -> int:
     """Number of rows of the next Arrow batch; `max_rows` are the rows that the job takes in ten milliseconds.
 
-    A job that takes fewer than `MOST_ASKED` is slow. It gets small batches, so that none delays a barrier for
-    long. Each batch costs a millisecond whatever its size, so a fast job gets very large ones.
+    A job that takes fewer than `MOST_ASKED` is slow. It gets small batches, so that no batch delays a barrier
+    for long. Each batch costs a millisecond at any size, so a fast job gets very large batches.
 
     Example:
         >>> arrow_rows(10), arrow_rows(4_096), arrow_rows(200_000)
@@ -60,11 +60,11 @@ def rows_of(batch: Batch) -> Sequence[Any]:
     return batch.rows if isinstance(batch, RowBatch) else rows_of_arrow(batch.batch)
 
 
-_SEPARATE: str = "or read these files with a source of their own and unify them with map_batches"
+_SEPARATE: str = "or read these files with a separate source and unify them with map_batches"
 
 
 def check_one_schema(schemas: Iterable[tuple[str, pa.Schema]]) -> None:
-    """Refuse files whose columns differ from those of the first one in name, type or order."""
+    """Refuse files whose columns differ from the first file's in name, type or order."""
     first: tuple[str, pa.Schema] | None = None
     for path, schema in schemas:
         if first is None:

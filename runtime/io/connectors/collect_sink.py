@@ -153,7 +153,7 @@ class CollectorOfRun:
 
 @dataclass(frozen=True)
 class CollectSink(metaclass=NearestNames):
-    """A sink that hands committed rows to a collector; Arrow batches become dicts.
+    """A sink that passes committed rows to a collector; Arrow batches become dicts.
 
     Attributes:
         target: Collector of the rows; by default the program's own, read with `rows()`. All collected rows

@@ -22,7 +22,7 @@ class FileInfo:
     Attributes:
         path: Absolute path or full URL.
         size: Bytes.
-        unreadable: Reason for leaving the file out of a folder or pattern; empty for readable files.
+        unreadable: Reason why the file of a folder or pattern is skipped; empty for readable files.
     """
 
     path: str

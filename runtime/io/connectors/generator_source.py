@@ -79,10 +79,10 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
 
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 0:
-            msg = f"count={self.count} is not allowed: it is a number of records, or None for no end"
+            msg = f"count={self.count} is not allowed: give a number of records, or None for no end"
             raise ConfigurationError(msg)
         if self.rate is not None and not 0 < self.rate < float("inf"):
-            msg = f"rate={self.rate} is not allowed: it is records per second, above 0, or None for no limit"
+            msg = f"rate={self.rate} is not allowed: give records per second, above 0, or None for no limit"
             raise ConfigurationError(msg)
 
     @property
@@ -100,7 +100,7 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
 
 
 class GeneratorReader(Generic[T]):
-    """Makes the records of some index ranges; the range furthest behind comes first.
+    """Makes the records of some index ranges; the range that is furthest behind comes first.
 
     Attributes:
         makes_new_records: Whether each record is copied at once, because the function may change it later.

@@ -6,9 +6,9 @@ stores without such a copy, the final name is looked up first. That is enough be
 attempt uses a name.
 
 **Odd keys** have an empty part (`a//b`), a part of one or two dots, or a control character. Obstore can't
-read such a key, and a single one makes it refuse to list all the others. Then Arrow lists all keys.
-Arrow also reads keys with control characters, but refuses empty parts. Over HTTP a part `.` or `..` may turn
-the key into another object's key, so such keys are never requested.
+read such a key, and a single odd key makes it refuse to list all other keys. Then Arrow lists all keys. Arrow
+also reads keys with control characters, but refuses empty parts. Over HTTP a part `.` or `..` may turn the
+key into another object's key, so keys with these parts are never requested.
 """
 
 from __future__ import annotations

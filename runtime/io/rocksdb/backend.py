@@ -3,7 +3,7 @@
 Tables are dicts of decoded values in front of a database (`cached_entries.py`). Views, types and the rules of
 declared states are as in the heap backend: only the storage of entries differs. A snapshot begins with a
 write-back and RocksDB's own checkpoint, which flushes and then links files. Only these steps block the task.
-The others work on the linked files, which never change (`snapshots.py`).
+All other steps work on the linked files, which never change (`snapshots.py`).
 
 The thread that writes the snapshot must never touch the live database. Every reported change must be written
 back when a snapshot begins.

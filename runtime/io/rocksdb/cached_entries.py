@@ -1,4 +1,4 @@
-"""Entries of a table in RocksDB that behave as a dict: decoded values in memory, the rest on disk.
+"""Entries of a table in RocksDB that behave as a dict: some values decoded in memory, all others on disk.
 
 Reading a value from RocksDB costs microseconds: the key is hashed and encoded, the row found, the value
 decoded. Most functions see the same key again soon. So a value stays in memory, decoded, after the first

@@ -8,7 +8,7 @@ so the `try` blocks here contain little besides its calls.
 
 **Memory** is shared by all databases of a process (`SharedMemory`). One block cache holds blocks of files,
 their indexes and filters. The write buffers count in that cache, so the total is bounded for any number of
-operators with state in RocksDB. A quarter is reserved for values that Python has decoded
+operators with state in RocksDB. A quarter of the memory is reserved for values that Python has decoded
 (`cached_entries.py`), outside of RocksDB.
 """
 
@@ -54,7 +54,7 @@ _ONE: list[SharedMemory] = []
 
 
 def shared_memory(size: int) -> SharedMemory:
-    """Return the memory of this process; a larger size than before makes it grow."""
+    """Return the shared memory of this process; a larger `size` than before increases it."""
     try:
         if not _ONE:
             from rocksdict import Cache, WriteBufferManager

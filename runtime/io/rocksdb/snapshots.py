@@ -5,8 +5,8 @@
 **Reuse of uploaded files.** RocksDB never changes a sorted file (`*.sst`), and never reuses its number. So
 within one database, a file name identifies the content. A checkpoint uploads only files that the newest
 *confirmed* checkpoint does not have (`ConfirmableSnapshots`, as in the heap backend). Without a known
-confirmed one it uploads all files. Names of different databases never mix: each backend has one database, and
-a new attempt begins with the restored files under their old names.
+confirmed checkpoint it uploads all files. Names of different databases never mix: each backend has one
+database, and a new attempt begins with the restored files under their old names.
 
 **Restore at unchanged parallelism.** There is one old part, with exactly the key groups of this subtask. Its
 files are downloaded and opened. No row is written.
@@ -14,8 +14,8 @@ files are downloaded and opened. No row is written.
 **Restore at a changed parallelism.** The parts of several old subtasks each have some of the key groups. The
 part with the most bytes for this subtask is downloaded and opened. Range deletions remove foreign rows at
 almost no cost. The other parts are opened one by one. This subtask's rows of a part are written in order to
-new sorted files, which RocksDB ingests unchanged. (RocksDB could also clip a database to a range and ingest
-the files of another one. `rocksdict` offers neither.)
+new sorted files, which RocksDB ingests unchanged. (RocksDB could also clip a database to a range, and ingest
+the files of another database. `rocksdict` offers neither function.)
 
 Deleted rows do not reappear. No two parts own the same key group, and only rows of a part's own key groups
 are taken. An old part may still contain foreign rows that await compaction. They are marked as deleted there,
@@ -59,7 +59,7 @@ _STATE_FILE: Final = re.compile(rf"[0-9]{{1,20}}\.sst|MANIFEST-[0-9]{{1,20}}|{CU
 
 
 def is_state_file(name: str) -> bool:
-    """Return whether a restore needs a file. Logs are empty, and each opening writes the other files anew.
+    """Return whether a restore needs a file; logs are empty, and opening a database rewrites all other files.
 
     Example:
         >>> [is_state_file(name) for name in ("000012.sst", "CURRENT", "OPTIONS-000007", "../000012.sst")]
@@ -69,7 +69,7 @@ def is_state_file(name: str) -> bool:
 
 
 def sorted_files(handle: KeyedStateHandle | None) -> dict[str, StateHandle]:
-    """Return the files of a confirmed checkpoint that another one may reuse, by name."""
+    """Return the files of a confirmed checkpoint that another checkpoint may reuse, by name."""
     if handle is None:
         return {}
     pairs = zip(handle.names, handle.files, strict=True)

@@ -1,5 +1,5 @@
-"""`FileSource` and `FileSink`: finding, sharing out, reading, writing and publishing files.
+"""`FileSource` and `FileSink`: find, distribute, read, write and publish files.
 
-- `file_source`, `file_reader`: lists files, shares them out, and reads them with exact positions.
-- `file_sink`, `file_sink_writer`: writes files that a checkpoint publishes.
+- `file_source` and `file_reader` list files, distribute them, and read them with exact positions.
+- `file_sink` and `file_sink_writer` write files that a checkpoint publishes.
 """

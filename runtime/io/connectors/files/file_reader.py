@@ -4,8 +4,8 @@
 `name=value` is a column of all files below it. Name and value are URL-encoded, and
 `__HIVE_DEFAULT_PARTITION__` is null. Types are decided once, when the job starts without a snapshot. They
 follow the rule of inferred CSV columns: a type must preserve every character. So `month=02` is text, and
-`year=2020` is a number. Each split carries its folder columns, so a restored job has the same ones. A column
-in the file itself takes precedence.
+`year=2020` is a number. Each split contains its folder columns, so a restored job has the same columns. A
+column in the file itself takes precedence.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def list_files(
 ) -> list[FileInfo]:
     """List the files of all patterns, each file once, in the order of the patterns and then by path.
 
-    Names that begin with `_` or `.` belong to hidden files, or to unfinished files of sinks. They are left
-    out unless the pattern names them, or its last part begins with that character. Folders `_name=value`
-    are always read.
+    Names that begin with `_` or `.` belong to hidden files, or to unfinished files of sinks. They are skipped
+    unless the pattern names them, or its last part begins with that character. Folders `_name=value` are
+    always read.
 
     Raises:
         ConnectorError: A pattern matches no file, or the location can't be listed.
@@ -98,7 +98,7 @@ def _left_out(pattern: str, hidden: list[str]) -> str:
 
 def _nothing_found(pattern: str, *, hidden: int) -> str:
     searched = literal_folder(pattern).rstrip("/") or "/" if is_glob(pattern) else pattern
-    left_out = f" (hidden files left out, with '_' or '.' before the name: {hidden})" if hidden else ""
+    left_out = f" (hidden files, whose names begin with '_' or '.': {hidden})" if hidden else ""
     return (
         f"no file matches {pattern!r}; searched in {searched!r}{left_out}. Check the spelling, and that the "
         "place is mounted at this path on every node of the cluster"

@@ -3,8 +3,8 @@
 Rows go to a file whose name begins with `_`; folder readers skip such names (Spark, Hive, `FileSource`).
 A checkpoint ends the file and makes it durable; after it completes, the file gets its final name. A crash in
 between is safe: the checkpoint names the file, so a restored job repeats the rename. Files that no checkpoint
-names are deleted later. Files are never overwritten, and files of other jobs are never touched. The models
-are Flink's `FileSink` and Hadoop's output committers.
+names are deleted later. Files are never overwritten, and files of other jobs are never touched. Flink's
+`FileSink` and Hadoop's output committers work in the same way.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class FileSink(metaclass=NearestNames):
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", absolute("directory", self.directory))
         if self.max_file_size < 1 or ("://" in self.directory and self.max_file_size >= _LARGEST_COPY):
-            msg = f"max_file_size={self.max_file_size} is not allowed: from 1 byte to below 5 GiB"
+            msg = f"max_file_size={self.max_file_size} is not allowed: give 1 byte up to less than 5 GiB"
             raise ConfigurationError(msg)
 
     @property

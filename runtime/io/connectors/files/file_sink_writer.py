@@ -1,9 +1,9 @@
-"""The writer of one subtask of a `FileSink`: open file, ended files, commit, leftovers.
+"""The writer of one subtask of a `FileSink`: writes, commits and removes files.
 
 **Names.** Only a file's name identifies its writer (`PartNames`):
 `_inprogress-<job>-<operator>-<subtask>-<attempt>-<n>.<ext>` until it is committed, `part-...` from then on. A
-job id may hold `-`, and an operator id may hold anything. The operator is escaped to hold no `-`, so a name
-can be parsed in one way only, from its right end.
+job id may contain `-`, and an operator id may contain any character. The operator is escaped to hold no `-`,
+so a name can be parsed in one way only, from its right end.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class FileSinkWriter:
     def _check_paths(self, committables: Sequence[PendingFile]) -> None:
         for pending in committables if not self._sink.trust_paths else ():
             if not isinstance(pending, PendingFile):
-                msg = f"the snapshot has {shown(pending)} in place of a file to commit"
+                msg = f"the snapshot has {shown(pending)} instead of a file to commit"
                 raise UntrustedPathError(msg)
             check_directory(pending.directory, self._directory)
             for name in (pending.name, pending.final):

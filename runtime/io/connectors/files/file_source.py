@@ -45,7 +45,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 Locations: TypeAlias = Location | Iterable[Location]
 
-#: CSV column types: an Arrow type or a function of the text for some columns, or all of them inferred.
+#: CSV column types: an Arrow type or a function of the text for some columns, or `"infer"` for all columns.
 CsvSchema: TypeAlias = Mapping[str, Callable[[str], Any] | pa.DataType] | pa.Schema | Literal["infer"]
 
 DEFAULT_SPLIT_SIZE: Final = 32 * 1024 * 1024
@@ -57,9 +57,9 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     """A source of files; made by `text`, `json`, `csv` or `parquet`.
 
     Locations are paths, folders (all files below) and globs: `*`, `?`, `[...]`, and `**` for any folders.
-    URLs (`file://`, `s3://`, `gs://`, `az://`) have the same shapes; a list may mix them. Relative paths
-    become absolute in the program that builds the graph. Folders and globs skip files whose names begin with
-    `_` or `.`. Files of lines in `.gz`, `.bz2` and `.xz` are decompressed.
+    URLs (`file://`, `s3://`, `gs://`, `az://`) may also name files, folders and globs; a list may mix all
+    kinds. Relative paths become absolute in the program that builds the graph. Folders and globs skip files
+    whose names begin with `_` or `.`. Files of lines in `.gz`, `.bz2` and `.xz` are decompressed.
 
     Attributes:
         locations: Absolute paths and URLs.
@@ -144,7 +144,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             on_error: Handling of lines that are not JSON or don't fit the columns: `"fail"`, `"skip"`,
                 `"dead_letter"`.
             batch_format: `"rows"`, or `"arrow"` for Arrow batches of objects.
-            schema: With `"arrow"` the wanted fields and their types; other fields are left out. By default
+            schema: With `"arrow"` the wanted fields and their types; other fields are ignored. By default
                 all columns are inferred from a sample when the job starts without a snapshot.
 
         Raises:
@@ -206,7 +206,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             null_values: Texts that are `None` in every column, such as `"NA"`; `""` makes empty texts `None`.
             quotechar: The character around quoted fields; `None` reads quotes as text.
             escapechar: The character that escapes the next one, such as a backslash.
-            skip_rows: Rows to leave out at the beginning of each file, before the header.
+            skip_rows: Number of rows to skip at the beginning of each file, before the header.
             encoding: Encoding of all files; a file in UTF-16 or UTF-32 is one split.
             max_field_size: Maximum length of a field in characters; the whole process shares one limit.
             on_error: Handling of rows that are not CSV, have the wrong number of fields or can't be
@@ -370,8 +370,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             names = ", ".join(map(repr, partitions.names))
             if isinstance(self.form, TextFormat):
                 warnings.append(
-                    f"{where} are left out, because a record is a line. partitioning='hive' gives dicts of "
-                    f"'value', the line, and {names}; partitioning=None leaves them out without this notice"
+                    f"{where} are ignored, because a record is a line. partitioning='hive' makes dicts of "
+                    f"'value', the line, and {names}; partitioning=None ignores them without this notice"
                 )
                 return None
             warnings.append(
@@ -429,7 +429,7 @@ def _absolute(locations: Locations) -> tuple[str, ...]:
 
 def _checked_split_size(split_size: int) -> int:
     if split_size < 1:
-        msg = f"split_size={split_size} is not allowed: it is a number of bytes, at least 1"
+        msg = f"split_size={split_size} is not allowed: give a number of bytes, at least 1"
         raise ConfigurationError(msg)
     return split_size
 
@@ -466,7 +466,7 @@ def _check_csv(
     header: bool, columns: Sequence[str] | None, types: Mapping[str, Any], null_values: Sequence[str]
 ) -> None:
     if isinstance(columns, str):
-        msg = f"columns={columns!r} is one text: give a list of names, [{columns!r}]"
+        msg = f"columns={columns!r} is a single text: give a list of names, [{columns!r}]"
         raise ConfigurationError(msg)
     if not header and not columns:
         msg = "header=False needs columns=[...], the names of all columns in their order"

@@ -80,7 +80,7 @@ class RowPlan(ABC):
         self._width = width
 
     def convert(self, rows: Sequence[Sequence[str]]) -> list[Any] | None:
-        """Convert rows together, leaving out blank ones; `None` if any of them is bad."""
+        """Convert rows together, without blank rows; `None` if a row is bad."""
         lengths = set(map(len, rows))
         if 0 in lengths:
             lengths.discard(0)

@@ -58,7 +58,7 @@ class CsvDialect:
     """The syntax of CSV files; refuses special characters that are not single characters, or are equal.
 
     Attributes:
-        skip_rows: Number of rows left out at the beginning of each file.
+        skip_rows: Number of rows skipped at the beginning of each file.
         encoding: Encoding used to find lines.
         stored_as: Encoding of the files, if they are recoded to UTF-8.
     """
@@ -90,7 +90,7 @@ class CsvDialect:
             )
             raise ConfigurationError(msg)
         if self.skip_rows < 0:
-            msg = f"skip_rows={self.skip_rows} is not allowed: it is a number of rows, at least 0"
+            msg = f"skip_rows={self.skip_rows} is not allowed: give a number of rows, at least 0"
             raise ConfigurationError(msg)
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> InputFile:
@@ -326,6 +326,6 @@ def _arrow_type(name: str, kind: Any) -> pa.DataType:
         )
         raise ConfigurationError(msg)
     if pa.types.is_nested(found):
-        msg = f"schema[{name!r}] is {found}, which a field of CSV can't hold: read it as text, and parse that"
+        msg = f"schema[{name!r}] is {found}, which a field of CSV can't hold: read text and parse it"
         raise ConfigurationError(msg)
     return found

@@ -9,7 +9,7 @@ a poll, they are read again row by row to find the bad row.
 (`csv_dialect.py`), so the position is the byte after it. Rows and batches have the same values, because rows
 come from batches. A block that Arrow can't read goes through `CsvReader`: `csv.reader` finds its rows, a few
 hundred at a time, and Arrow converts them. If that fails, each row is converted alone, which finds the bad
-ones. Then the rest of the block is tried as a whole again.
+rows. Then Arrow tries the rest of the block again.
 
 Columns and types are decided once, when the job starts without a snapshot. Every split contains them, so a
 restored job continues with the same types. A file's header may name them in another order.
@@ -61,7 +61,7 @@ class CsvFormat:
     """Settings for reading CSV files.
 
     Attributes:
-        columns: Names of all columns (without a header), or of the wanted ones (with a header).
+        columns: Names of all columns (without a header), or of the wanted columns (with a header).
         types: Functions that convert texts, by column; with `in_columns`, Arrow types by column.
         in_columns: Whether Arrow parses the files into typed columns.
         infers: Whether the types of the other columns are inferred from a sample; else they are text. Used
@@ -407,7 +407,7 @@ class ColumnarCsvReader(CsvReader):
             msg = (
                 f"{path}: {what}, and all files must have the columns that were found when the job "
                 f"started, {shown(self._schema.names)}. Give columns=[...] with the columns that all files "
-                "have, or read this file with a source of its own"
+                "have, or read this file with a separate source"
             )
             raise UnreadableInputError(msg)
         return ArrowPlan(header, self._schema, self._inferred, form.dialect)

@@ -2,7 +2,7 @@
 
 The lines of a slice are parsed together, which is fast. If one of them is bad, they are parsed one by one.
 `LineReader` computes its position in bytes only on request, from the number of lines returned from the
-current block. So reading does not pay for it.
+current block. So reading does not slow down.
 
 **JSON lines.** One call parses a slice of lines. The lines are joined into one JSON array with `-Infinity`
 between them, which parses to a marker object. If the markers are at exactly every second position, each line

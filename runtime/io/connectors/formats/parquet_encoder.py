@@ -1,11 +1,11 @@
 """Writes Parquet: rows that are dicts, or Arrow batches. A file has one schema.
 
-Rows are gathered into row groups. A given schema applies to all files. A value that does not fit is an error,
-except a float that a narrower float type rounds. Without a schema, a value's type does not depend on the rows
-beside it. Types that combine without loss share a file (`common_type`): null combines with every type, and
-rows may lack a column. Incompatible types, or a new column after a file has begun, start another file. The
-schemas are remembered. So rows of one type (the usual case) have one schema in all files. Mixed rows make one
-file per schema in a group of rows.
+Rows are collected into row groups. A given schema applies to all files. A value that does not fit is an
+error, except a float that a narrower float type rounds. Without a schema, a value's type does not depend on
+the rows beside it. Types that combine without loss share a file (`common_type`): null combines with every
+type, and rows may lack a column. Incompatible types, or a new column after a file has begun, start another
+file. The schemas are remembered. So rows of one type (the usual case) have one schema in all files. Mixed
+rows make one file per schema in a group of rows.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A file of lines is cut into byte ranges without reading it. A range owns the lines that *begin* in it. Its
 reader skips a line that began before the range, and reads its last line to the end, even past the range. So
 every line belongs to exactly one range, wherever the cuts fall. (Hadoop's `TextInputFormat` uses the same
-rule.) Compressed and recoded files, and CSV (where a newline may stand in quotes), can't be entered in the
+rule.) Compressed and recoded files, and CSV (where quotes may contain a newline), can't be read from the
 middle and are one split each.
 
 This module also opens files. Compressed files are recognised by their extension. A file that has changed
@@ -261,7 +261,7 @@ def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
         if now is None:
             msg = (
                 f"{path} is gone: it was there when the job listed its files. Put it back (the job then "
-                "continues), make sure that every node sees it, or start the job anew without it"
+                "continues), make sure that every node sees it, or start a new job without it"
             )
             raise ConnectorError(msg)
         if now != size:

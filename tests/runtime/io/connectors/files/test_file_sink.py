@@ -273,7 +273,7 @@ def test_a_sink_touches_its_own_directory_and_no_other_one(tmp_path, context, pe
 
 
 def test_what_is_no_pending_file_is_refused(tmp_path, context, permit):
-    with pytest.raises(UntrustedPathError, match="'rm' in place of a file to commit"):
+    with pytest.raises(UntrustedPathError, match="'rm' instead of a file to commit"):
         FileSink.json(tmp_path).writer(context()).commit(["rm"], permit)
 
 

@@ -123,7 +123,7 @@ def test_finding_nothing_is_an_error_that_names_pattern_and_directory(tmp_path):
 
 def test_finding_only_work_in_progress_says_so(tmp_path):
     (tmp_path / "_inprogress-a.txt").write_text("a")
-    with pytest.raises(ConnectorError, match=r"hidden files left out, .* before the name: 1\)"):
+    with pytest.raises(ConnectorError, match=r"hidden files, whose names begin .*: 1\)"):
         FileSource.text(tmp_path).splits(1)
 
 
