@@ -1,4 +1,4 @@
-"""Execution: which process holds which role of a job, and what the calls between processes mean.
+"""Execution: assigns the roles of a job to processes, and interprets the calls between processes.
 
 - Identity: `role` has the role of a process, and decides which calls fit it.
 - The JobMaster's side: `master_process` is the role of its process, and `job_lifecycle` one job in it.

@@ -18,7 +18,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Seconds between a failed call and the next: `first`, then each `factor` times the previous pause."""
+    """Seconds between a failed call and the next call: `first`, then `factor` times the previous pause."""
 
     first: float
     factor: float = 1.0
@@ -98,7 +98,7 @@ class Lease:
         self._looked_at = now
 
     def change(self, timeout: float, now: float) -> None:
-        """Reset the silence, and use another timeout from now on."""
+        """Reset the silence, and change the timeout."""
         self._timeout = timeout
         self.renew(now)
 

@@ -73,7 +73,7 @@ class Deployer:
             return
         why = ""
         if not has_answered:
-            why = f"{member.role.subtask} does not stop (stuck in a user's function?)"
+            why = f"{member.role.subtask} does not stop; it may be stuck in a user's function"
         elif not isinstance(answer, Died):  # the subtask of a dead process has stopped, too
             why = f"{member.role.subtask} can't be stopped: {answer}"
         self.fleet.lose_member(member, why)

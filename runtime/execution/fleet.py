@@ -1,11 +1,11 @@
 """The processes of a job: their roles, and the spares.
 
-`Fleet`: starting a process takes about a second, so a restart keeps the living ones. Each keeps its role, and
-runs the next attempt in it. A free role goes to one of the job's spares. If the job has none, the fleet
-claims a warm process, which has served an earlier job of the program, or starts a new one. It ends processes
-that are dead, useless or surplus. At the end of the job each process gives its role back. Processes that may
-serve again are offered to other jobs; the others end. Only the fleet offers processes. So a process that it
-ends for a late answer can't serve another job.
+`Fleet`: starting a process takes about a second, so a restart keeps the living processes. Each process keeps
+its role, and runs the role's next attempt. A free role goes to one of the job's spares. If the job has none,
+the fleet claims a warm process, which has served an earlier job of the program, or starts a new one. It ends
+processes that are dead, useless or surplus. At the end of the job each process gives its role back. Processes
+that may serve again are offered to other jobs; all other processes end. Only the fleet offers processes. So a
+process that it ends for a late answer can't serve another job.
 
 A warm process may have died unnoticed, hang, or refuse the role. Then a new process replaces it. So a warm
 process may cause a short delay, but never a failed deployment.
@@ -13,20 +13,20 @@ process may cause a short delay, but never a failed deployment.
 The fleet never infers a role from a process's name. After a crash, the new JobMaster asks every remaining
 process for its role. It takes over processes that hold a role of this job.
 
-Invariant: two processes with one role are never both used. If two hold the same subtask, because two
-JobMasters were active, the one with the newer attempt stays.
+Invariant: two processes with one role are never both used. If two processes hold the same subtask, because
+two JobMasters were active, the process with the newer attempt stays.
 
-`StandbyPool`: processes of a job that hold no role and replace one that dies. When the state is small, a
-restart after a death mostly waits for the new process. So a job may keep spares (`JobConfig.standby`). The
-pool is filled while the job runs, never during a deployment, which needs the processor time that a start
-takes.
+`StandbyPool`: the spares of a job, processes without a role that replace processes that die. When the state
+is small, a restart after a death mostly waits for the new process. So a job may keep spares
+(`JobConfig.standby`). The pool is filled while the job runs, never during a deployment, which needs the
+processor time that a start takes.
 
 A spare has loaded the job's code (`prepare`), so it imports no modules when it takes a role. Each round of
 the watch pings it, which renews its lease. A dead or silent spare is replaced. If a spare dies when it is
 needed, the fleet starts a new process, as it does for a warm process that dies.
 
-Invariant: no spare outlives its job or is offered to another one. A spare holds no role, so another job could
-not tell which modules it has loaded.
+Invariant: no spare outlives its job or is offered to another job. A spare holds no role, so another job could
+not know which modules it has loaded.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class StandbyPool:
 TAKE_OVER_TIMEOUT: Final = 10.0
 #: Seconds within which processes must give their roles back.
 LEAVE_TIMEOUT: Final = 10.0
-#: Seconds within which a warm process must take its role; otherwise a new one is started.
+#: Seconds within which a warm process must take its role; otherwise a new process is started.
 WARM_TIMEOUT: Final = 2.0
 
 
@@ -196,7 +196,7 @@ class Fleet:
     def adopt(self, then: Callable[[], None]) -> None:
         """Take over processes of an earlier JobMaster, end silent and surplus ones, then call `then`.
 
-        All processes are asked at once, so several hanging ones take no longer than one.
+        All processes are asked at once, so several hanging processes take no longer than one.
         """
         left = self._processes.left_behind()
 
@@ -278,7 +278,7 @@ class Fleet:
         self._processes.take(member.process, member.role, placement.replies.reply(subtask))
 
     def _try(self, placement: Placement, subtask: SubtaskId, spec: ProcessSpec, warm: ProcessId) -> None:
-        """Let a warm process take the role; start another one if it does not."""
+        """Let a warm process take the role; start another process if it does not."""
         chosen, reply = placement.chosen, placement.replies.reply(subtask)
         member = chosen[subtask] = self._new_member(subtask, spec, warm)
 

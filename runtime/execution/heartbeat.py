@@ -1,4 +1,4 @@
-"""Decides from the silence of a process whether it hangs, is busy, or is only late.
+"""Decides whether a silent process hangs, is busy, or is only late.
 
 Ray reports a process that dies, but not one that lives and hangs. A signal may have stopped it, or its memory
 may be on a disk that does not answer. So its answers must be tracked. Silence alone proves nothing: C code
@@ -12,13 +12,14 @@ measure its own, so another process on the same node reads it from the kernel.
 - After `suspect_after` seconds of silence the processor time is read, again and again.
 - After `reported_after` seconds the process is reported to users (`SILENT`).
 - After `timeout` seconds it hangs (`HUNG`) if two readings at least `still_for` seconds apart gave the same
-  processor time. The kernel counts hundredths of a second. A process that uses less than one of them in two
+  processor time. The kernel counts hundredths of a second. A process that uses less than a hundredth in two
   seconds is not merely starved, because an answer needs only a thousandth.
 - A process whose processor time advances, or can't be read, is left alone until `overdue_after` (`OVERDUE`).
 
 Ray's own threads hardly use the processor: four to six hundredths in 12 to 14 s, with pauses of two to four
-seconds (Ray 2.60). So a process in a deadlock is `HUNG`, too, at the timeout or some seconds later. An event
-loop blocked by an external call looks the same, so no event loop may make such a call: see `ClusterCalls`.
+seconds (Ray 2.60). So a process in a deadlock becomes `HUNG`, too, at the timeout or some seconds later. An
+event loop blocked by an external call looks the same, so no event loop may make such a call: see
+`ClusterCalls`.
 
 The watching process may be frozen itself. As in `Lease`, the time between two checks counts for at most twice
 the planned time, so waiting answers are handled first.
@@ -26,17 +27,17 @@ the planned time, so waiting answers are handled first.
 What it must never do: declare a process hung because of an old reading. The second reading must have been
 requested in this silence, and less than `still_for` seconds ago.
 
-`MasterGuard` tracks the answers of a JobMaster, in a process of its job, and kills one that hangs. Ray
-restarts a dead JobMaster, but a hanging one must be killed first. A few of its subtasks are its guards
-(`choose_guards`), so that a thousand subtasks don't check it at once. Each renewal says whether the
+`MasterGuard` runs in a process of the job, tracks the answers of the JobMaster, and kills a JobMaster that
+hangs. Ray restarts a dead JobMaster, but a hanging one must be killed first. A few of its subtasks are its
+guards (`choose_guards`), so that a thousand subtasks don't check it at once. Each renewal says whether the
 receiver guards the JobMaster, so a dead guard is soon replaced. If a JobMaster hangs together with its
 guards, or before its first renewal, only its clients notice.
 
-A guard also gets no renewal when the JobMaster has given up the guard's process, or a connection is cut. So
-it asks the JobMaster itself before it acts. It kills by process id and start time, on the JobMaster's node,
-so a late guard never kills the restarted JobMaster. It may kill a healthy JobMaster whose answers to
-this guard were lost for nine tenths of a lease: that costs one restart. Two JobMasters at a time are safe,
-because the decision log lets only one of them decide.
+A guard also gets no renewal if the JobMaster has given up the guard's process, or a connection is cut. So the
+guard calls the JobMaster before it acts. It kills by process id and start time, on the JobMaster's node, so a
+late guard never kills the restarted JobMaster. It may kill a healthy JobMaster whose answers to this guard
+were lost for nine tenths of a lease: that costs one restart. Two JobMasters at a time are safe, because the
+decision log lets only one of them decide.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The JobMaster's watch of its processes: renews leases, and ends processes that hang.
 
-`Watch` renews the leases of a job's subtasks at least every two seconds, reads their counters, and notes the
-silent ones. Each answer is a sign of life. `Heartbeats` judges the silence of each process with a
+`Watch` renews the leases of a job's subtasks at least every two seconds, reads their counters, and notes
+silent subtasks. Each answer is a sign of life. `Heartbeats` judges the silence of each process with a
 `Heartbeat`. So even a job with a thousand subtasks needs no calls beyond those for its leases. It makes a
 thousand comparisons a second, or two thousand while a process is suspect.
 
@@ -162,7 +162,7 @@ class Heartbeats:
 
 #: Maximum seconds between the starts of two rounds.
 INTERVAL: Final = 2.0
-#: Seconds within which a subtask must report its counters; a busy one reports them in the next round.
+#: Seconds within which a subtask must report its counters; a busy subtask reports them in the next round.
 PATIENCE: Final = 1.0
 
 
@@ -212,8 +212,8 @@ class Watch:
     def look(self, then: Callable[[], None]) -> None:
         """Renew all leases and read the counters, then call `then`.
 
-        Waits only briefly for a silent process, and not at all for a suspect. Its counters are read when it
-        answers again.
+        Waits only briefly for a silent process, and not at all for a suspect process. The counters of these
+        processes are read when they answer again.
         """
         members = {} if self._has_ended else dict(self._fleet.members)
 

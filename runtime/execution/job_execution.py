@@ -1,6 +1,6 @@
 """`JobExecution` carries out the scheduler's decisions in processes: deploy, run, control, stop.
 
-The class decides which calls to make and interprets the answers; the port `Processes` makes the calls. The
+The class chooses the calls and interprets the answers; the port `Processes` makes the calls. The
 JobMaster on Ray and the simulation run this class, each with processes of its own.
 
 Each running subtask has one open `run` call. When its process dies the call fails, and the scheduler gets a
@@ -300,4 +300,4 @@ class JobExecution:
 
 
 def _ignore(arrived: bool) -> None:
-    """Ignore whether a notification arrived: the next one makes up for a lost one."""
+    """Ignore whether a notification arrived: the next notification makes up for a lost one."""

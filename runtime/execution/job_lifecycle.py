@@ -7,7 +7,7 @@ JobMaster implement `JobHost`. So the simulation tests the production code.
   processes of subtasks.
 - A job without checkpoints has no log, so its progress is unknown. A restarted process fails such a job,
   which would otherwise overwrite its own output.
-- A restarted process waits for storage that it can't reach; a new one fails its job.
+- A restarted process waits for storage that it can't reach; a new process fails its job.
 - A cancellation is accepted at any time, even while the job can't be started. Such a job ends without a
   record in its log.
 """
@@ -26,7 +26,7 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import Cancellable, TimerService
 
-#: Seconds between the tries of a restarted JobMaster that can't read its storage; ten minutes in total.
+#: Seconds between tries of a restarted JobMaster that can't read its storage; about ten minutes in total.
 _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 #: Number of tries for a cancelled job: eight seconds in total.
 _TRIES_OF_CANCELLED: Final = 4
@@ -99,7 +99,7 @@ class JobHost(Protocol):
         ...
 
     def started(self) -> None:
-        """Let clients' requests reach the scheduler from now on."""
+        """Begin to pass clients' requests to the scheduler."""
         ...
 
     def keep_last_report(self, then: Then) -> None:

@@ -3,7 +3,7 @@
 The class is single-threaded, and calls the cluster only through `MasterHost`. The actor on Ray and the
 simulation's JobMaster implement it. So the simulation tests the production code.
 
-- A process runs one job at a time. When a job has ended well, the process may wait for another one.
+- A process runs one job at a time. When a job has ended well, the process may wait for another job.
 - A process that dies is restarted by the cluster, and continues the job that it had.
 - A fenced process leaves if it is no longer registered for the job. Else it dies and is restarted, because
   the cluster may soon end the process that fenced it.
@@ -21,7 +21,7 @@ from penstock.runtime.ports import Cancellable, TimerService
 
 #: Seconds that an ended job still answers when its process leaves, so that waiting clients learn of the end.
 FAREWELL: Final = 5.0
-#: Seconds that a process without a job waits for one.
+#: Seconds that a process without a job waits for a job.
 WARM: Final = 60.0
 #: Seconds that a process waits for the cluster's answer while clients wait for the process.
 NOTING: Final = 10.0
@@ -107,7 +107,7 @@ class MasterRunner(Generic[JobT, RunT]):
         is_restart: Whether the cluster has restarted the process.
 
     Attributes:
-        current: The current or last job; `None` while the process waits for one.
+        current: The current or last job; `None` while the process waits for a job.
     """
 
     def __init__(self, host: MasterHost[JobT, RunT], timers: TimerService, *, is_restart: bool) -> None:
@@ -115,7 +115,7 @@ class MasterRunner(Generic[JobT, RunT]):
         self._timers = timers
         self._is_restart = is_restart
         self._jobs = 0
-        #: Timer of the wait for a job; `None` at other times.
+        #: Timer of the wait for a job; `None` while the process does not wait.
         self._patience: Cancellable | None = None
         self.current: RunT | None = None
 
@@ -131,7 +131,7 @@ class MasterRunner(Generic[JobT, RunT]):
         """Return a job that runs here, or that has ended and still answers.
 
         Raises:
-            ValueError: The process runs another job or none.
+            ValueError: The process runs another job, or no job.
         """
         if self.current is None or self.current.job_id != job_id:
             msg = f"this process is not the JobMaster of {job_id}"

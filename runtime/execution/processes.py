@@ -6,12 +6,12 @@ Each call is answered once, later, by its `reply`: with the process's answer or 
 are values with three cases that every caller distinguishes: the process has died, it can't be reached, or the
 call raised.
 
-`Deliveries` answers the `deliver` calls of senders. A `deliver` call carries a frame of one channel. Its
-return is the sender's credit, so the call waits until the subtask has consumed everything up to the end of
-its frame. Calls come in any order, and more than once when a connection broke. Consumed elements never
-reach the subtask again. When the attempt ends, all calls get the same answer. A finished attempt needs no
-further elements, so it answers `CONSUMED`. Any other attempt answers `STALE`. `RoleHolder` has
-already refused calls for another role or an older attempt.
+`Deliveries` answers the `deliver` calls of senders. A `deliver` call sends a frame of one channel. Its answer
+returns the sender's credit, so the call waits until the subtask has consumed all elements up to the end of
+the frame. Calls arrive in any order, and more than once if a connection broke. Consumed elements never reach
+the subtask again. When the attempt ends, all calls get the same answer. A finished attempt needs no further
+elements, so it answers `CONSUMED`. Any other attempt answers `STALE`. `RoleHolder` has already refused calls
+for another role or an older attempt.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Place:
 
     Attributes:
         started: Start time in clock ticks since the node's boot; 0 if unknown. Distinguishes the process from
-            a later one with the same pid.
+            a later process with the same pid.
     """
 
     pid: int
@@ -231,7 +231,7 @@ class Processes(Protocol):
         ...
 
     def claim(self, spec: ProcessSpec) -> ProcessId | None:
-        """Claim a warm process that fits; `None` when there is none.
+        """Claim a warm process that fits; `None` if there is no such process.
 
         The process has served this program before and holds no role. It may be dead, or may refuse the role.
         """
@@ -261,7 +261,7 @@ class Processes(Protocol):
         ...
 
     def ask(self, process: ProcessId, reply: Reply[CurrentRole]) -> None:
-        """Request the role of a process; this renews the lease of a process without one."""
+        """Request the role of a process; this renews the lease of a process without a role."""
         ...
 
     def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
@@ -269,7 +269,7 @@ class Processes(Protocol):
         ...
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
-        """Let a process take a role; `Stale` when it holds another one."""
+        """Let a process take a role; `Stale` if it holds another role."""
         ...
 
     def deploy(
@@ -293,7 +293,7 @@ class Processes(Protocol):
         ...
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
-        """Stop this attempt and older ones; answered when all of them have ended."""
+        """Stop this attempt and older attempts; answered when all of them have ended."""
         ...
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:

@@ -4,7 +4,7 @@
 may serve another job. It has an opaque name, and *takes a role*: one subtask of one job, under a unique
 token. It gives the role back when it is no longer needed, and can take another one.
 
-Every call between processes carries the role that it is for, with its attempt. The receiver compares:
+Every call between processes names the role for which it is meant, and the attempt. The receiver compares:
 
 - another token: the call is for a role that this process does not hold (any more). It is *stale*.
 - the same token, an older attempt: stale, too. The process has a newer attempt.
@@ -13,8 +13,8 @@ Every call between processes carries the role that it is for, with its attempt. 
 So late calls, replaced JobMasters and senders of other jobs can't reach the wrong subtask. Attempt numbers
 alone would not suffice: they begin at 1 in every job.
 
-Two JobMasters of one job use the same tokens, because the second one asks the processes for their roles. The
-attempt distinguishes the two: the decision log gives each number to one of them.
+Two JobMasters of one job use the same tokens, because the second JobMaster asks the processes for their
+roles. The attempt distinguishes the two: the decision log gives each number to one of them.
 
 `RoleHolder`: attempts are fenced. A deployment that arrives after a newer one, or after a stop that covers
 it, is refused; a stop never touches a newer attempt. So calls may arrive in any order.
@@ -70,7 +70,7 @@ class RoleHolder:
         self._refused = 0
 
     def take(self, role: Role) -> bool:
-        """Take a role; `False` when the process holds another one. A repeated call changes nothing."""
+        """Take a role; `False` if the process holds another role. A repeated call changes nothing."""
         if self.role is not None:
             return self.role.is_same_taking(role)
         self.role, self._refused = role.at(0), 0
@@ -87,14 +87,14 @@ class RoleHolder:
         return self.role is not None and self.role.is_same_taking(role)
 
     def deploy(self, role: Role) -> bool:
-        """Refuse older deployments from now on; `False` when this one is refused, too."""
+        """Begin to refuse older deployments; `False` if this deployment is refused, too."""
         if not self.may_deploy(role):
             return False
         self._refused = role.attempt - 1
         return True
 
     def may_deploy(self, role: Role) -> bool:
-        """Whether this attempt may begin; check again after an older one was stopped for it."""
+        """Whether this attempt may begin; check again after an older attempt was stopped for it."""
         return self.holds(role) and role.attempt > self._refused
 
     def begin(self, role: Role) -> None:

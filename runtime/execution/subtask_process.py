@@ -10,8 +10,8 @@ the code that runs in production.
   arrived meanwhile, so the process checks again whether the attempt may begin.
 - An attempt ends once. The open `run` call, stops and a waiting deployment each get its outcome once.
 - A process that gets no call of a JobMaster for a whole lease ends. So no orphan stays.
-- A process that has given its role back is warm: it can take a role of another job. A process in which users'
-  code has failed, or left something behind, ends instead.
+- A process that has given its role back is warm: it can take a role of another job. But a process ends if
+  users' code has failed in it or has left something behind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from penstock.runtime.execution.role import CallFit, Role, RoleHolder
 from penstock.runtime.ports import Clock
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 
-#: Seconds that a process without a role waits for one.
+#: Seconds that a process without a role waits for a role.
 WARM: Final = 60.0
 #: Maximum number of roles in a process's life; bounds the memory that users' code leaks.
 _MOST_ROLES: Final = 50
@@ -140,7 +140,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnds:
-    """Answer of a process that has given its role back and takes no other one; the caller must end it."""
+    """Answer of a process that has given its role back and takes no other role; the caller must end it."""
 
     why: str
 
@@ -213,7 +213,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         self._is_prepared = True
 
     def take_role(self, role: Role, lease_timeout: float, heartbeat_timeout: float) -> Place | Stale:
-        """Take a role; return `Stale` when the process holds another one, or may take none.
+        """Take a role; return `Stale` if the process holds another role, or may not take one.
 
         Args:
             lease_timeout: Seconds without a call of the JobMaster after which the process ends itself.

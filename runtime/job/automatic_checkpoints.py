@@ -4,7 +4,7 @@
 covers the end of its data. So the checkpoint is triggered when every unfinished subtask has reported that
 end. A checkpoint in progress may suffice, so its end is awaited first. A failed last checkpoint is retried
 after a pause, and counts as a failed checkpoint. The periodic timer keeps running for subtasks that need
-another.
+another checkpoint.
 
 `SavepointFollowUp`: the checkpoint right after a savepoint. Users may move or delete a savepoint, but a
 restart needs it until a younger checkpoint is complete. So the request for the savepoint is answered when the

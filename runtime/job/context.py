@@ -39,7 +39,7 @@ class ExecutionGateway(CoordinatorGateway, Protocol):
     def deploy(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
-        """Place these subtasks and hand them their state; other subtasks continue in their attempts.
+        """Place these subtasks and give them their state; other subtasks continue in their attempts.
 
         Answered by `on_deployed` or `on_deployment_failed`.
         """

@@ -4,19 +4,19 @@
 record and does nothing. Writes to an unavailable storage are retried a few times. Then the job ends anyway,
 with a note, and only its last report shows the end. Files are deleted after the record is written: until then
 the job could be restored from them. Coordinators and hooks are closed during the deletions. The closing and
-the deletions have a timeout each. So neither a hook nor a storage that hangs delays the end.
+the deletions each have a timeout. So the end does not wait for a hook or a storage that hangs.
 
 `UncoveredOutput`: removes output that can't be committed any more. Output can be committed only if a
-completed snapshot names it, and the newest snapshot names all of it. So everything else is removed, on two
-conditions:
+completed snapshot names it, and the newest snapshot names all such output. So all other output is removed, on
+two conditions:
 
 1. *The end of the job is in the log.* No checkpoint completes later. A process that is cut off and still runs
    gets no permit to commit the removed output. Output that it writes afterwards stays.
 2. *The newest snapshot could be read.* Otherwise nothing is removed.
 
 `ClosingOperators`: waits for the closing of master hooks, and collects errors of hooks and coordinators. Both
-are users' code: a call may fail, and a call of a hook may never return. The end is in the log by then, so the
-user only learns what was not closed, and why.
+are users' code: a call may fail, and a call of a hook may never return. The end is already in the log. So an
+error of a hook or a coordinator is only reported to the user.
 """
 
 from __future__ import annotations

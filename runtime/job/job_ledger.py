@@ -101,7 +101,7 @@ class LostToOther:
 
 @dataclass(frozen=True, slots=True)
 class OnlyOlder:
-    """The newest checkpoint is damaged. A whole job may start from an older one; a region may not."""
+    """The newest checkpoint is damaged. A whole job may start from an older checkpoint; a region may not."""
 
 
 BeginOutcome: TypeAlias = AttemptStart | EndedBefore | LostToOther
@@ -114,7 +114,7 @@ class JobLedger:
         checkpointing: `None` when no checkpoints are taken.
         known_attempt: An attempt that is known to have begun; a log that lacks it was deleted.
         open_location: Opens storages of snapshots that are not in `storage`.
-        restore_from: URL of the snapshot that the job starts from while it has none of its own.
+        restore_from: URL of the snapshot from which the job starts while it has no snapshot of its own.
         is_new: Whether the job was only just submitted. A log under its id then belongs to another job.
         monotonic: Returns seconds that never go backwards; called by any thread.
         after_death: Counts the death of the previous JobMaster as a restart.
@@ -158,7 +158,8 @@ class JobLedger:
         )
         self._is_new = is_new
         self._after_death = after_death
-        #: Whether this JobMaster has taken the job over, and must still give the log's count to its strategy.
+        #: Whether this JobMaster has taken over the job, and its restart strategy still needs the log's
+        #: count.
         self._succeeds = False
         self._owned: int | None = None
         self._known_attempt = known_attempt
@@ -240,7 +241,7 @@ class JobLedger:
         return begun
 
     def give_up_damaged(self, checkpoint_id: int, what: str) -> bool:
-        """Give up a damaged checkpoint; return whether the next attempt may start from an older one.
+        """Give up a damaged checkpoint; return whether the next attempt may start from an older checkpoint.
 
         A snapshot that the user has named is not given up: there is no older one.
         """
@@ -429,7 +430,7 @@ class JobLedger:
             return ""
         return (
             f"the job continues without damaged records of its decision log ({lost}). "
-            "If one of them completed a checkpoint, sinks may repeat what was committed since"
+            "If one of them completed a checkpoint, sinks may repeat output that was committed since"
         )
 
     def _initial(self, view: LogView) -> CompletedCheckpoint | None:

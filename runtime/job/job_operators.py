@@ -13,7 +13,7 @@ reported with the end. Each error names the operator.
 present from its start until it fails or its attempt ends. An event for an absent subtask waits: an enumerator
 may assign splits before anything is deployed. When a subtask fails, its waiting events are dropped, because
 the coordinator takes them back. An event that is lost on its way to a present subtask would be in no
-snapshot. So the loss counts as a failure of that subtask, and the coordinator gets its splits back.
+snapshot. So the loss counts as a failure of that subtask, and the coordinator gets the subtask's splits back.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class JobOperators:
         return None
 
     def started(self, subtasks: Collection[SubtaskId]) -> None:
-        """Send the waiting events to these started subtasks, and later events at once."""
+        """Send the waiting events to these started subtasks; later events are sent immediately."""
         for act in (EventLink.appear, EventLink.flush):
             for subtask in subtasks:
                 for spec in self._specs.get(subtask.vertex, ()):
@@ -391,8 +391,8 @@ class JobOperators:
     def _lost(self, subtask: SubtaskId, event: EventOfCoordinator, error: BaseException) -> None:
         """Fail the subtask that an event did not reach: its splits would be lost otherwise.
 
-        A finished subtask needs only events that must arrive. While the job stops with a savepoint it needs
-        none, because it has passed its barrier.
+        A finished subtask needs only events that must arrive. While the job stops with a savepoint, a subtask
+        needs no events, because it has passed its barrier.
         """
         job = self._job
         if job.planner.status[subtask] is SubtaskStatus.FINISHED and (

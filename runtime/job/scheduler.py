@@ -2,7 +2,7 @@
 
 The scheduler reacts to events and never waits. Subtasks, timers, storage and deployments answer later, and
 each answer carries its attempt. An answer of an older attempt is dropped. Only the answer to a stop goes
-straight to the `AttemptStop` that asked for it. The job's state alone decides the meaning of an event; each
+directly to the `AttemptStop` that requested it. The job's state alone decides the meaning of an event; each
 state is a class in `states/`.
 
 A restarted JobMaster makes a new scheduler and calls `start`. The decision log has the number of the

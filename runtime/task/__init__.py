@@ -3,7 +3,7 @@
 * `subtask` is the step function. `build` makes it from a `descriptor`; `describe_tasks` makes an attempt's
   descriptors.
 * Input: `task_input`. Work: `work_in_progress`, `task_time`, `outputs`.
-* Checkpoints: `subtask_checkpoints` (describes the way of a barrier), `channel_restore`.
+* Checkpoints: `subtask_checkpoints` (describes the path of a barrier), `channel_restore`.
 * The end: `end_of_input`. Counters: `statistics`.
 
 Imports `barrier`, `checkpoint`, `network` and lower folders, never `job`.

@@ -1,25 +1,25 @@
 """Puts in-flight data of an unaligned checkpoint back into the channels of a subtask.
 
-The order on a channel is: the data that the receiver had buffered, the data that the sender had buffered, new
-data. In a job of the same shape the first part goes into the input channel. The second goes into the output
-and is sent first.
+A channel first delivers the data that the receiver had buffered, then the data that the sender had buffered,
+then new data. In a job of the same shape the receiver's part goes into the input channel. The sender's part
+goes into the output and is sent first.
 
 With another parallelism a stored channel has no counterpart, so both parts become input. A receiver reads all
 in-flight data of its exchanges and takes its part of each stored channel. In a keyed exchange its part is the
 records of its key groups. In a rebalance the number of a channel's old receiver decides which subtask takes
 the whole channel. The part of one stored channel stays together and in order, on the channel of one sender.
-The gate hands out restored elements of all channels before new ones. So a record never overtakes an older one
-of its key.
+The gate returns restored elements of all channels before new elements. So a record never overtakes an older
+record of its key.
 
 Watermarks, statuses and ends of data are not redistributed: a restored sender sends them again. Until then
 event time stands still, which is safe.
 
-In a job of the same shape a status is not put back, either. A restored sender is active until it sends a
+In a job of the same shape a status is not restored, either. A restored sender is active until it sends a
 status, so a stored `IDLE` would let event time run ahead of its records.
 
 What it must never do: duplicate a record or lose one. Every record has exactly one receiver, because all
-receivers read the same files by the same rule. It also never puts back an element that no checkpoint stores:
-a forged barrier could take a savepoint into any folder that it names.
+receivers read the same files by the same rule. It also never restores an element that no checkpoint stores: a
+forged barrier could take a savepoint into any folder that it names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A subtask's descriptor, the files of its state, and its messages from and to other processes.
 
-`SnapshotFiles` opens the places of snapshots. Checkpoints go into the job's own storage. A savepoint may go
-to another place, and a job may start from a snapshot in another place. Such a place is opened at its first
-use, outside the task thread. If it can't be reached, the checkpoint is declined and the task continues.
+`SnapshotFiles` opens the locations of snapshots. Checkpoints go into the job's own storage. A savepoint may
+go to another location, and a job may start from a snapshot in another location. Such a location is opened at
+its first use, outside the task thread. If it can't be reached, the checkpoint is declined and the task
+continues.
 """
 
 from __future__ import annotations

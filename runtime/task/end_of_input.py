@@ -1,7 +1,7 @@
 """The end of a subtask.
 
 The operators finish, and EndOfData goes downstream. No records follow, but transactions may still wait for
-their commit. So the subtask waits until a checkpoint that began afterwards is complete, and everything is
+their commit. So the subtask waits until a checkpoint that began afterwards is complete, and all output is
 committed. Then it sends EndOfPartition. It leaves when its receivers have consumed everything and all its
 senders have left. Without checkpoints it leaves at once.
 
@@ -9,9 +9,9 @@ The subtask does not wait for a receiver that has ended. A finished receiver is 
 last answer was lost with its process. An unfinished one is restarted by the JobMaster together with this
 subtask, even if this subtask has left.
 
-The operators of a chain end one after the other. Where an operator waits for answers, each of these steps
-waits until no answer is due. An operator that has ended must not end again after a restore. So no checkpoint
-is taken between the first such end and EndOfData.
+The operators of a chain end one after the other. If an operator waits for answers, each of these steps waits
+until no answer is due. An operator that has ended must not end again after a restore. So no checkpoint is
+taken between the first such end and EndOfData.
 
 After the end of the data an operator emits no held records. Pending processing-time timers stay in the
 snapshot.
@@ -21,7 +21,7 @@ of operators sent before the savepoint are handled before the operators finish, 
 So an operator can still emit the results of an event.
 
 A leaving subtask takes part in checkpoints but sends no barriers: nothing may follow EndOfPartition, which
-receivers count as the barrier. A sender may need one more checkpoint before it can leave itself. Without
+receivers count as the barrier. A sender may need one more checkpoint before it can leave. Without
 alignment, the sender may take a checkpoint before its end, and this subtask takes the same checkpoint after
 the end.
 
@@ -43,7 +43,7 @@ from penstock.runtime.task.outputs import SubtaskOutputs
 
 
 class EventTime:
-    """The event time of a subtask's operators; it never goes back and no advance is repeated."""
+    """The event time of a subtask's operators; it never decreases, and no advance is repeated."""
 
     def __init__(self, chain: OperatorChain) -> None:
         self._chain = chain

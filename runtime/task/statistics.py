@@ -32,7 +32,8 @@ class OutputFill:
         input_index: Input of the target.
         copy: Index of the edge among equal edges.
         credits: Maximum number of outstanding buffers on each channel.
-        first_receiver: Index of the subtask that the first channel leads to; the others follow in order.
+        first_receiver: Index of the subtask to which the first channel leads; the other channels follow in
+            order.
         outstanding: Buffers that the receiver has not consumed, by channel.
         queued: Elements that wait for a credit, by channel.
 
@@ -63,7 +64,7 @@ class SubtaskStatistics:
 
     Attributes:
         records_in: Records taken from the source or from channels.
-        records_out: Records handed to channels.
+        records_out: Records sent to channels.
         bytes_out: Encoded bytes sent.
         buffers_out: Buffers that were closed, including those that wait for a credit.
         busy_seconds: Time spent working.
@@ -76,7 +77,7 @@ class SubtaskStatistics:
         barriers: Counters of the barrier handler; `None` for a source.
         stored: Counters of stored alignments; `None` when alignments do not store blocked channels.
         current_watermark: The last watermark that has passed all operators, in microseconds since the epoch;
-            `None` before the first one.
+            `None` before the first watermark.
         is_idle: Whether the subtask is idle, so that its receivers do not wait for its watermarks.
         is_paused: Whether the source waits for other sources of its alignment group.
         bytes_in: Encoded bytes of the records that arrived on input channels; 0 for a source.

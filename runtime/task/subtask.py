@@ -11,7 +11,7 @@ moment, because it stands between buffers. A source's trigger waits for such a m
 comes between any two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a
 subtask with blocked outputs still handles it. Only a call that emits very many records is awaited.
 
-`subtask_checkpoints` describes the way of a barrier, `end_of_input` the end of a subtask.
+`subtask_checkpoints` describes the path of a barrier, and `end_of_input` describes the end of a subtask.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ class Subtask:
         return self._take(NOTHING if has_to_wait else self._input.poll(self._work.slice_rows), begun)
 
     def _flush(self, begun: float) -> bool:
-        """Let operators emit what they hold, if it is due; return whether it was."""
+        """Let operators emit the records that they hold, if these are due; return whether they were due."""
         kept_at = self._flush_at
         if kept_at is None or kept_at > begun:
             return False
@@ -309,8 +309,8 @@ class Subtask:
     def _end_data(self, ended: DataEnded) -> None:
         """Finish the operators after the current batch; with a drain, answers are awaited after each step.
 
-        Meanwhile no input is taken: the barrier of a savepoint that stops the job may be next, and belongs
-        behind the end.
+        Meanwhile no input is taken: the barrier of a savepoint that stops the job may be next, and must
+        follow the end of the data.
         """
         if self._chain.waits_for_answers and ended.drain:
             steps = self._ending = self._end.finish_in_steps(ended.drain)
@@ -336,7 +336,7 @@ class Subtask:
             self._chain.handle_event(operator_id, event)
 
     def _deliver_due(self) -> bool:
-        """Hand over coordinators' events that wait for no checkpoint; return whether there were any."""
+        """Deliver coordinators' events that wait for no checkpoint; return whether there were any."""
         return self._work.is_between_calls and self._coordinator_mail.deliver_due(self._checkpoints.is_past)
 
     def _stop(self) -> int | None:

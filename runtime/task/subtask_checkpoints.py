@@ -1,8 +1,8 @@
 """Checkpoints in a subtask: the requests of the JobMaster, and the state that a checkpoint takes.
 
-**The way of a barrier.** Calls go in one direction; no step calls an earlier one.
+**The path of a barrier.** Calls go in one direction; no step calls an earlier step.
 
-1. `CheckpointedInputGate` takes a barrier out of a channel and hands it to the barrier handler.
+1. `CheckpointedInputGate` takes a barrier out of a channel and passes it to the barrier handler.
 2. The `CheckpointBarrierHandler` waits for all barriers if they are aligned, else for the first one. It keeps
    the blocked channels and the missing barriers. It asks `WorkInProgress.settle` whether the task can take a
    checkpoint, then notifies step 3. For a request of the JobMaster, `Subtask` makes both calls.
@@ -14,7 +14,7 @@
 
 The handler itself captures the data in the input channels, after step 3 has returned. So the rest of a batch,
 which step 4 captures, precedes that data in its channel. An abort comes from the JobMaster and goes to step
-3. A completion goes straight to the operators: no step of that checkpoint is in progress any more.
+3. A completion goes directly to the operators, because no step of that checkpoint is in progress any more.
 
 **Requests** go only to subtasks that may receive no barrier: sources, and subtasks whose data has ended or
 whose senders have all left. A request waits here until its checkpoint can be taken:
@@ -37,7 +37,7 @@ afterwards names the checkpoint that it follows. The event waits here until the 
 that checkpoint, or will never take it. Right before the subtask takes its part of a newer checkpoint, it
 handles all older events, because the coordinator sent them before that checkpoint.
 
-Events are handed over while no operator is in the middle of a call. This holds for sources, too: a source
+Events are delivered while no operator is in the middle of a call. This is also true for sources: a source
 takes a checkpoint at the next batch boundary, not at the request.
 """
 
@@ -129,14 +129,14 @@ class CoordinatorMail:
         self.waiting.setdefault(operator_id, deque()).append(event)
 
     def deliver_due(self, is_past: Callable[[int], bool]) -> bool:
-        """Hand over events that wait for no checkpoint; return whether there were any.
+        """Deliver events that wait for no checkpoint; return whether there were any.
 
         `is_past` returns whether this subtask has taken a checkpoint, or will never take it.
         """
         return self._deliver_where(lambda event: event.after < 0 or is_past(event.after))
 
     def deliver_before(self, checkpoint_id: int) -> None:
-        """Hand over the events that were sent before a checkpoint, right before it is taken."""
+        """Deliver the events that were sent before a checkpoint, just before it is taken."""
         self._deliver_where(lambda event: event.after < checkpoint_id)
 
     def close(self) -> None:
@@ -262,7 +262,7 @@ class RequestedCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskParts:
-    """Everything a `Subtask` drives, opened and restored.
+    """All parts that a `Subtask` drives, opened and restored.
 
     Attributes:
         source: The source at the head of the chain, if there is one.

@@ -5,11 +5,11 @@ over or an output has no credit, and continues in a later step. A batch is cut i
 (such as the end of the input) waits until the batch is processed.
 
 An unfinished generator is in no snapshot. So an aligned checkpoint waits until nothing is in progress. An
-unaligned one must not wait for credits: it *settles* the work, which runs the current generator to its end
-and ignores credits. That is at most a slice. The output of this slice waits in the outputs, where the
-checkpoint captures it. The checkpoint captures the pending slices as input. Settling again before the outputs
-have moved does nothing, so consecutive checkpoints don't accumulate data. A user's function may emit
-endlessly for one record. So `settle` emits a bounded number of records for a batch. Work beyond that
+unaligned checkpoint must not wait for credits: it *settles* the work, which runs the current generator to its
+end and ignores credits. This is the work of at most one slice. The output of this slice waits in the outputs,
+where the checkpoint captures it. The checkpoint captures the pending slices as input. Settling again before
+the outputs have moved does nothing, so consecutive checkpoints don't accumulate data. A user's function may
+emit endlessly for one record. So `settle` emits a bounded number of records for a batch. Work beyond that
 continues as credits allow, and the checkpoint waits for its end.
 
 **Slices.** Between slices of about ten milliseconds a subtask serves barriers and control. The size follows

@@ -32,7 +32,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class Initialising(ActiveAttempt):
-    """Waits until every subtask runs; a short-lived subtask may have finished by then."""
+    """Waits until every subtask runs; a short-lived subtask may already have finished."""
 
     name = JobState.INITIALISING
 

@@ -137,7 +137,7 @@ class Delaying(State):
 
 
 class Restarting(Delaying):
-    """Waits for the delay that the restart strategy asked for."""
+    """Waits for the delay that the restart strategy has set."""
 
     name = JobState.RESTARTING
 

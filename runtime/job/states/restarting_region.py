@@ -12,10 +12,10 @@ The steps, in this order:
 5. Only the region is deployed under the new number. The other subtasks keep their attempts: every message is
    checked against the attempt of its subtask.
 
-If the checkpoint is damaged and the user allows an older one, the whole job starts from the older one. A
-region alone can't: for the other regions, the damaged checkpoint is complete. And the coordinators of the
-region's sources have forgotten which splits they assigned between the two checkpoints. This counts as one
-restart.
+If the checkpoint is damaged and the user allows an older checkpoint, the whole job starts from the older one.
+A region alone can't use it, for two reasons. For the other regions the damaged checkpoint is complete. And
+the coordinators of the region's sources have forgotten which splits they assigned after the older checkpoint.
+The whole job's start counts as one restart.
 
 Regions share nothing, so the region may go back to the last checkpoint while the others do not. The next
 checkpoint is consistent again, because no record goes from one region to another. Any other failure meanwhile
@@ -183,7 +183,7 @@ class DeployingRegion(RestartingRegion):
 
 
 class StartingRegion(RestartingRegion):
-    """Waits until the region runs; a quick subtask may have finished by then."""
+    """Waits until the region runs; a short-lived subtask may already have finished."""
 
     def enter(self) -> None:
         region = self._restart.region

@@ -4,8 +4,8 @@
 bounded job has processed the end of its input, a final checkpoint is taken. Then the subtasks finish.
 
 `Stopping`: the job is being stopped with a savepoint (Flink's `StopWithSavepoint`, FLIP-34). No other
-checkpoint is taken any more. With `drain`, event time advances to its end first, so timers and windows fire.
-The sources end their data and then send the savepoint's barrier. The savepoint completes with a record in the
+checkpoint is taken. With `drain`, event time advances to its end first, so timers and windows fire. The
+sources end their data and then send the savepoint's barrier. The savepoint completes with a record in the
 log. The sinks commit the output up to the savepoint, the subtasks finish, and so does the job.
 
 No output is lost or repeated. A source sends nothing after the barrier, so the savepoint covers everything
@@ -132,7 +132,8 @@ class Rescaling(State):
         new_parallelism, job = self._request.parallelism, self.job
         before = {vertex: job.graph.job.vertex(vertex).parallelism for vertex in new_parallelism}
         job.rescales.begin(RescaleRecord(job.clock.now(), job.attempt, before, dict(new_parallelism)))
-        # Only this checkpoint counts from here on; it is aligned if in-flight data would not fit.
+        # From now on only this checkpoint counts; it is aligned if the new graph has no place for in-flight
+        # data.
         coordinator.stop_periodic()
         aligned = not has_room_for_in_flight_data(job.graph.job, job.graph.job_at(new_parallelism))
         coordinator.trigger(urgent=True, aligned=aligned, on_answer=self._on_checkpoint)
@@ -185,7 +186,7 @@ class Rescaling(State):
 
 
 class Running(ActiveAttempt):
-    """Takes checkpoints until everything has finished.
+    """Takes checkpoints until all subtasks have finished.
 
     Args:
         reported: Subtasks that reported the end of their data before all were running.
