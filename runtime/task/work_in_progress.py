@@ -237,7 +237,7 @@ class WorkInProgress:
         self._work = work
 
     def run(self, begun: float) -> None:
-        """Work until all is done or held, the time is over, an output has no credit, or a checkpoint is due.
+        """Work until all is done or held, time is over, an output has no credit, or a checkpoint is due.
 
         `begun` is the monotonic time at which the step began.
         """

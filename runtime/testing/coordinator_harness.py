@@ -2,7 +2,7 @@
 
 The harness runs the JobMaster's code. Events and state go through the value codec. A restored
 coordinator is a new object, and handles again the events that were in flight. The test sends the events of
-the subtasks, and sees the events that the coordinator sends to them. Background work runs at once.
+the subtasks, and sees the events that the coordinator sends to them. Background work runs immediately.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         return [(subtask, self._codec.loads(event.data)) for subtask, event in self._context.sent]
 
     def handle_event(self, subtask: int, event: Any) -> list[tuple[int, Any]]:
-        """Hand an event of a subtask to the coordinator; return the events that it sent meanwhile.
+        """Pass an event of a subtask to the coordinator; return the events that it sent meanwhile.
 
         Raises:
             CodecError: The event can't be encoded.

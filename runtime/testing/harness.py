@@ -2,8 +2,8 @@
 
 The harness runs a job's code: operator chain, keyed state backend with incremental snapshots, value codec and
 redistribution of state. Time stands still until a test advances it, and files stay in memory. So a test of
-restored state, or of a commit that waits for its checkpoint, also holds on a cluster. The models are Flink's
-`OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver`.
+restored state, or of a commit that waits for its checkpoint, is also valid on a cluster. The harness
+resembles Flink's `OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class HarnessSettings(TypedDict, total=False):
 
 
 class OperatorHarness(NearestMembers, metaclass=NearestNames):
-    """Drives one operator step by step; `of` makes one for an operator that is written as in a job.
+    """Drives one operator step by step; `of` makes a harness for an operator that is written as in a job.
 
     Args:
         operator: A new operator; the harness opens it and closes it.
@@ -201,7 +201,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         Args:
             rows: The records.
             timestamps: Event time of each row in microseconds.
-            input_index: Number of the operator's input; 1 is the second one.
+            input_index: Number of the operator's input; 1 is the second input.
             stop_after: Number of output rows after which the rest of the batch is dropped, for functions that
                 never end.
 
@@ -224,12 +224,13 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     ) -> list[Any]:
         """Advance event time, and return the emitted rows.
 
-        At most 1,024 timers or windows fire at once. Call `flush` for the others, as a job does.
+        At most 1,024 timers or windows fire at once. Call `flush` to fire further timers and windows, as a
+        job does.
 
         Args:
             timestamp: Event time in microseconds.
-            input_index: Number of the input whose event time advances. The operator's event time is the
-                lower one of both inputs. By default all inputs advance.
+            input_index: Number of the input whose event time advances. The operator's event time is the lower
+                event time of its inputs. By default all inputs advance.
             stop_after: Number of output rows after which the rest is dropped, as for `push`.
         """
         watermark = Watermark(timestamp)
@@ -314,7 +315,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return self._is_idle
 
     def handle_event(self, event: Any) -> None:
-        """Hand an event of its coordinator to the operator.
+        """Pass an event of its coordinator to the operator.
 
         Raises:
             CodecError: The event can't be encoded.
@@ -344,7 +345,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         Rows that the operator emits before the barrier are in `outputs`.
 
         Args:
-            checkpoint_id: Id greater than all earlier ones; by default the next number.
+            checkpoint_id: Id greater than all earlier ids; by default the next number.
 
         Raises:
             CodecError: A value can't be encoded.
@@ -397,7 +398,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self.close()
 
     def _inputs(self, input_index: int | None) -> Sequence[int]:
-        """The given input, or all of them; refuses one that the operator does not have."""
+        """The given input, or all inputs; refuses an input that the operator does not have."""
         every = (0, 1) if self._has_two_inputs else (0,)
         if input_index is None:
             return every

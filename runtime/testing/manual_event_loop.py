@@ -1,9 +1,9 @@
 """An asyncio event loop without threads, sockets or a clock of its own, for the harness and the simulation.
 
-`ManualEventLoop` runs what is ready, and stops there. Its time is a clock that a test or the simulation sets.
-So coroutines that sleep or time out do it in that time, and a run is reproducible. Work for a thread
-(`asyncio.to_thread`) is done at once. Connections are refused with a clear error: a test gives its function a
-client that makes none.
+`ManualEventLoop` runs the ready callbacks, and then stops. Its time is a clock that a test or the simulation
+sets. So sleeps and timeouts of coroutines take simulated time, and a run is reproducible. Work for a thread
+(`asyncio.to_thread`) is done immediately. Connections are refused with a clear error: a test should give its
+function a client without connections.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class ManualEventLoop(asyncio.BaseEventLoop):
 def _refuse_connection() -> NoReturn:
     msg = (
         "a coroutine opens a connection, and there is no network in a harness or a simulation: give the "
-        "function a client that answers by itself"
+        "function a client that answers without a server"
     )
     raise PenstockError(msg)
 
@@ -181,7 +181,7 @@ async def called_back(
     on_error: Callable[[BaseException], None],
     answer: Callable[[Callable[[], None]], None],
 ) -> None:
-    """Await a coroutine, and hand the call of one callback to `answer`."""
+    """Await a coroutine, and pass the call of its callback to `answer`."""
     try:
         result = await work()
     except BaseException as error:  # the owner decides what an error means, a SystemExit too

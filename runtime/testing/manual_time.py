@@ -50,7 +50,7 @@ class ManualClock:
         self._elapsed += seconds_in("duration", duration)
 
     def set_wall_clock(self, now: float) -> None:
-        """Set the wall clock, forward or back; monotonic time stays."""
+        """Set the wall clock, forward or back; monotonic time does not change."""
         self._start = now - self._elapsed
 
     def advance_to(self, monotonic: float) -> None:

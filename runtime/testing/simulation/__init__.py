@@ -13,10 +13,10 @@ Read it in this order. A package imports only packages above it. Most modules im
 * `world` knows no job. `agenda` has the draws of a seed, the clocks, and the choice of the next event.
   `disks` and `faulty_storage` are the storage, whose power may fail. `faults` names the faults and their
   moments. `watches` records damage and restores for later checks. `world` combines these parts.
-* `cluster` runs one job. `network` has the frames and the cuts. `process_resources` are lost with a process.
-  `running_task` is one attempt of a subtask, `process` the process that runs it, and `processes` the calls of
-  JobMasters to all of them. `master` has the job and its JobMasters. `execution` is a JobMaster's real
-  `JobExecution`. `control_plane` starts, suspects and replaces JobMasters.
+* `cluster` runs one job. `network` has the frames and the cuts. `process_resources` has the parts that are
+  lost with a process. `running_task` is one attempt of a subtask, `process` the process that runs it, and
+  `processes` the calls of JobMasters to all of them. `master` has the job and its JobMasters. `execution` is
+  a JobMaster's real `JobExecution`. `control_plane` starts, suspects and replaces JobMasters.
 * `run` carries out a run. `target`, `damage_faults` and `injector` carry out planned faults and users'
   requests. `simulated_run` is the engine: it makes moves until the jobs have ended. The rest is
   `penstock.testing.simulate`. `user_job` prepares a user's job, and `user_run` runs it once. `uncontrolled`

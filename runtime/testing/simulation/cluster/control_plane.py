@@ -2,8 +2,8 @@
 
 A JobMaster that dies is replaced after a while. Its successor reads the log, and may know the number of the
 last attempt. A JobMaster that is wrongly believed dead runs beside its successor. Then the log decides which
-of them leads, and the other one leaves when it is fenced. If the successor is fenced, the cluster starts a
-third JobMaster, because the first counts as dead.
+of them leads, and the other leaves when it is fenced. If the successor is fenced, the cluster starts a third
+JobMaster, because the first counts as dead.
 """
 
 from __future__ import annotations

@@ -384,7 +384,7 @@ class GuardedBy:
         self._links = links
 
     def ask_master(self, reply: Reply[None]) -> None:
-        """Ping the JobMaster; a frozen one answers when it wakes up."""
+        """Ping the JobMaster; a frozen JobMaster answers when it wakes up."""
 
         def ping(master: Master) -> None:
             if not master.holds(Happening.OPERATION, lambda: ping(master), "gets a ping"):

@@ -1,4 +1,4 @@
-"""The network of a simulated job: reachable processes, frames on their way, and the rules for frames.
+"""The network of a simulated job: reachable processes, frames in flight, and the rules for frames.
 
 A *cut* puts some processes on an island. Calls between the island and the rest wait: the operating system
 sends their packets again until the cut is healed. If it lasts, the cluster declares all processes on the
@@ -8,7 +8,7 @@ cut is healed, their calls to the rest arrive. A while later the cluster ends th
 
 A process may also be declared dead without a cut. It is then an island of its own, but its calls arrive.
 
-The network of one attempt holds the frames on their way and their answers. A frame is a call from one process
+The network of one attempt holds the frames in flight and their answers. A frame is a call from one process
 to another. It arrives after a while, perhaps twice, perhaps after a later frame. Its answer takes a while,
 too. The production code of senders handles the answer.
 
@@ -57,7 +57,7 @@ class Links:
         self._gone: dict[str, int] = {}
         self._islands = count(1)
         self._waiting: list[tuple[Happening, Callable[[], None], tuple[object, ...]]] = []
-        #: Whether every process can reach every other one.
+        #: Whether every process can reach every other process.
         self.is_whole = True
 
     @property
@@ -90,7 +90,7 @@ class Links:
         lose: Callable[[], None],
         *what: object,
     ) -> None:
-        """Call `arrive` when the way is open, or `lose` if the receiver counts as dead."""
+        """Call `arrive` when the receiver can be reached, or `lose` if the receiver counts as dead."""
         if self.is_whole:
             arrive()
             return

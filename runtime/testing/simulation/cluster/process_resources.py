@@ -207,7 +207,8 @@ class SimulatedEventLoop:
         self._effect = effect
         self._holds = holds
         self._loop = ManualEventLoop(clock.monotonic)
-        #: Tasks of dead processes stay, so that no code of theirs runs.
+        #: Keeps the tasks of a dead process referenced; otherwise garbage collection would run their
+        #: `finally` blocks.
         self._tasks: list[asyncio.Task[Any]] = []
         self._scheduled: float | None = None
         self._is_closed = False

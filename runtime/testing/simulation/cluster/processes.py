@@ -77,7 +77,7 @@ class ProcessTable:
 
     @property
     def by_role(self) -> Mapping[SubtaskId, SimulatedProcess]:
-        """The living process of each subtask; among several the one of the newest attempt."""
+        """The living process of each subtask; among several, the process of the newest attempt."""
         found: dict[SubtaskId, SimulatedProcess] = {}
         for process in self.alive:
             role = process.role
@@ -95,9 +95,9 @@ class ProcessTable:
         return process
 
     def claim(self, spec: ProcessSpec) -> SimulatedProcess | None:
-        """Claim a warm process: one that has given its role back, or one that an earlier job has left.
+        """Claim a warm process, which has given its role back or remains from an earlier job.
 
-        The latter may be dead, refuse the role, or hang.
+        A process that remains may be dead, refuse the role, or hang.
         """
         fits = next((process for process in self._warm if process.spec.fit(spec)), None)
         if fits is not None:

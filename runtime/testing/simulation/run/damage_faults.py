@@ -3,10 +3,10 @@
 A strike looks for a file of its kind that the newest checkpoint needs. If there is none, it retries a little
 later, and then takes another kind. Often a process or the JobMaster dies as well, so that the file is read.
 
-Three kinds of damage are left out, because no reader could notice them. The newest record of a log is never
+Three kinds of damage never occur, because no reader could notice them. The newest record of a log is never
 lost: the log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier
-attempt might take its slot. The listings of a log with damaged files are complete, because a reader needs
-either the files or the listings.
+attempt might take its slot. The listings of a log with damaged files are always complete, because a reader
+needs either the files or the listings.
 """
 
 from __future__ import annotations

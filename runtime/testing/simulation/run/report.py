@@ -38,7 +38,7 @@ class Difference:
         return bool(self.missing or self.detail)
 
     def lines(self) -> list[str]:
-        """The detail, the missing rows and the unexpected ones; a line for each."""
+        """The detail, the missing rows and the unexpected rows; a line for each."""
         lines = [self.detail] if self.detail else []
         for what, rows in (("missing", self.missing), ("unexpected", self.unexpected)):
             if rows:
@@ -167,12 +167,12 @@ class SimulationReport(NearestMembers):
 
     Attributes:
         interleavings: Runs without failures.
-        seeds: Runs with failures, up to the first one that went wrong.
+        seeds: Runs with failures, up to the first run that went wrong.
         failures: Failures that really happened in all runs, by kind.
         checkpoints: Checkpoints completed in all runs.
         restarts: Restarts in all runs.
         uncontrolled: Inputs of users' code that differ from run to run.
-        failed: The first run that went wrong; `None` when none did.
+        failed: The first run that went wrong; `None` if all runs went well.
     """
 
     interleavings: int

@@ -90,7 +90,7 @@ def simulate(
             run.
         output: Reads the output of the sinks; called with the world when `build` returned one.
         seeds: Seeds of the runs with failures, one run each.
-        equal: Tells whether two outputs are equal; by default they are compared as multisets of rows.
+        equal: Returns whether two outputs are equal; by default outputs are compared as multisets of rows.
         interleavings: Runs without failures, which come first.
         rescale: Whether operators are rescaled during runs.
         faults: Additional faults by name, such as `"zombies"`. `docs/testing.md` lists them. With

@@ -1,9 +1,9 @@
 """`SimulatedRun`: the engine of the simulation. Makes moves until the jobs of a run have ended.
 
 A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background
-work, one timer. The draws choose among all possible moves. If no move is possible, time passes until
-one is. First the drawn conditions hold and faults strike. Then the world calms down. After the last delayed
-arrival the job must end.
+work, one timer. The draws choose among all possible moves. If no move is possible, time passes until a move
+is possible. First the drawn conditions apply and faults strike. Then the world calms down. After the last
+delayed arrival the job must end.
 
 The caller provides the jobs and judges the outcome: `user_run` for users, `tests/simulated_jobs` for seeds.
 """
@@ -67,8 +67,8 @@ class SimulatedRun:
 
     Args:
         plan: The faults and requests; none by default.
-        take_back: Function that resets the external world to a checkpoint, as a user would. Takes a job's
-            id, an attempt and its checkpoint; `None` for the newest one.
+        take_back: Function that resets the external world to a checkpoint, as a user would. Takes a job's id,
+            an attempt and its checkpoint; `None` for the newest checkpoint.
         most_moves: Maximum moves after the faults have stopped. `None` allows 60,000, and twenty times as
             many within the first 200 s.
     """

@@ -1,4 +1,4 @@
-"""`Target`: the run that faults strike, with its plan and its user.
+"""`Target`: the simulated run into which faults are injected, with its plan and its user.
 
 `User` requests another parallelism of the running job, or its end with a savepoint. A request waits while the
 job starts or restarts, as with the real handles. A request whose JobMaster died before the answer is

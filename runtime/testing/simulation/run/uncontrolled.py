@@ -36,7 +36,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "requests": "network",
 }
 
-#: Uncontrolled names of modules that also have harmless ones.
+#: Uncontrolled names of modules that also have harmless names.
 _NAMES: Final[Mapping[str, frozenset[str]]] = {
     "time": frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "sleep", "localtime"}),
     "datetime": frozenset({"now", "utcnow", "today"}),
@@ -83,7 +83,7 @@ def find_uncontrolled(job: JobGraph) -> tuple[Uncontrolled, ...]:
 
 
 def _functions_of(thing: Any) -> Iterator[FunctionType]:
-    """The functions that are reached from an object, each once; Penstock's own are left out."""
+    """The functions that are reached from an object, each once; without Penstock's own functions."""
     waiting: list[Any] = [thing]
     visited: dict[int, Any] = {}  # visited objects stay alive, so that no id is reused
     while waiting and len(visited) < _MOST_FUNCTIONS:

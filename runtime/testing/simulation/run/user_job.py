@@ -9,9 +9,9 @@ Modules, classes, code and the globals of functions are shared. On a cluster eve
 state that users' code keeps there is not simulated. The *world*, which is everything that `output` reads, is
 shared too. It outlives all processes, and must not be copied.
 
-Faults strike operators through replaced methods. In most runs rows come one by one, so a slice may end
-after any of them. In others they come in small batches. The process may die before each call of users' code,
-and after a commit. Users' code may be slow, or fail.
+Faults strike operators through replaced methods. In most runs rows come one by one, so a slice may end after
+any row. In other runs rows come in small batches. The process may die before each call of users' code, and
+after a commit. Users' code may be slow, or fail.
 
 A user's source is slowed down, so that checkpoints and failures come while it still reads. Otherwise a test's
 input of a few dozen records would be read in one step. Only `poll` changes: it returns fewer records, and no

@@ -1,14 +1,14 @@
 """The draws of a seed, the clocks of all processes, and the agenda of what may happen next.
 
-In most runs all processes share the clock of the world. In other runs each has its own clock: one runs faster
-than another, and their wall clocks disagree. A fault may set a wall clock forward or back by up to an hour.
-Monotonic time never jumps.
+In most runs all processes share the clock of the world. In other runs each process has its own clock: one
+clock runs faster than another, and their wall clocks differ. A fault may set a wall clock forward or back by
+up to an hour. Monotonic time never jumps.
 
 A *happening* is the smallest unit of a run: one step of a subtask, one arriving frame, one returned credit,
-one background task. Some can't happen before a given time. Among those that are due, the agenda draws first a
-kind, by weight, then a happening of that kind. So one seed may starve the network, hold credits back, or
-delay uploads for ever, and another does the opposite. An orderly agenda takes the oldest of a kind first. The
-higher its disorder, the more often it takes another happening.
+one background task. Some happenings can't happen before a given time. Among the due happenings, the agenda
+first draws a kind, by weight, and then a happening of this kind. So one seed may starve the network, hold
+credits back, or delay uploads for ever, and another seed does the opposite. An orderly agenda takes the
+oldest happening of a kind first. The higher its disorder, the more often it takes another happening.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.runtime.time.durations import Duration, as_seconds
 
 #: Count of numbers that are generated one by one at the beginning of a stream; many streams are short.
 _SINGLE: Final = 16
-#: Size of the blocks that follow; a number in a block costs a tenth of one that is made alone.
+#: Size of the blocks that follow; a number in a block costs a tenth of a number that is made alone.
 _BLOCK: Final = 256
 #: Size of the later blocks of a long stream; they halve the cost of a number.
 _LARGE_BLOCK: Final = 2048
@@ -292,7 +292,7 @@ class Conditions:
 
     Attributes:
         weights: Weight of each kind of happening.
-        disorder: Probability of taking another happening than the oldest of its kind.
+        disorder: Probability that a happening other than the oldest of its kind is taken.
         tick: Maximum seconds of a move.
         latency: Maximum delay of a frame or a message, in seconds.
         repeats: Probability that a frame or a message arrives twice.

@@ -1,4 +1,4 @@
-"""Simulated disks: one whose power may fail, the checkpoint storage on it, and folders for spilling.
+"""Simulated disks: a disk whose power may fail, the checkpoint storage on it, and a disk for spill files.
 
 `ModelDisk` is the worst possible disk. After a power cut each unsynced change of a name is kept or lost,
 independently of earlier and later changes. The content of an unsynced file is whole, truncated, or empty,

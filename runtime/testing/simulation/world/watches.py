@@ -68,15 +68,15 @@ class Damage(dict[str, FaultKind]):
 
 
 class Fallbacks:
-    """Checks the checkpoint that each deployment of a whole job starts from.
+    """Checks the checkpoint from which each deployment of a whole job starts.
 
-    A job continues from its newest completed checkpoint. It may start from an older one only where its user
-    allows that and a file was damaged. Then sinks may repeat rows that were committed since. The simulation
-    acts like such a user: it resets the external world, and blocks commits of earlier attempts.
+    A job continues from its newest completed checkpoint. It may start from an older checkpoint only if its
+    user allows this and a file was damaged. Then sinks may repeat rows that were committed since. The
+    simulation acts like such a user: it resets the external world, and blocks commits of earlier attempts.
 
     A slow JobMaster may deploy an attempt after a later attempt has completed checkpoints. It is fenced and
-    does not know that yet, and its attempts can't commit. So attempts before the newest one with a completed
-    checkpoint are not checked.
+    does not know that yet, and its attempts can't commit. So attempts before the newest attempt with a
+    completed checkpoint are not checked.
     """
 
     def __init__(self, damage: Damage, counts: FaultCounts) -> None:
@@ -88,7 +88,7 @@ class Fallbacks:
         self._on_deployment: Callable[[str, int, int | None], None] | None = None
 
     def watch(self, on_deployment: Callable[[str, int, int | None], None], *, allow_older: bool) -> None:
-        """Check every deployment from now on.
+        """Begin to check every deployment.
 
         After damage, with older checkpoints allowed, `on_deployment` gets the job, the attempt, and the older
         checkpoint; `None` if the job starts from the newest one.

@@ -137,7 +137,7 @@ class World:
         return Locations(storage)
 
     def arrival(self, slowness: float = 0.0) -> float | None:
-        """Arrival time of a message that is sent now; `None` for at once."""
+        """Arrival time of a message that is sent now; `None` for immediately."""
         most = self.conditions.latency + slowness
         if self.is_calm or not most:
             return None
