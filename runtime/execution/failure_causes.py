@@ -86,7 +86,9 @@ def as_failure(error: BaseException) -> Exception:
         return error.error
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    failure = PenstockError(f"{error_text(error)}, which ends no job; raise another exception instead")
+    failure = PenstockError(
+        f"{error_text(error)}, which does not end the job; raise another exception instead"
+    )
     failure.__cause__ = error
     return failure
 

@@ -1,9 +1,9 @@
 """`OperatorChain`: drives a line of operators within one subtask.
 
 Every operator is a generator of output batches, and the chain pulls. It resumes the unfinished generator of
-the operator that is nearest to the end. Its batch passes all later operators before the generator is resumed
-again. So order is kept, and each operator has at most one batch in flight. The operators' generators lie on
-an explicit stack and do not call each other. So
+the operator that is nearest to the end. The yielded batch passes all later operators before the generator is
+resumed again. So order is kept, and each operator has at most one batch in flight. The operators' generators
+are on an explicit stack and do not call each other. So
 
 * the driver can stop after any batch that left the chain (no credit, or end of a slice) and continue later,
 * an exception comes from the operator that runs, never from an earlier one that merely produced the batch.
@@ -14,11 +14,11 @@ after the last one it leaves the chain. So a watermark that an operator makes be
 place among them. A status (idle or active) goes the same way, and ends at an operator that makes watermarks.
 An operator with many timers to fire may hold the watermark and continue in `flush`, which comes before any
 other input. Nothing overtakes the watermark, and a checkpoint may be taken meanwhile. An operator whose
-records wait for answers holds watermarks and statuses behind them.
+records wait for answers also holds the watermarks and statuses that follow these records.
 
-Side outputs of all operators receive the watermarks that leave the chain. They get no watermark that a later
-operator holds. So an operator that makes watermarks is never chained after one whose side output is read and
-has an event time already (`graph/chaining.py`).
+Side outputs of all operators receive only the watermarks that leave the chain. They get no watermark that a
+later operator holds or drops. So an operator that makes watermarks is never chained after an operator whose
+side output is read and already has event time (`graph/chaining.py`).
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
 batches must not be in progress at once. No output may leave after a watermark or an end of data that must
@@ -194,7 +194,7 @@ class OperatorChain:
 
     @property
     def waits_for_answers(self) -> bool:
-        """Whether an operator emits records when something outside has answered."""
+        """Whether an operator emits results only after an external system has answered."""
         return bool(self._answered_later)
 
     @property
@@ -360,7 +360,7 @@ class OperatorChain:
         *,
         made_here: bool = False,
     ) -> None:
-        """Pass on a watermark or status that an operator has processed or made: to the next one, or out."""
+        """Pass a watermark or status, which an operator has processed or made, on to the next, or out."""
         operator = self.operators[index]
         keeps = operator.makes_watermarks or operator.holds_watermark
         can_wait = passing != Watermark(END_OF_TIME) or operator.waits_for_answers

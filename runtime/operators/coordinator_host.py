@@ -9,7 +9,7 @@ An event must be sent and handled on the same side of the checkpoint. Otherwise 
 Two rules ensure that.
 
 *From the coordinator to a subtask.* The valve holds events between the coordinator's part and the barriers of
-the sources. That is not long enough: a barrier reaches a subtask later. So each event carries the checkpoint
+the sources. This is not enough, because a barrier reaches a subtask later. So each event names the checkpoint
 after which it was sent. The subtask holds the event until it has taken its part of that checkpoint, or will
 never take it (`task/subtask_checkpoints.py`). Events that were sent before the coordinator's part have
 arrived before any source is triggered (`OperatorCoordinatorHolder`).
@@ -18,9 +18,9 @@ arrived before any source is triggered (`OperatorCoordinatorHolder`).
 coordinator's part was taken. Neither state contains the event, so the checkpoint records it (Chandy and
 Lamport's state of a channel). Events are numbered, and a subtask acknowledges its part with the number of
 events that it had sent. After the coordinator's part, all arriving events are recorded. The checkpoint
-completes when all events that precede the subtasks' parts have arrived, and holds only these. After a restore
-they are handled again, right after `start`, because the restored coordinator has not seen them. The requests
-of readers are not acknowledged, so no checkpoint holds one: a restored reader requests again.
+completes when all events that precede the subtasks' parts have arrived, and holds only these events. After a
+restore they are handled again, right after `start`, because the restored coordinator has not seen them. The
+requests of readers are not acknowledged, so checkpoints do not hold them: a restored reader requests again.
 
 A restart gives both sides the same checkpoint. A region restarts with the coordinators of its operators,
 since all subtasks of an operator are in one region. So neither side knows an event that the other does not.
@@ -125,7 +125,7 @@ class _Recording:
 
 
 class CoordinatorHost(OperatorCoordinator):
-    """Hosts the coordinator of an operator, and is its context; see the module's text."""
+    """Hosts the coordinator of an operator, and is its context; the module's docstring has the rules."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class CoordinatorHost(OperatorCoordinator):
         """Start the operator from a checkpoint, or from nothing.
 
         Raises:
-            CorruptSnapshotError: The state is damaged, or of another kind of coordinator.
+            CorruptSnapshotError: The state is damaged, or belongs to another kind of coordinator.
             PenstockError: The coordinator can't begin with the state.
         """
         self.close()
@@ -328,7 +328,7 @@ class CoordinatorHost(OperatorCoordinator):
         except (PenstockError, TypeError, ValueError) as error:
             msg = (
                 f"{self._location}: the state of its coordinator can't be read: {error}. Keep the "
-                "names of the classes of its values, or give the operator a new id"
+                "class names of the values in this state, or give the operator a new id"
             )
             raise CorruptSnapshotError(msg) from error
 

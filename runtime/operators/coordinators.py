@@ -45,9 +45,9 @@ class CoordinatorAnswer(Protocol):
     """Takes a coordinator's snapshot, once; later answers are ignored."""
 
     def complete(self, state: Any | None) -> None:
-        """Return the coordinator's state, with every event that it has handled by now.
+        """Return the coordinator's state, which includes every event that it has handled so far.
 
-        Every event that it sends from now on comes after the checkpoint.
+        Every event that it sends from now on belongs after the checkpoint.
         """
         ...
 
@@ -89,7 +89,7 @@ class OperatorCoordinatorContext(Protocol):
         ...
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
-        """Send an event, any value that the codec carries; events to one subtask arrive in order.
+        """Send an event, any value that the codec can encode; events to one subtask arrive in order.
 
         Args:
             subtask: Index of the subtask.
@@ -122,7 +122,7 @@ class OperatorCoordinator:
         """Handle an event of a subtask; events of one subtask come in the order in which they were sent."""
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        """Give `answer` the state, now or later: any value that the codec carries; `None` for no state."""
+        """Give `answer` the state, now or later: any value that the codec can encode; `None` for no state."""
         answer.complete(None)
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
@@ -167,7 +167,7 @@ class CoordinatorProvider:
         raise NotImplementedError
 
     def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Raise a `PenstockError` if the coordinator can't begin with this state; by default accept any."""
+        """Raise a `PenstockError` if the coordinator can't begin with this state; accepts any by default."""
 
     def must_arrive(self, event: Any) -> bool:
         """Return whether a finished subtask must run again for this event of the coordinator."""
@@ -238,7 +238,7 @@ class MasterHook(Protocol):
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float) -> Any | None:
         """Do the hook's part of a checkpoint and return its state; an exception aborts the checkpoint.
 
-        The state is any value that the codec carries.
+        The state is any value that the codec can encode.
         """
         ...
 

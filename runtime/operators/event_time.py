@@ -12,7 +12,7 @@ Watermarks are emitted after batches, and when time has passed (`tick`). Idlenes
 make its senders idle, and their records late.
 
 No snapshot holds the progress of a stream. A restored stream is active and has no watermark. So event time
-stands still until records come, or until the stream has been quiet for as long as the strategy says.
+stands still until records come, or until the strategy's idleness timeout has passed.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class SelectOperator(ExpressionOperator):
 
     Args:
         names: Columns that are kept unchanged; `None` for all.
-        expressions: Computed columns by name. A computed column replaces a kept one of its name.
+        expressions: Computed columns by name. A computed column replaces a kept column of the same name.
 
     Example:
         >>> operator = SelectOperator(["k"], {"double": pc.field("v") * 2})

@@ -1,11 +1,11 @@
 """`pyarrow.compute` expressions over Arrow batches.
 
-Arrow's own engine (Acero) computes them, with an overhead of some tens of microseconds a batch.
+Arrow's own engine (Acero) computes them, with an overhead of tens of microseconds per batch.
 `row_expressions` does the same for rows.
 
 `fields_of` reads the fields of an expression from its serialized form, since an expression has no attributes
 for them and its text is ambiguous. Arrow writes an expression as a schema whose metadata lists calls,
-literals and references in order. A reference by name is an entry `field_ref`. A nested one is
+literals and references in order. A reference by name is an entry `field_ref`. A nested reference is an entry
 `nested_field_ref` with the number of names, then these names. The metadata in pyarrow is a dict, which drops
 repeated entries. So the entries are read from the Flatbuffers message itself (Arrow's `Schema.fbs` and
 `Message.fbs`).
@@ -29,7 +29,7 @@ from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 #: Names from a column down to a nested field.
 FieldPath: TypeAlias = tuple[str, ...]
 
-#: Number of bytes in front of the first message of Arrow's file format.
+#: Number of bytes before the first message of Arrow's file format.
 _MAGIC_BYTES: Final = 8
 #: Positions of fields in Flatbuffers' tables.
 _HEADER_OF_MESSAGE: Final = 2
@@ -200,7 +200,7 @@ def batch_of(columns: Mapping[str, pa.Array], rows: int, schema: pa.Schema | Non
 
 
 def as_mask(result: pa.Array, kind: str) -> pa.BooleanArray:
-    """The result of a Boolean expression as one Boolean a row; null counts as false.
+    """The result of a Boolean expression as one Boolean per row; null counts as false.
 
     Example:
         >>> as_mask(pa.array([True, None]), "filter").to_pylist()

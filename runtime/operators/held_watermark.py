@@ -7,13 +7,13 @@ taken between two flushes. Its snapshot holds the remaining timers and the reach
 operator fires the remaining timers in `flush`, because event time has reached them. Flink calls such timers
 interruptible.
 
-The end of time is not held, as the end of the input comes right behind it: all timers fire at once.
+The end of time is not held, because the end of the input directly follows it: all timers fire at once.
 
-Neither a watermark nor a record behind it may overtake the timers that the watermark fires.
+Neither the watermark nor a record after it may overtake the timers that the watermark fires.
 
 `ReachedWatermark` holds the reached event time of an operator, across restarts and rescales. Whether a record
-is late must not depend on where a restart begins. Otherwise a straggler could reopen a window that has fired.
-So snapshots hold the reached watermark.
+is late must not depend on restarts. Otherwise a straggler could reopen a window that has fired. So snapshots
+hold the reached watermark.
 
 At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest watermark
 of all old subtasks, so no record becomes late that was not late for its old subtask. The end of time is not
@@ -112,7 +112,7 @@ class HeldWatermark:
             yield passed
 
     def release(self) -> Iterator[Output]:
-        """Fire all timers that a held watermark has reached, before records or a status behind it."""
+        """Fire all timers that a held watermark has reached, before the records or status that follow it."""
         while self._held is not None:
             yield from self.flush()
 

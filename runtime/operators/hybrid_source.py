@@ -1,23 +1,25 @@
 """`HybridSource`: one source after the other, such as files and then a stream (Flink's `HybridSource`).
 
 The source has two *phases*, the history and the live source. Its enumerator runs the enumerator of the
-current phase: the source's own, or `OnRequest` for the history and `_Shares` for the live source. Every split
-that a reader gets names its phase and the live source's start. So a reader, also a restored one, knows the
-source of each split.
+current phase's source. For a source without an enumerator, it runs `OnRequest` in the history and `_Shares`
+in the live phase. Every split that a reader gets names its phase and the live source's start. So a reader,
+also after a restore, knows the source of each split.
 
 **The switch.** The history has ended when no reader has a split, and no more splits will come. Only then the
-live source begins, in all readers. So no record of the history follows a live one, and a reader keeps its
-watermark until it has a live split. `switch` runs once in the background, and its result is in the
+live source begins, in all readers. So no record of the history follows a live record. A reader without splits
+keeps its watermark until it gets a live split. `switch` runs in the background. Its result is in the
 enumerator's state and in the live splits.
 
 **Why nothing is lost or read twice.** A checkpoint holds each split once, in a reader or in the enumerator
-(`source_coordinator.py`). If the enumerator's state is of the history, no reader has a live split, because
-these are assigned after the switch. If it is of the live source, all readers had ended the history before. A
-job that is restored between the end of the history and the switch finds idle readers, and switches again.
+(`source_coordinator.py`). If the enumerator's state was taken in the history phase, no reader has a live
+split, because these are assigned after the switch. If it was taken in the live phase, all readers had ended
+the history before. A job that is restored between the end of the history and the switch finds idle readers,
+and switches again.
 
-When the source's region restarts alone, some of its readers may read splits of the history again while others
-are live. Splits that no restored reader has come back to the enumerator, which hands them out before live
-ones. A snapshot of that moment has splits of both phases, so a reader reads its splits phase by phase.
+When the source's region restarts alone, some readers may read splits of the history again while others read
+live splits. The enumerator gets back the splits that are missing from the restored readers. It assigns
+history splits before live splits. A snapshot at this time may have splits of both phases, so a reader reads
+its splits phase by phase.
 """
 
 from __future__ import annotations
@@ -73,10 +75,10 @@ class EndOfHistory:
 
 
 class HybridSource(Generic[T], metaclass=NearestNames):
-    """Reads a bounded source to its end, then another one: files, then a stream.
+    """Reads a bounded source to its end, then another source: files, then a stream.
 
-    No record of the second source is read before the last one of the first has been read. After a restart of
-    the source's region alone this holds for each reader, but not between readers. Records are read exactly
+    No record of the second source is read before the last record of the first. After a restart of the
+    source's region alone this holds for each reader, but not between readers. Records are read exactly
     once, also when a job is restored before, during or after the switch, and at another parallelism. Until
     the switch a reader without splits keeps its watermark.
 
@@ -85,9 +87,9 @@ class HybridSource(Generic[T], metaclass=NearestNames):
         then: The source that follows. With `switch`, a function that takes the start and returns the source.
             The function runs in the JobMaster and in each subtask, and must return the same source for the
             same start.
-        switch: Computes the start of the second source from an `EndOfHistory`, when the history has been
-            read: any value that the codec carries, such as an offset. It may block. After a failure it may
-            run again; only one result is used.
+        switch: Function that computes the start of the second source from an `EndOfHistory`, when the history
+            has been read. The start is any value that the codec can encode, such as an offset. The function
+            may block. After a failure it may run again; only one result is used.
 
     Raises:
         ConfigurationError: An argument is not a source or a function.
@@ -356,7 +358,7 @@ class HybridEnumerator:
             if live:
                 self._enumerator.add_splits_back(live)
         elif history:
-            self._history = [split for split in self._history if split not in history]  # assigned again
+            self._history = [split for split in self._history if split not in history]  # `assign` adds them
             self._enumerator.add_splits_back(history)
 
     def snapshot(self) -> dict[str, Any]:

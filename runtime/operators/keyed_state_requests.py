@@ -1,10 +1,10 @@
 """Requests of a user's function for keyed state: declared by its class, or by name at run time.
 
-Both ways end in one table of requests for each operator and subtask. So a declared state can also be
-requested by its name. Conflicting requests for one name are refused.
+Each operator and subtask has one table for both kinds of requests. So a declared state can also be requested
+by its name. Conflicting requests for one name are refused.
 
-`StateSweep` does background work of keyed state between two batches, so a user's function never sees its
-state change under it. It removes expired entries in slices of about a millisecond. Between two slices the
+`StateSweep` does background work of keyed state between two batches, so it never changes state while a user's
+function runs. It removes expired entries in slices of about a millisecond. Between two slices the
 task does other work for several times as long, so records and barriers still pass. It also examines changes
 for the next snapshot. The examination has no pauses: changes come as fast as records do, and each pause would
 make the next examination longer.
@@ -194,7 +194,7 @@ class AsksForKeyedState:
         return requests.bind(make(name=name, **settings, **others), backend) if found is None else found
 
     def keys(self, state: KeyedState | str) -> Iterator[Any]:
-        """Return this subtask's keys that have an entry in a state, in no order; `state` may be its name."""
+        """Return this subtask's keys that have an entry in a state, in any order; `state` may be a name."""
         _, backend = self._requests
         return iter(needed_backend(backend, "keys").keys(state if isinstance(state, str) else state.name))
 

@@ -4,7 +4,7 @@ A histogram has bounded memory, and histograms of several subtasks are merged wi
 counts values in fixed exponential buckets, as OpenTelemetry's and Prometheus' exponential histograms do.
 There are eight buckets per doubling: the bounds are powers of the eighth root of two, the same in every
 process. Merging adds counts. A quantile is the middle of its bucket, which is at most 4.5 % away from the
-value. Values under 2**-50 in size count as zero, and values over 2**50 as 2**50. So there are at most 1,603
+value. Absolute values under 2**-50 count as zero, and those over 2**50 as 2**50. So there are at most 1,603
 buckets, and only non-empty ones are kept.
 
 The task changes metrics and another thread reads them. A reader copies a dict in one step of the interpreter,
@@ -26,13 +26,13 @@ from penstock.runtime.errors import ConfigurationError
 #: Buckets between a number and its double.
 PER_DOUBLING: Final = 8
 
-#: Largest index of a bucket before `_SHIFT` is added, and with a minus sign the smallest.
+#: Largest index of a bucket before `_SHIFT` is added; the smallest is its negative.
 _LAST: Final = 50 * PER_DOUBLING
 
 #: Added to the index of a positive value to separate the signs; zero has the bucket 0.
 _SHIFT: Final = _LAST + 1
 
-#: Maximum number of metrics of one operator: more are a mistake, such as one per key.
+#: Maximum number of metrics of one operator: more are a mistake, such as a metric for each key.
 MOST_METRICS: Final = 1_000
 
 #: Counter of records without a rank.
@@ -41,7 +41,7 @@ UNRANKED_RECORDS: Final = "unranked_records"
 #: Counters of the late records of each side of a join.
 LATE_OF_SIDE: Final = "late_records_left", "late_records_right"
 
-#: Counters of the records of each input of an operator with two.
+#: Counters of the records of each input of an operator with two inputs.
 RECORDS_OF_INPUT: Final = "records_in_1", "records_in_2"
 
 #: Counters of Penstock's own operators.
@@ -143,7 +143,7 @@ class Histogram:
         self._total += number
         self._least = min(self._least, number)
         self._greatest = max(self._greatest, number)
-        # Last: another thread that finds a bucket must find the bounds of its values.
+        # The bucket comes last: another thread that finds it must also find the bounds of its values.
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
     def statistics(self) -> HistogramStatistics:
@@ -275,7 +275,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class Metrics:
-    """The metrics of one operator in one subtask; each attempt starts with empty ones.
+    """The metrics of one operator in one subtask; each attempt starts without metrics.
 
     Example:
         >>> metrics = Metrics()
@@ -350,11 +350,13 @@ class AsksForMetrics:
         """The metrics of the operator."""
 
     def counter(self, name: str) -> Counter:
-        """A counter of this subtask, from 0 in each attempt; shown in the statistics and in Prometheus.
+        """A counter of this subtask, which starts from 0 in each attempt.
+
+        The statistics and Prometheus show it.
 
         Raises:
             ConfigurationError: The name is not made of up to 100 letters, digits and `_`, or is taken, or the
-                operator has 1,000 metrics.
+                operator already has 1,000 metrics.
         """
         return self._metrics.ask(Counter, name)
 

@@ -100,7 +100,8 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     def raw(self) -> RawState:
         """Restored raw state of this subtask; empty on a fresh start.
 
-        Once the state was read, `snapshot_raw` must return it. Until then every snapshot keeps it unchanged.
+        Once an operator has read the state, its `snapshot_raw` must return it. Until then every snapshot
+        keeps the state unchanged.
         """
         return self.restored_raw.read()
 
@@ -129,7 +130,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
         backend.current_key = key
 
     def send_event(self, event: Any) -> None:
-        """Send an event, any value that the codec carries, to the operator's coordinator.
+        """Send an event, any value that the codec can encode, to the operator's coordinator.
 
         Events of one subtask are handled in the order in which they were sent, exactly once relative to
         checkpoints. An event that is sent after the end of the data may be lost in a failure.
@@ -225,13 +226,13 @@ class Operator:
         """
         return False
 
-    #: Whether records may leave later, when something outside has answered. Then the end of the data waits
-    #: until `is_drained`, the subtask asks for `room`, and the operator holds the end of time, too.
+    #: Whether results may be emitted later, after an external system has answered. If so, the end of the data
+    #: waits until `is_drained`. The subtask asks for `room`. The operator may also hold the end of time.
     waits_for_answers: ClassVar[bool] = False
 
     @property
     def room(self) -> int | None:
-        """Rows that the operator can take now; `None` for any number. At 0 it is given no more slices."""
+        """Rows that the operator can take now; `None` for any number. At 0 the subtask begins no slice."""
         return None
 
     @property
@@ -284,7 +285,7 @@ class Operator:
         return None
 
     def tick(self, now: float) -> Iterator[Output]:
-        """Yield the results of passed time; `now` is in seconds on the clock of `InputTime`."""
+        """Yield the results that are due at `now`, in seconds on the clock of `InputTime`."""
         return iter(())
 
     def handle_event(self, event: Any) -> None:

@@ -1,10 +1,9 @@
-"""`RateLimitOperator`: lets a number of records a second pass, and paces the input of its subtask.
+"""`RateLimitOperator`: limits the records per second by pacing the input of its subtask.
 
 The operator holds no record. It passes each batch on, and computes the time at which the rate allows the next
-one. Until then it has no room (`Operator.room`). So the subtask takes no records, while barriers, control
-messages and timers continue. The records that wait are where back pressure keeps them: in the source, in
-channels, in the rest of a batch. Checkpoints treat them as always. The room for a batch is so small that a
-pause is short.
+batch. Until then it has no room (`Operator.room`). So the subtask takes no records, while barriers, control
+messages and timers continue. Records wait where back pressure keeps them: in the source, in channels, and in
+the rest of a batch. Checkpoints treat them as always. The room for a batch is small, so pauses are short.
 
 A subtask may fall behind, because it wakes late or has no input. It may then exceed its rate, to make up for
 at most a tenth of a second.
@@ -18,7 +17,7 @@ from typing import ClassVar, Final
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
 from penstock.runtime.record.elements import Batch
 
-#: Seconds of records that a batch may have.
+#: Maximum time that the records of a batch take at the subtask's rate, in seconds.
 _BATCH: Final = 0.02
 #: Maximum unused time that a subtask may make up for, in seconds.
 _CATCH_UP: Final = 0.1
@@ -28,7 +27,7 @@ class RateLimitOperator(Operator):
     """Passes records on at a rate; each subtask has an equal share of it.
 
     Args:
-        per_second: Records a second of all subtasks together.
+        per_second: Records per second, in all subtasks together.
     """
 
     batch_format: ClassVar[BatchFormats] = "both"

@@ -1,8 +1,8 @@
 """`pyarrow.compute` expressions over rows that are dicts.
 
 The result of an expression for a row depends on this row alone. So rows are grouped by the types of their
-values (`record/row_columns.py`), and Acero computes each group. A null has no type. Where an expression needs
-one, it gets the first type with which the expression can be computed.
+values (`record/row_columns.py`), and Acero computes each group. A null has no type. If an expression needs a
+type, the null gets the first type with which the expression can be computed.
 
 Only fields of the expression are read. A name that a dict lacks is null, also in a nested dict. An expression
 that is a plain field returns the row's value unchanged, of any type. A field given by position refers to the
@@ -143,7 +143,7 @@ class RowExpressions:
         ]
 
     def _by_place(self, name: str, rows: Sequence[Any]) -> list[_Answer]:
-        """Compute an expression that names fields by position: rows of the same names together."""
+        """Compute an expression that names fields by position; rows with the same names go together."""
         alike: dict[tuple[Any, ...], list[int]] = {}
         for place, row in enumerate(rows):
             alike.setdefault(tuple(row), []).append(place)

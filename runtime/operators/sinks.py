@@ -1,6 +1,6 @@
-"""`Sink`: the interface of a job's outputs; `SinkOperator` is its two-phase commit in one subtask.
+"""`Sink`: the interface of a job's outputs; `SinkOperator` runs its two-phase commit in one subtask.
 
-A sink is transactional: `prepare_commit` makes everything written so far durable but invisible, `commit`
+A sink is transactional: `prepare_commit` makes everything written so far durable but invisible, and `commit`
 makes it visible.
 
 A transaction is open until a snapshot. The snapshot pre-commits it: it becomes durable and stays invisible.
@@ -53,12 +53,12 @@ class SinkWriter(Protocol[T_contra]):  # type: ignore[misc] # batches do not nam
         """Pre-commit: end the open transaction, make it durable and invisible, begin a new one.
 
         Returns:
-            The arguments of `commit`, as values that the codec carries; empty when nothing was written.
+            The arguments of `commit`, as values that the codec can encode; empty when nothing was written.
         """
         ...
 
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
-        """Make pre-committed transactions visible; ignore those that are visible already."""
+        """Make pre-committed transactions visible; ignore transactions that are already visible."""
         ...
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
         The writer's class may declare lists of the subtask (`OperatorListState`).
 
         Raises:
-            PenstockError: The place can't be written; the message says what to do.
+            PenstockError: The destination can't be written; the message says what to do.
         """
         ...
 
@@ -202,7 +202,7 @@ class SinkOperator(Operator):
         if permit is None or not permit.covers(newest):
             msg = (
                 f"the restored state holds a transaction of checkpoint {newest}, which the restored "
-                f"checkpoint ({permit and permit.checkpoint_id}) does not cover; restore from another one"
+                f"checkpoint ({permit and permit.checkpoint_id}) does not cover; restore another checkpoint"
             )
             raise PenstockError(msg)
         self._commit(permit)

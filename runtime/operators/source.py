@@ -3,8 +3,8 @@
 `Source` and `Sink` are plain protocols; no base class is needed. All methods of a reader or writer are called
 by the task thread of its subtask; they may block for a short while.
 
-A source is cut into *splits*. A split is any value that the codec carries: a dataclass, a tuple, a dict. It
-includes its read position, so a reader's snapshot is just its unfinished splits.
+A source is cut into *splits*. A split is any value that the codec can encode: a dataclass, a tuple, a dict.
+It includes its read position, so a reader's snapshot is just its unfinished splits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that could not be read or processed, as it flows on a dead-letter stream.
+    """A record of a dead-letter stream: it could not be read or processed.
 
     Attributes:
         record: The unchanged record: text, or undecodable bytes.
@@ -114,7 +114,7 @@ class SourceReader(Protocol[T_co]):
     """Reads the splits of one subtask."""
 
     def poll(self, max_rows: int) -> Polled[T_co]:
-        """Read the next records: about `max_rows`, at most a few times as many.
+        """Read the next records: about `max_rows`, and at most a few times this number.
 
         Must return within some milliseconds; return `ready_at` instead of waiting.
         """
@@ -182,7 +182,7 @@ class ReportsSplits(Protocol):
 class PausesSplits(Protocol):
     """Optional for a reader that `ReportsSplits`: pauses splits that are too far ahead of others.
 
-    For sources with `WatermarkStrategy.with_alignment`. Without this, a subtask waits as a whole.
+    For sources with `WatermarkStrategy.with_alignment`. Without this, the whole subtask pauses.
     """
 
     def pause_splits(self, paused: Set[Hashable]) -> None:
@@ -329,7 +329,10 @@ class SplitEnumerator(Protocol):
         ...
 
     def snapshot(self) -> Any:
-        """All splits that no reader has, and any other state: a value that the codec carries, not `None`."""
+        """All splits that no reader has, and any other state: a value that the codec can encode.
+
+        The value must not be `None`.
+        """
         ...
 
     def close(self) -> None:
@@ -339,7 +342,7 @@ class SplitEnumerator(Protocol):
 
 @runtime_checkable
 class HearsOfFailedReaders(Protocol):
-    """A `SplitEnumerator` that remembers which readers wait, so it must drop those that fail."""
+    """A `SplitEnumerator` that remembers which readers wait, so it must forget failed readers."""
 
     def reader_failed(self, subtask: int) -> None:
         """Drop a failed reader; it requests again after its restart if it has nothing to read."""

@@ -2,16 +2,16 @@
 
 A plain `Source` lists its splits when the job starts, and each subtask gets a fixed share. An *enumerator*
 assigns splits at run time. One enumerator for the whole source lives in the JobMaster. Readers without work
-request splits. The enumerator assigns some, or signals that there are no more. `OnRequest` turns any bounded
-source into such a source.
+request splits. The enumerator assigns some, or signals that there are no more. `OnRequest` gives any bounded
+source an enumerator.
 
 The coordinator stands between the user's enumerator and the readers, and is hosted like any other coordinator
 (`coordinator_host.py`). It keeps the enumerator's state in checkpoints, and gives the splits of a failed
 reader back to the enumerator. An error of the enumerator fails the job and names the source.
 
-No split is lost or doubled, because the enumerator's snapshot is taken in one step. A split that was assigned
-earlier reaches its reader before the barrier; later splits arrive after it. So a split is in
-exactly one of the two snapshots.
+No split is lost or read twice, because the enumerator's snapshot is taken in one step. A split that was
+assigned earlier reaches its reader before the barrier. A later split arrives after the barrier. So each split
+is in exactly one snapshot, either the enumerator's or a reader's.
 
 A failed reader restarts from the state of an older checkpoint, which lacks the splits assigned since.
 `SplitAssignments` (Flink's `SplitAssignmentTracker`) remembers them, and the enumerator gets them back. A
@@ -159,7 +159,7 @@ class OnRequestEnumerator:
 def unassigned_splits(state: Any) -> Sequence[Any] | None:
     """The splits that no reader has, from the snapshot of an `OnRequestEnumerator`.
 
-    `None` if the splits were not listed yet, or if the snapshot is of another enumerator.
+    `None` if the splits were not listed yet, or if the snapshot belongs to another enumerator.
 
     Example:
         >>> unassigned_splits((True, ["b", "c"]))
@@ -358,5 +358,5 @@ class SourceCoordinatorProvider(CoordinatorProvider):
             raise PenstockError(msg)
 
     def must_arrive(self, event: Any) -> bool:
-        """Return true for splits, which would be lost; a finished reader may miss `NO_MORE_SPLITS`."""
+        """Return true for splits: otherwise they would be lost. `NO_MORE_SPLITS` need not arrive."""
         return event is not NO_MORE_SPLITS

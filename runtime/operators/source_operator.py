@@ -148,12 +148,12 @@ class RequestedSplits(Generic[T]):
 
 
 def refuse_induced(reader: object) -> None:
-    """Refuse a reader that triggers checkpoints, where splits come from an enumerator."""
+    """Refuse a reader that triggers checkpoints: its splits come from an enumerator."""
     if isinstance(reader, ExternallyInducedReader):
         msg = (
-            f"{type(reader).__name__} is an ExternallyInducedReader, which a reader of a source with an "
-            "enumerator can't be: no mark of its checkpoints comes while it waits for splits. List the "
-            "splits in `splits` instead"
+            f"{type(reader).__name__} is an ExternallyInducedReader, but its splits come from an enumerator. "
+            "Such a reader would get no marks of checkpoints while it waits for splits. List the splits in "
+            "`splits` instead"
         )
         raise PenstockError(msg)
 
@@ -439,4 +439,4 @@ def _check_rows(batch: RowBatch) -> None:
     if stamps is not None and (not hasattr(stamps, "__len__") or len(stamps) != len(rows)):
         count = f"length {len(stamps)}" if hasattr(stamps, "__len__") else f"type {type(stamps).__name__}"
         what = f"poll returned a RowBatch with rows of length {len(rows)} and timestamps of {count}"
-        _refuse(f"{what}; give a list with one for each row")
+        _refuse(f"{what}; give a list with one timestamp for each row")

@@ -1,28 +1,28 @@
 """`SourceWatermarks`: event time of one source subtask, which is the event time of its slowest split.
 
-Records of two splits have no common order. With one newest timestamp for both, the records of a slower split
-would be late. So each split has a watermark, and the subtask's watermark is the lowest of them (Flink:
-`WatermarkOutputMultiplexer`).
+Records of two splits have no common order. If the newest timestamp of both splits made the watermark, the
+records of the slower split would be late. So each split has a watermark, and the subtask's watermark is the
+lowest of them (Flink: `WatermarkOutputMultiplexer`).
 
 * A split counts from the moment that the reader has it. Before its first record it has no watermark and holds
   back the others.
 * A split that waits for its turn counts as well. Idleness does not apply to it.
 * An idle split does not count until its next record. If it is then behind the others, the subtask's watermark
   waits for it.
-* A split that was read to its end no longer counts, after its last watermark was merged.
-* When all splits are idle, the subtask is idle. Its watermark is the highest of any split, including ended
-  ones. So it does not depend on which split became idle or ended first. `WatermarkValve` has the same rule
+* A split that has been read to its end no longer counts once its last watermark has been merged.
+* When all splits are idle, the subtask is idle. Its watermark is the highest of all splits, including ended
+  splits. So it does not depend on which split became idle or ended first. `WatermarkValve` has the same rule
   between channels.
 * A subtask without splits keeps its watermark. With idleness it becomes idle until it gets more splits.
 
-A reader that does not report its splits is treated as one split. Splits' watermarks are in no snapshot, as
-in Flink: the first batch of a restored split sets its watermark again.
+A reader that does not report its splits is treated as one split. As in Flink, snapshots do not hold splits'
+watermarks: the first batch of a restored split sets its watermark again.
 
-**`SourceAlignment`** keeps one source subtask from running far ahead of the others of its group. Where
-sources are joined or windowed together, the records of a faster source wait in state.
+**`SourceAlignment`** keeps one source subtask from running far ahead of the others of its group. If sources
+are joined or windowed together, the records of a faster source would pile up in state.
 
 Each subtask reports its watermark to the JobMaster periodically (`WatermarkReported`). The answer is the
-limit up to which it may read: the lowest watermark of the group plus its own drift (`WatermarksAligned`). A
+limit up to which it may read: the group's lowest watermark plus the subtask's drift (`WatermarksAligned`). A
 subtask beyond the limit reads nothing until another answer allows it. A reader that pauses splits still reads
 its other splits. Flink's coordinators announce the limit on a timer. Here the JobMaster needs no timer, and
 the next report replaces a lost answer.
@@ -36,8 +36,8 @@ Alignment never stops a source permanently:
   If it has nothing to read, idleness lets the others continue.
 * Barriers don't wait: a source takes barriers even while it is paused and does not poll.
 
-A pause is not part of a snapshot. A source may exceed its drift by the records that it reads between a
-report and the answer, or while another subtask is being restarted.
+Snapshots do not hold pauses. A source may exceed its drift by the records that it reads between a report and
+the answer, or while another subtask is being restarted.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class WatermarksAligned:
 
 
 class SourceAlignment:
-    """The alignment of one source subtask; see the module's text.
+    """The alignment of one source subtask; the module's docstring explains it.
 
     Example:
         >>> sent = []
@@ -145,7 +145,7 @@ NO_CHANGE: Final = TimeChange()
 
 
 class SourceWatermarks:
-    """Follows the splits of one reader; see the module's text."""
+    """Follows the splits of one reader; the module's docstring has the rules."""
 
     def __init__(self, strategy: WatermarkStrategy[Any]) -> None:
         self._strategy = strategy
@@ -192,7 +192,7 @@ class SourceWatermarks:
 
     @property
     def ahead(self) -> frozenset[Hashable]:
-        """Splits that are paused because they are ahead; all or none if the reader can't pause one."""
+        """Splits that are paused because they are ahead; all or none if the reader can't pause splits."""
         alignment = self._alignment
         if alignment is None:
             return frozenset()

@@ -2,18 +2,18 @@
 
 *Timers in the past.* A timer must be later than the time at which the function runs, or it would fire
 repeatedly within one moment. In `process` that time is the watermark, or the time of day when the batch
-began. In `on_timer` it is the moment of the firing timer. So a timer that sets the next one continues from
+began. In `on_timer` it is the moment of the firing timer. So a timer that sets the next timer continues from
 its own moment. After an hour of standstill it fires once for each missed interval. In Flink a timer in the
 past fires with the next watermark, so a timer that sets itself again never ends.
 
-*The end.* At the end of the input the watermark goes to the end of time, and all timers of event time fire.
-New timers that they set are dropped, because a repeating timer would never end. Timers of processing time do
-not fire then, as in Flink.
+*The end.* At the end of the input the watermark advances to the end of time, and all timers of event time
+fire. New timers that they set are dropped, because a repeating timer would never end. Timers of processing
+time do not fire then, as in Flink.
 
-*Timers are keyed state.* A timer is an entry of a nested table: its key, its moment, and as value the number
-of its registration. So it is in the snapshot as soon as it is set, and moves with its key when the job is
-rescaled. A checkpoint writes the timers that were set or fired since the last one. There is one timer for a
-key and a moment.
+*Timers are keyed state.* A timer is an entry of a nested table, by key and moment; its value is the number of
+its registration. So it is in the snapshot as soon as it is set, and moves with its key when the job is
+rescaled. A checkpoint writes the timers that were set or fired since the last checkpoint. A key has at most
+one timer for each moment.
 
 The table has no order, so a heap in memory orders the timers. It is built from the table when the operator
 opens. A deleted timer stays in the heap until it reaches the top. An item of the heap is valid only if the
@@ -21,14 +21,15 @@ table has its number at its key and moment. When more than half of the items are
 So time and memory are proportional to the number of timers.
 
 *Order.* Timers fire in the order of their moments; timers of one moment in the order in which they were set.
-After a rescale the timers of each old subtask keep their order; timers of different subtasks have none.
+After a rescale the timers of each old subtask keep their order. Between timers of different old subtasks no
+order is defined.
 
-A timer leaves the table before it fires, as in Flink's `InternalTimerServiceImpl`. So a snapshot between two
-timers holds exactly those that have not fired.
+A timer is deleted from the table before it fires, as in Flink's `InternalTimerServiceImpl`. So a snapshot
+between two timers holds exactly the timers that have not fired.
 
 *Firing.* A watermark fires the timers of event time that it has reached, in portions (`held_watermark.py`).
-Timers of processing time fire in `flush`. It is due when the time of day has reached the earliest of them. If
-the machine's clock is changed, timers fire early or late.
+Timers of processing time fire in `flush`, which is due when the time of day has reached the earliest of them.
+If the machine's clock is changed, timers fire early or late.
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ class KeyedTimerService(FunctionTimerService):
 
 
 def _without_keys() -> PenstockError:
-    return PenstockError("a timer belongs to a key: call key_by(function) in front of process")
+    return PenstockError("a timer belongs to a key: call key_by(function) before process")
 
 
 #: Names of the timers' tables; a function's state can't have these names.

@@ -225,7 +225,7 @@ class UserOperator(Operator):
     def _by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
         backend, select, at = keyed_state_of(self._context), self._look, self._at
         if select is None:
-            msg = f"by_key in {at}: only the methods that process a keyed input have its key function"
+            msg = f"by_key in {at}: only methods that process a keyed input can call by_key"
             raise PenstockError(msg)
         given = rows_of(batch)
         rows, stamps = given.rows, given.timestamps or repeat(None)

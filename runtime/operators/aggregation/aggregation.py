@@ -90,7 +90,7 @@ class Aggregation:
         }
         self._combining = {n: f for n, f in self._functions.items() if isinstance(f, PartialAggregate)}
         self._by_row = {n: f for n, f in self._functions.items() if isinstance(f, RowAggregate)}
-        #: By function: the table's name of each column of its accumulator.
+        #: For each function, the names in the table of its accumulator's columns.
         self._columns = {
             name: {column: f"{name}{OF}{column}" for column in function.accumulator_types(pa.null())}
             for name, function in self._functions.items()
@@ -156,7 +156,7 @@ class Aggregation:
     ) -> Slots:
         """Merge partial results into a table; return the slots that were touched, each once.
 
-        `extra` has columns of the key that do not decide its key group.
+        `extra` has columns of the key that are not used to compute its key group.
 
         Raises:
             SumOverflowError: A sum does not fit; names the key.

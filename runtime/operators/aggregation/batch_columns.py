@@ -66,7 +66,7 @@ class BatchColumns:
     Args:
         inputs: Names of the columns that the operator reads.
         counted: Columns whose values are only tested for null.
-        in_order: Whether all rows keep their order, and not only those of equal types.
+        in_order: Whether all rows keep their order, and not only rows of equal types.
         call: The stream's method, for messages.
 
     Example:
@@ -94,7 +94,7 @@ class BatchColumns:
         self._names = tuple(dict.fromkeys((*key.state_names, *self._inputs)))
 
     def of(self, batch: Batch) -> Iterator[ColumnsOfRows]:
-        """The columns of a batch; raises if an Arrow batch lacks one, or if a column or a row is unusable."""
+        """The columns of a batch; raises if an Arrow batch lacks a column, or a column or row is unusable."""
         if isinstance(batch, ArrowBatch):
             yield self._found(None, batch.batch)
             return
@@ -104,14 +104,14 @@ class BatchColumns:
                 batch_of = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
                 yield self._found(places, batch_of)
         except NoColumnTypeError as error:
-            # An error in an earlier row must come first, so yield the earlier rows.
+            # The caller may refuse an earlier row, and that error must come first. So yield these rows.
             if error.place:
                 for part in self.of(RowBatch(batch.rows[: error.place])):
                     yield part if part.rows is not None else part._replace(rows=np.arange(error.place))
             row = batch.rows[error.place]
             msg = (
-                f"{self._call} can't take the record {short_repr(row)}: {error}; put a map before key_by "
-                "that converts the value"
+                f"{self._call} can't take the record {short_repr(row)}: {error}; convert the value with map "
+                "before key_by"
             )
             raise PenstockError(msg) from error
 
@@ -125,7 +125,7 @@ class BatchColumns:
             values = [row.get(name) for row in rows]
         except AttributeError:
             wrong = next(row for row in rows if not isinstance(row, dict))
-            advice = "put a map before key_by that makes dicts"
+            advice = "make dicts with map before key_by"
             raise PenstockError(no_dict(self._call, wrong, advice)) from None
         if name in self._counted:
             values = [None if value is None else True for value in values]

@@ -56,7 +56,7 @@ class MixedTypesError(AggregateError):
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """A column with one value a row, and the function that pyarrow's `group_by` applies to it."""
+    """A column with one value per row, and the function that pyarrow's `group_by` applies to it."""
 
     column: pa.Array
     function: str
@@ -119,7 +119,7 @@ class CountingAggregate(ColumnAggregate):
 class PartialAggregate(ColumnAggregate):
     @abstractmethod
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        """The groupings that `group_by` computes of the prepared column of a batch."""
+        """The groupings of a batch's prepared column that `group_by` must compute."""
 
     def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
         """Partial results, made of the results of `groupings` in their order."""
@@ -138,7 +138,7 @@ class PartialAggregate(ColumnAggregate):
         """
 
     def wider(self, partial: Partial) -> Partial | None:
-        """Partial results that `merge` has refused, in a wider type; `None` if there is none."""
+        """Partial results that `merge` has refused, in a wider type; `None` if no wider type exists."""
         return None
 
     def merge_beside(
@@ -188,7 +188,7 @@ def refuse_others(
             one, two = reprlib.repr(part[at].as_py()), reprlib.repr(value)
             msg = (
                 f"{type(function).__name__}({function.column!r}) has {one} of type {part.type} and {two} "
-                f"of type {other.kind}, {why}; convert them to one type with a map in front of key_by"
+                f"of type {other.kind}, {why}; convert them to one type with map before key_by"
             )
             raise MixedTypesError(msg, at)
 
@@ -234,7 +234,7 @@ def _cast(column: pa.Array, kind: pa.DataType, function: ColumnAggregate) -> pa.
         raise PenstockError(msg) from error
 
 
-#: Slots of the table per touched slot, above which clearing the marks costs more than a sort.
+#: Maximum ratio of table slots to touched slots; above it, a sort is cheaper than marking the slots.
 _SPARSE: Final = 512
 
 

@@ -59,9 +59,9 @@ class CountDistinct(CountingAggregate, RowAggregate):
 class ApproxCountDistinct(PartialAggregate):
     """Approximate number of different values of a column; needs `pip install "penstock[sketches]"`.
 
-    Up to `2**lg_k` different values the number is exact. Above that the error is less than
-    `1 / sqrt(2**lg_k)` for two of three keys: 1.6 % with the default. A key takes 8 bytes for each hash that
-    is kept.
+    Up to `2**lg_k` different values the number is exact. With more values the error is less than
+    `1 / sqrt(2**lg_k)` for about two in three keys: 1.6 % with the default. A key takes 8 bytes for each hash
+    that is kept.
 
     Attributes:
         lg_k: Binary logarithm of the maximum number of hashes kept for a key, 5 to 26.

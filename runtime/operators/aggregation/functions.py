@@ -142,7 +142,7 @@ class _Extreme(_OneValue):
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """The best value; of equal values, the one whose type's name comes first in the alphabet."""
+        """The best value; of equal values, the value whose type's name comes first alphabetically."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         for column in sorted(columns, key=lambda column: str(column.kind)):
             for row, value in values_in(column, slots):
@@ -233,7 +233,7 @@ class StdDev(PartialAggregate):
     LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
 
     Attributes:
-        ddof: Number subtracted from the number of values: 1 for a sample, 0 for a population. The result is
+        ddof: Number subtracted from the count of values: 1 for a sample, 0 for a population. The result is
             null if there are at most `ddof` values.
     """
 

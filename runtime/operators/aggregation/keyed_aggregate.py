@@ -38,7 +38,7 @@ PATIENCE: Final = 0.1
 #: Maximum number of kept keys.
 MOST_KEYS: Final = 1 << 16
 
-#: Share of a batch's rows that grouping must save in order to pay.
+#: Minimum share of a batch's rows that grouping must save to be worthwhile.
 _LEAST_GAIN: Final = 0.4
 #: Pause after a batch without gain before grouping is tried again, as a multiple of the batch's rows.
 _PAUSE: Final = 32

@@ -114,7 +114,7 @@ class Panes:
         return int(first) if first == last else None
 
     def windows_of(self, panes: Moments) -> Iterator[tuple[Moments, NDArray[np.bool_]]]:
-        """Windows of some panes, the last ones first: their starts, and whether each holds its pane."""
+        """Windows of some panes, the last windows first: their starts, and whether each holds its pane."""
         last = self._last_start(panes)
         for number in range(-(-self.size // self._slide)):
             starts = last - number * self._slide

@@ -8,15 +8,15 @@ grouped by key and pane. Each row is a span from the first record to the last re
 are joined with the live sessions of the same keys (`joined`). Then there are three cases:
 
 - Spans extend a live session, and its start stays. They are merged into its slot.
-- The start of a live session changes, or two of them become one. The accumulators move to the slot of the new
-  start.
+- The start of a live session changes, or two live sessions become one. The accumulators move to the slot of
+  the new start.
 - Spans join no live session. They become new sessions in new slots.
 
 To find live sessions, each key with a session has a number, and each slot has the number of its key. A table
-that is in no snapshot assigns the numbers. A key is deleted with its last session.
+assigns the numbers; snapshots do not hold it. A key is deleted with its last session.
 
 Functions that depend on the order of rows receive the rows of each session in their order, not panes. When
-two sessions become one, the earlier one comes first.
+two sessions become one, the earlier session comes first.
 
 **Joining spans without a loop over keys** (`joined`). The spans are sorted by key and start. A session begins
 at each new key. It also begins at each span that starts a gap or more after the key's latest record so far.
@@ -25,8 +25,7 @@ replaced by their ranks, and each key's ranks are shifted above the ranks of the
 
 **Late records.** A session ends a gap after its last moment. It is late when the watermark has reached the
 microsecond before this end. Then all its records go to the side output. The records of a batch count as
-simultaneous. So an otherwise late record is not late if other records of the batch join it to an open
-session.
+simultaneous. So a record is not late if other records of the batch join it to an open session.
 
 Never leave two live sessions of a key less than a gap apart: the next record would join only one of them.
 """
@@ -245,7 +244,7 @@ class _KeysWithSessions:
         self._of_slot: Numbers = np.zeros(0, np.int64)
 
     def numbers_of(self, keys: Columns) -> Numbers:
-        """The number of each row's key; `count` must follow, and deletes new keys without a session."""
+        """The number of each row's key; call `count` next, which deletes new keys without a session."""
         numbers = self._numbers.slots_of(keys)
         self._sessions = grown(self._sessions, numbers)
         return numbers

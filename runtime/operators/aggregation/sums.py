@@ -152,7 +152,7 @@ class Sum(PartialAggregate):
             if float(old) != old:
                 msg = (
                     f"Sum({self.column!r}) adds up to {old} for whole numbers and to {value} for floats; no "
-                    f"double equals {old}. Convert the values to one type with a map in front of key_by"
+                    f"double equals {old}. Convert the values to one type with map before key_by"
                 )
                 raise SumOverflowError(msg, row)
             return float(old) + value, pa.float64()

@@ -188,7 +188,7 @@ class _Vectors(ColumnAggregate):
             # Copied, because the function may have kept the array and may change it.
             return pa.array(found.copy(), from_pandas=False)
         except (pa.ArrowException, OverflowError, TypeError) as error:
-            self._refuse(self._function.result, f"returned values of no Arrow type: {error}")
+            self._refuse(self._function.result, f"returned values that have no Arrow type: {error}")
 
     def _run(self, method: Callable[..., Any], state: dict[str, NDArray[Any]], *others: Any) -> None:
         (count,) = {len(array) for array in state.values()}

@@ -1,9 +1,9 @@
 """`key_by(names).window(...).aggregate(...)`: accumulators by key and window in columns.
 
-`ColumnWindowOperator` is the base of windows over columns. A window is a slot of a table; its start is a
-column of the key that does not decide the key group. When event time has passed a window, it is emitted and
-its slot is freed. The ends of all windows are scanned, but only when a watermark has reached the earliest
-end. A record whose windows have all ended goes to the side output.
+`ColumnWindowOperator` is the base of windows over columns. A window is a slot of a table. Its start is a
+column of the key, but is not used to compute the key group. When event time has passed a window, it is
+emitted and its slot is freed. The ends of all windows are scanned, but only when a watermark has reached the
+earliest end. A record whose windows have all ended goes to the side output.
 
 `WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first grouped into
 partial results by key and pane (`panes.py`), here or by a combiner before the exchange. Then each pane's

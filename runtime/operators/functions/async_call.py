@@ -1,14 +1,15 @@
 """One call of a user's coroutine function: tries, backoff, timeout, and its one outcome.
 
-`answer_of` runs on the event loop of the operator, so it needs no lock. Time is the loop's: in a simulation
-it is simulated. A call has exactly one outcome. The timeout covers the whole call, with all tries and the
-pauses between them, as Flink's does. When it expires, the running try or pause is cancelled first, and only
-then the outcome is decided. So no later try can answer a call that has timed out.
+`answer_of` runs on the event loop of the operator, so it needs no lock. It uses the loop's clock, which is
+simulated in a simulation. A call has exactly one outcome. The timeout covers the whole call, including all
+tries and the pauses between them, as in Flink. When it expires, the running try or pause is cancelled first,
+and only then the outcome is decided. So no later try can answer a call that has timed out.
 
 `asyncio.timeout` is used, and not `asyncio.wait_for`. In Python 3.11 `wait_for` runs the call in another
 task, and cancelling this task could lose an answer that had just come.
 
-Backoff is tenacity's. Its jitter comes from the call's idempotency key, so a simulation is reproducible.
+The retries use tenacity. The jitter of a pause is computed from the call's idempotency key, so simulations
+are reproducible.
 """
 
 from __future__ import annotations
@@ -74,10 +75,11 @@ class Retry(Settings):
 
     Attributes:
         attempts: Number of tries, including the first one.
-        delay: Seconds or `timedelta` before the second try. Each later pause is twice as long. A pause is
-            shortened by up to half, differently for each call, so that calls do not return together.
-        max_delay: Longest pause.
-        on: Exceptions after which the call is tried again; all others fail at once.
+        delay: Seconds or `timedelta` before the second try. Each later pause is twice as long as the pause
+            before it. A pause is shortened by up to half, differently for each call, so that calls are not
+            repeated together.
+        max_delay: Longest pause, in seconds or as a `timedelta`.
+        on: Exceptions after which the call is tried again; after any other exception it fails at once.
 
     Raises:
         ConfigurationError: A value is invalid.
@@ -110,7 +112,7 @@ class Retry(Settings):
         return full * (1 - share / 2)
 
 
-#: Takes what the function was given and returns a result instead of an answer.
+#: Takes the function's argument, and returns the result to use in place of an answer.
 OnTimeout: TypeAlias = Callable[[Any], Any]
 
 
@@ -119,7 +121,7 @@ class CallSettings:
     """Settings of all calls of an operator.
 
     Attributes:
-        timeout: Seconds of a whole call; `None` for no limit.
+        timeout: Maximum seconds of a whole call; `None` for no limit.
     """
 
     function: Callable[[Any], Any]
@@ -142,13 +144,13 @@ class CallTimeoutError(PenstockError):
 
 
 async def answer_of(settings: CallSettings, given: Callable[[], Any], key: str, counts: CallCounts) -> Any:
-    """Call the function until it answers, fails for good, or runs out of time.
+    """Call the function until it answers, fails for good, or times out.
 
     Args:
-        given: Makes a new argument for each try, because a try may have changed its own.
+        given: Makes a new argument for each try, because a try may change its argument.
 
     Raises:
-        CallTimeoutError: There was no answer in time, and no `on_timeout`.
+        CallTimeoutError: There was no answer in time, and `on_timeout` is `None`.
         BaseException: The error of the last try.
     """
     tried = 0

@@ -113,10 +113,11 @@ class AsyncSettings:
     """Settings of `map_async`, checked.
 
     Attributes:
-        capacity: Maximum calls whose results have not left.
-        timeout: Seconds of a whole call; `None` for no limit.
-        batch: Maximum records of a call; `None` for one record and no list. In columns, rows of a call.
-        linger: Seconds that an incomplete batch waits for more records.
+        capacity: Maximum number of calls whose results have not been emitted.
+        timeout: Maximum seconds of a whole call; `None` for no limit.
+        batch: Maximum number of records in the list that a call gets; `None` to call with single records.
+            With Arrow batches, maximum number of rows of a call.
+        linger: Maximum seconds that an incomplete batch waits for more records.
     """
 
     capacity: int = 100
@@ -130,7 +131,7 @@ class AsyncSettings:
 
 
 class AsyncMapOperator(FunctionOperator):
-    """Replaces each record by the answer of a coroutine function; see the module's text."""
+    """Replaces each record by the answer of a coroutine function; the module's docstring describes it."""
 
     kind: ClassVar[str] = "map_async"
     waits_for_answers: ClassVar[bool] = True
@@ -245,7 +246,7 @@ class AsyncMapOperator(FunctionOperator):
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         if watermark.timestamp != END_OF_TIME:
             self._reached = watermark.timestamp
-        else:  # a batch waits for no more records
+        else:  # no more records will complete a batch
             self._linger = self._linger_until = 0.0
             self._begin_calls()
         return self._pass(watermark)
@@ -273,7 +274,7 @@ class AsyncMapOperator(FunctionOperator):
         return iter(())
 
     def _parts(self, batch: Batch) -> Iterator[tuple[Batch, Any]]:
-        """One batch for each place in the queue: of one row, or of columns."""
+        """Split a batch into entries of the queue: batches of one row, or batches of columns."""
         if self._arrow:
             for part in arrow_parts(batch):
                 for piece in part.slices(self._settings.batch or max(1, len(part))):
@@ -320,7 +321,7 @@ class AsyncMapOperator(FunctionOperator):
             self._begin(entries)
 
     def _next_entries(self) -> list[AwaitedRecord]:
-        """Take the records of the next call; none if it waits for more, or if other calls block all."""
+        """Take the records of the next call; none if it waits for more records, or for calls of its keys."""
         size = 1 if self._arrow else self._settings.batch or 1
         if len(self._waiting) < size and self._clock.monotonic() < self._linger_until:
             return []
@@ -387,8 +388,8 @@ class AsyncMapOperator(FunctionOperator):
     def _blocked_loop(self, where: str, seconds: float) -> None:
         msg = (
             f"a coroutine has blocked the event loop for {seconds:.1f} seconds, at {where}. All other calls "
-            "of the subtask wait for it. Await something there, run it with `await asyncio.to_thread(...)`, "
-            "or use map for a function that computes"
+            "of the subtask wait for it. Await there instead of blocking, run the code with "
+            "`await asyncio.to_thread(...)`, or use map for a function that computes"
         )
         self._fail(PenstockError(msg))
 
@@ -453,7 +454,7 @@ class AsyncMapOperator(FunctionOperator):
     def _restored_watermarks(
         self, progress: Sequence[Sequence[Any]], own: Sequence[Any] | None
     ) -> deque[tuple[int, Watermark]]:
-        """Restored watermarks, each with the number of the first record behind it."""
+        """Restored watermarks, each with the number of the first record after it."""
         reached = [old[4] for old in progress] if own is None else [own[4]]
         self._reached = None if None in reached else min(reached)
         if own is not None:

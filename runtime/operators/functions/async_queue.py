@@ -1,12 +1,12 @@
-"""The records of an async operator in the order in which they came, with watermarks and statuses in between.
+"""Queues of the records of an async operator, with watermarks and stream statuses in between.
 
-`OrderedQueue` gives results out in the order of the records. `UnorderedQueue` gives a result out as soon as
-it is there, but never across a watermark or status. It holds one group of records between each two of them,
-and only the first group gives out. In both queues a watermark leaves when all records in front of it have
-left.
+`OrderedQueue` releases results in the order of the records. `UnorderedQueue` releases a result as soon as
+the call has answered, but never across a watermark or status. It groups the records between watermarks and
+statuses, and only the first group releases results. In both queues, a watermark leaves when all records
+before it have left.
 
-A record stays in the queue until its result is taken. So the records of a queue are exactly those whose
-results have not left, and that a snapshot must hold.
+A record stays in the queue until its result is taken. So a snapshot must hold exactly the records in the
+queue.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ UNANSWERED: Final = object()
 
 @dataclass(slots=True, eq=False)
 class AwaitedRecord:
-    """A record, or in columns a batch, that waits for its result.
+    """A record that waits for its result, or a batch if the operator takes columns.
 
     Attributes:
-        sequence: Place among all records of the subtask.
+        sequence: Number among all records of the subtask.
         key: Idempotency key.
-        value: A batch of one row, or a batch of columns, as it came; calls get copies.
+        value: A batch of one row, or a batch of columns, as it arrived; calls get copies.
         saved: The encoded batch, for snapshots.
         of_key: Key of the stream; `None` on a stream without keys.
     """
@@ -49,7 +49,7 @@ class AwaitedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """A watermark or status behind all records whose `sequence` is below `after`."""
+    """A watermark or status that follows all records whose `sequence` is below `after`."""
 
     after: int
     element: Watermark | StreamStatus
@@ -65,11 +65,11 @@ class AsyncQueue(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether `take` has something to give."""
+        """Whether `take` would return an element."""
         ...
 
     def take(self) -> Iterator[Leaving]:
-        """Take everything that may leave now, in its order."""
+        """Remove and return all elements that may leave now, in order."""
         ...
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ def _may_leave(element: Leaving) -> bool:
 
 
 def _put_behind(elements: deque[Any], passing: Passing) -> None:
-    """Add a watermark or status; a watermark replaces one right in front of it, so they do not pile up."""
+    """Add a watermark or status; a watermark replaces one directly before it, so they do not pile up."""
     last = elements[-1] if elements else None
     if (
         isinstance(last, Passing)

@@ -1,4 +1,4 @@
-"""Functions of a stream of data beside a broadcast stream, for `data.connect(rules.broadcast())`."""
+"""Functions of a data stream and a broadcast stream, for `data.connect(rules.broadcast())`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ S = TypeVar("S", bound=KeyedState)
 
 
 class BroadcastProcessFunction(UserFunction, ABC, Generic[T, B, R]):
-    """A function of data without keys beside a broadcast stream (Flink's `BroadcastProcessFunction`).
+    """A function of data without keys and a broadcast stream (Flink's `BroadcastProcessFunction`).
 
-    Every subtask gets all records of the broadcast stream, such as rules, and keeps them in a
-    `BroadcastState`. It gets its part of the data. The order between both streams is not defined.
+    Every subtask gets its part of the data, and all records of the broadcast stream, such as rules. It keeps
+    the rules in a `BroadcastState`. The order between the streams is not defined.
 
     Example:
         >>> from penstock.connected import BroadcastState
@@ -63,8 +63,8 @@ class BroadcastProcessFunction(UserFunction, ABC, Generic[T, B, R]):
     def process_broadcast_element(self, value: B, ctx: FunctionContext) -> Iterable[R] | None:
         """Process one record of the broadcast stream, in every subtask.
 
-        Return or yield records as in `process_element`. A record that every subtask emits comes out several
-        times.
+        Return or yield records as in `process_element`. A record that every subtask emits appears several
+        times in the output.
         """
 
 
@@ -77,19 +77,22 @@ class BroadcastContext(RuntimeContext):
         """Call `function(key, state)` for each key of this subtask that has an entry in a keyed state.
 
         The function may read and change all keyed state of the key. It emits nothing; it can collect records
-        for `process_broadcast_element` to emit. Keys come in no order.
+        for `process_broadcast_element` to emit. The order of the keys is not defined.
 
         Args:
             state: A keyed state of the function.
-            function: Takes a key, which is the current key meanwhile, and the state.
+            function: Takes a key and the state; the key is the current key during the call.
 
         Raises:
-            PenstockError: A record of the data, or a timer, is processed now.
+            PenstockError: The caller is processing a record of the data, or a timer.
         """
         _, backend = self._requests
         assert backend is not None, "a function with this context has keyed state"
         if backend.current_key is not NO_KEY:
-            msg = "apply_to_keyed_state belongs to process_broadcast_element; here one key is current"
+            msg = (
+                "apply_to_keyed_state was called while a record or timer of one key was processed; call it "
+                "in process_broadcast_element"
+            )
             raise PenstockError(msg)
         try:
             for key in list(self.keys(state)):
@@ -102,9 +105,9 @@ class BroadcastContext(RuntimeContext):
 
 
 class KeyedBroadcastProcessFunction(TimerFunction[R], ABC, Generic[K, T, B, R]):
-    """A function of keyed data beside a broadcast stream (Flink's `KeyedBroadcastProcessFunction`).
+    """A function of keyed data and a broadcast stream (Flink's `KeyedBroadcastProcessFunction`).
 
-    It is like a `BroadcastProcessFunction`, but the data also has state and timers by key, as in a
+    It is like a `BroadcastProcessFunction`, but also has state and timers for each key of the data, as in a
     `KeyedProcessFunction`.
 
     Example:
@@ -143,6 +146,6 @@ class KeyedBroadcastProcessFunction(TimerFunction[R], ABC, Generic[K, T, B, R]):
     def process_broadcast_element(self, value: B, ctx: BroadcastContext) -> Iterable[R] | None:
         """Process one record of the broadcast stream, in every subtask; it has no key.
 
-        Keyed state can be reached by `ctx.apply_to_keyed_state`. A record that every subtask emits comes out
-        several times.
+        `ctx.apply_to_keyed_state` gives access to keyed state. A record that every subtask emits appears
+        several times in the output.
         """

@@ -1,7 +1,7 @@
 """The operators of connected streams: two functions, or an object with a method for each stream.
 
-Only one batch is in progress in a chain. So an operator takes the function and the key selector of a batch's
-input before it processes the batch. Everything else serves both inputs.
+A chain processes one batch at a time. So an operator sets the function and the key selector of a batch's
+input before it processes the batch. Both inputs share everything else.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class KeyedBroadcastProcessOperator(KeyedCoProcessOperator):
 
 
 def broadcasting(lists: ListStates, outputs: Iterator[Output]) -> Iterator[Output]:
-    """Let broadcast states change while outputs of a broadcast stream's batch are computed."""
+    """Allow changes of broadcast states while the outputs of a broadcast stream's batch are computed."""
     lists.let_broadcasts_change(allowed=True)
     yield from outputs
     lists.let_broadcasts_change(allowed=False)

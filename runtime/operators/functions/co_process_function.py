@@ -54,9 +54,9 @@ class CoProcessFunction(UserFunction, ABC, Generic[T1, T2, R]):
 class KeyedCoProcessFunction(TimerFunction[R], ABC, Generic[K, T1, T2, R]):
     """A function of two streams with the same kind of key (Flink's `KeyedCoProcessFunction`).
 
-    Records of equal key meet in one subtask, and share state and timers there, whichever stream they come
-    from. States are declared as in a `KeyedProcessFunction`. The order between the streams is not defined, so
-    a record may come before or after its partner: keep the first of them in state.
+    Records of both streams with the same key are processed in one subtask, and share its state and timers.
+    States are declared as in a `KeyedProcessFunction`. The order between the streams is not defined. A record
+    may come before or after its partner, so keep the first of the two in state.
 
     Example:
         >>> from penstock import ValueState

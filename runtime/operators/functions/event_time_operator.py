@@ -1,8 +1,7 @@
 """`KeyedEventTimeOperator`: the base of keyed operators whose results wait for event time.
 
-It counts late records, and holds the watermark while the work that is due is done (`held_watermark.py`).
-A record is late when the watermark has reached its timestamp. A restart does not change
-which records are late.
+It counts late records, and holds the watermark until all due work is done (`held_watermark.py`). A record is
+late if the watermark has reached its timestamp. A restart does not change which records are late.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ LATE_RECORDS: Final = "late_records"
 def no_timestamps(consequence: str = "they are in no window") -> PenstockError:
     return PenstockError(
         f"the records have no timestamps, so {consequence}; call "
-        "assign_timestamps_and_watermarks(...) before key_by. Call it after map_batches: that "
-        "keeps timestamps only if its function returns one batch as long as the input"
+        "assign_timestamps_and_watermarks(...) before key_by. Call it after any map_batches, which keeps "
+        "timestamps only if its function returns one batch as long as the input"
     )
 
 

@@ -156,8 +156,8 @@ class KeyedFunctionOperator(FunctionOperator):
     """Selects the keys of a whole batch first; an error of the key selector names the selector.
 
     A sender with a single receiver does not check all keys. So a subclass checks each new key with
-    `_check_key`. Keys of a new type are all checked here, because an equal key of another type (`1` and
-    `1.0`) is not new to the subclass.
+    `_check_key`. If a batch has keys of a new type, all its keys are checked here. Otherwise a subclass would
+    miss a key that equals a known key of another type (`1` and `1.0`).
     """
 
     keyed = True

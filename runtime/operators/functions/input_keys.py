@@ -1,11 +1,11 @@
 """`InputKeys`: refuses the keys of two inputs that can never be equal.
 
-If one input is keyed by numbers and the other by text, no key ever meets its partner. The job would run, and
+If one input is keyed by numbers and the other by text, no keys of the two are equal. The job would run, and
 emit nothing. So an operator with two keyed inputs compares the *kinds* of their keys. Values of different
 kinds are never equal; numbers of all types are one kind, because `1 == 1.0 == Decimal(1)`. A tuple's kind has
 the kinds of its parts. `None` says nothing about the other keys, so it fits every kind.
 
-Kinds are compared only while an input brings types of keys that it did not have before.
+Kinds are compared only when an input has a key of a new type.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANY: Final = "None"
 #: Classes whose values equal only values of the same class; `datetime` comes before its base, `date`.
 _CLASSES: Final = (str, bytes, datetime, date, time)
 
-#: Maximum number of kinds of an input; with more, its keys are not compared any more.
+#: Maximum number of kinds of an input; with more kinds, keys are no longer compared.
 _MOST_KINDS: Final = 32
 
 
@@ -73,7 +73,7 @@ class InputKeys:
 
     def __init__(self) -> None:
         self._types: tuple[set[type], set[type]] = set(), set()
-        #: Kinds with an example, by input.
+        #: Kinds of each input, each with an example.
         self._kinds: tuple[dict[Kind, Any], dict[Kind, Any]] = {}, {}
 
     def check(self, input_index: int, keys: Sequence[Any]) -> None:

@@ -70,7 +70,7 @@ def has_merge(aggregate: AggregateFunction[Any, Any, Any]) -> bool:
     return type(aggregate).merge is not AggregateFunction.merge
 
 
-#: Receives key, window and result of a window, and returns what the window emits instead.
+#: Takes a key, a window and the window's result, and returns the records to emit instead of the result.
 WindowFunction: TypeAlias = Callable[[Any, TimeWindow, Any], Iterable[Any] | None]
 
 

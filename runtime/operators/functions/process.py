@@ -123,8 +123,8 @@ _MOST_CHECKED: Final = 1 << 16
 class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
     """Runs a `KeyedProcessFunction` record by record with the record's key set.
 
-    The results of one record are consumed before the next record is processed. So a user's generator has the
-    state of its own key from its first line to its last.
+    The results of one record are consumed before the next record is processed. So a user's generator accesses
+    the state of its own key from its first line to its last.
     """
 
     _context_type: ClassVar[type[RuntimeContext]] = RuntimeContext

@@ -73,7 +73,7 @@ class SideOutputs:
         yield from self.take()
 
     def take(self) -> Iterator[Tagged]:
-        """Remove the records, as one batch per tag; without timestamps if a record of the tag has none."""
+        """Remove the records, as one batch per tag; a batch has timestamps if all its records do."""
         if not self._count:
             return
         taken, stamps = self._rows, self._stamps
@@ -84,7 +84,7 @@ class SideOutputs:
 
 
 class NoSideOutputs(SideOutputs):
-    """Refuses all records, which would be lost: the operator emits no side outputs.
+    """Refuses all records: the operator emits no side outputs, so they would be lost.
 
     Args:
         kind: Name of the operator in the message.
@@ -177,11 +177,11 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
 
 
 class RuntimeContext(FunctionContext, AsksForKeyedState):
-    """Context of a keyed function: also its key, state and timers.
+    """Context of a keyed function; adds the key, state and timers.
 
     Attributes:
         current_key: Key of the current record or timer; unset in `open`, `snapshot` and `close`.
-        time_domain: The timer's kind of time in `on_timer`, `"event_time"` or `"processing_time"`; else
+        time_domain: In `on_timer`, the timer's kind of time: `"event_time"` or `"processing_time"`; elsewhere
             `None`.
     """
 
@@ -252,8 +252,8 @@ class ProcessFunction(UserFunction, ABC, Generic[T, R]):
     """A function with a context, for a stream without keys (Flink's `ProcessFunction`).
 
     The context has side outputs, metrics, and the watermark. The class may declare lists of the subtask
-    (`OperatorListState`). Timers and all other state belong to keys: see `KeyedProcessFunction`. Each subtask
-    has one object.
+    (`OperatorListState`). Timers and all other state need keys: see `KeyedProcessFunction`. Each subtask has
+    one object.
 
     Example:
         >>> from penstock import OutputTag

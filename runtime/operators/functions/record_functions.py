@@ -171,8 +171,8 @@ class SplitOperator(FunctionOperator):
 class MapBatchesOperator(FunctionOperator):
     """Replaces every batch by the function's result.
 
-    Timestamps stay when the function returns one batch that is as long as its input. The i-th output record
-    has the timestamp of the i-th input record. Otherwise the output has no timestamps.
+    Timestamps stay if the function returns one batch that is as long as its input. Then the i-th output
+    record has the timestamp of the i-th input record. Otherwise the output has no timestamps.
 
     Example:
         >>> operator = MapBatchesOperator(lambda rows: [10 * row for row in rows])
@@ -306,7 +306,7 @@ def _exact_columns(rows: Sequence[dict[Any, Any]], schema: pa.Schema) -> pa.Reco
     known = set(schema.names)
     unknown = next((name for name in chain.from_iterable(rows) if name not in known), None)
     if unknown is not None:
-        msg = f"{unknown!r} is not among its columns {schema.names}"
+        msg = f"{unknown!r} is not among the schema's columns {schema.names}"
         raise MisfitError(msg)
     columns = {
         field.name: exact_column([row.get(field.name) for row in rows], field.type, field.name, rounds=True)

@@ -3,18 +3,18 @@
 A record waits in keyed state until a watermark reaches its timestamp. Then no earlier record can come, so it
 is released. `TimeOrderedOperator` is the base of all operators that need their records in this order.
 
-*Order.* Records of one key leave in the order of their timestamps. At equal timestamps the user's second
-order decides, and then the order of arrival. Keys are released moment by moment, so all records of a subtask
-leave in the order of their timestamps, too.
+*Order.* Records of one key leave in the order of their timestamps. At equal timestamps the user's order
+function decides, and then the order of arrival. All keys of one timestamp are released before the next
+timestamp, so all records of a subtask leave in the order of their timestamps, too.
 
 *State.* `RecordBuffer` has an entry of a nested table for each record. The entry's second key is the
-timestamp, and the record's number among the key's records of that timestamp. So a checkpoint writes the
-records that came or left since the last one. An index in memory orders the moments. It is built from the
-table when the operator opens, so no snapshot holds it and it can't disagree with the table. A key leaves the
-state with its last record.
+timestamp, and the record's number among the key's records of that timestamp. So a checkpoint writes only the
+records that were added or released since the last checkpoint. An index in memory orders the timestamps. The
+operator builds it from the table when it opens, so it can't disagree with the table. A key is deleted from
+the state with its last record.
 
-*Portions.* A watermark may release millions of records. The operator releases some of them and holds the
-watermark (`held_watermark.py`).
+*Portions.* A watermark may release millions of records. The operator releases them in portions and holds the
+watermark meanwhile (`held_watermark.py`).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ WAITING_RECORDS: Final = "waiting_records"
 #: Timestamp, key and records that are released together.
 Released: TypeAlias = tuple[int, Any, list[Any]]
 
-_NO_ORDER: Final = "they have no order of time"
+_NO_ORDER: Final = "they can't be ordered by time"
 
 
 class RecordBuffer:
-    """Records by key and timestamp; released in the order of timestamps, and of arrival at equal ones.
+    """Records by key and timestamp; those of one timestamp are released in the order of arrival.
 
     Example:
         >>> buffer = RecordBuffer(StateTable("records", nested=True))
@@ -68,7 +68,7 @@ class RecordBuffer:
         self._heap: list[int] = []
         #: Number of records by timestamp and key.
         self._counts: dict[int, dict[Any, int]] = {}
-        #: The timestamp that is being released, and the keys that are left there.
+        #: The timestamp that is being released, and the keys that still have records at it.
         self._released_at = 0
         self._left: deque[tuple[Any, int]] = deque()
         self._size = 0
@@ -137,7 +137,7 @@ class TimeOrderedOperator(KeyedEventTimeOperator):
             order.
     """
 
-    #: Name of the class of operators in messages about foreign state.
+    #: The kind of operator in messages about another operator's state, such as `"a pattern"`.
     owner: ClassVar[str]
 
     _buffer: RecordBuffer
@@ -152,7 +152,7 @@ class TimeOrderedOperator(KeyedEventTimeOperator):
     ) -> None:
         super().__init__(key_selector, function, late_tag)
         self._order = self._order_of = order
-        self._ordering: Any = None  # the record that is being ordered, as a list of one
+        self._ordering: Any = None  # the record that is being ordered, in a list, as it may be `None`
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -214,7 +214,7 @@ class TimeOrderedOperator(KeyedEventTimeOperator):
         for record in records:
             self._ordering = [record]
             keyed.append(self._order_of(record))
-        # Comparisons with NaN are false. Without the first part of the pair it would mix up other records.
+        # Comparisons with NaN are false. Without the first part of the pair, a NaN would spoil the order.
         pairs = [(value != value, value) for value in keyed]
         positions = sorted(range(len(records)), key=pairs.__getitem__)
         self._ordering = None

@@ -1,26 +1,27 @@
-"""`AsofJoin`: the right row of a key that belongs to a left row by time, and when that is known.
+"""`AsofJoin`: the rules that give a left row its partner by time, and say when the partner is decided.
 
-A left row gets at most one right row of its key. *Backward* takes the newest one up to its time. *Forward*
-takes the first one from its time on. *Nearest* takes the nearer one of both, and the earlier one if both are
-equally near. Of right rows with one timestamp, the one that came last counts.
+A left row gets at most one partner: a right row with the same key. *Backward* takes the newest right row up
+to the left row's timestamp. *Forward* takes the first right row from this timestamp on. *Nearest* takes the
+nearer row of these two, and the earlier row if both are equally near. Of right rows with the same timestamp,
+only the last to arrive counts.
 
-A row at or before the watermark is late and takes no part. So everything at or before the watermark is known,
-and a left row is *decided* as soon as later right rows can't change its partner:
+A row whose timestamp is not after the watermark is late and is not joined. So all rows up to the watermark
+are known. A left row is *decided* as soon as later right rows can't change its partner:
 
 | strategy | decided when the watermark reaches |
 | --- | --- |
 | backward | the left row |
 | forward | the partner, or the end of the tolerance |
-| nearest | the partner, or the moment that is as far ahead as the earlier partner is behind |
+| nearest | a later right row, or the end of the tolerance, or the same distance as to an earlier right row |
 
-The end of time decides every row. The output has the left row's timestamp. So the output's watermark stays
-before the earliest left row that is not decided.
+The end of time decides every row. An output row has the left row's timestamp. So the output's watermark stays
+before the earliest undecided left row.
 
-*State.* Rows after the watermark wait. Of the right rows up to the watermark, only the newest one of each key
-can still be a partner. Only left rows that look back take it. So each key has one *version*. With a tolerance
-the version leaves when no left row can reach it any more.
+*State.* Rows after the watermark wait. Of the right rows up to the watermark, only the newest row of each key
+can still become a partner, in joins that look back. This row is the key's *version*. With a tolerance, a
+version is deleted when no left row can reach it any more.
 
-A *temporal* join looks back, and a right row may be a delete. From then on its key has no version.
+A *temporal* join looks back. Its right rows may be deletes. A delete removes the version of its key.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from penstock.runtime.record.elements import END_OF_TIME
 
 Strategy: TypeAlias = Literal["backward", "forward", "nearest"]
 
-#: Kinds of as-of joins: whether left rows without a partner are emitted.
+#: Kinds of as-of joins. Only "left" emits left rows without a partner.
 AsofHow: TypeAlias = Literal["left", "inner"]
 
 #: Name of the table with the version of each key.
@@ -45,8 +46,8 @@ class AsofJoin:
     """The rules of one as-of join.
 
     Attributes:
-        tolerance: Greatest distance of a partner in microseconds; `None` for any.
-        is_exact: Whether a right row with the left row's timestamp may be its partner; always with *nearest*.
+        tolerance: Maximum time between a left row and its partner, in microseconds; `None` for no limit.
+        is_exact: Whether a right row with the left row's timestamp may be its partner; true for *nearest*.
 
     Example:
         >>> AsofJoin("nearest", 10).kept, AsofJoin("backward", 10).kept, AsofJoin("backward", None).kept
@@ -78,15 +79,15 @@ class AsofJoin:
 
     @property
     def furthest(self) -> int:
-        """Greatest distance of a partner in microseconds."""
+        """`tolerance`, or `END_OF_TIME` for no limit."""
         return END_OF_TIME if self.tolerance is None else self.tolerance
 
     @property
     def kept(self) -> int | None:
         """Microseconds from a version to the watermark at which no left row can reach it; `None` for never.
 
-        A left row that looks both ways waits for another tolerance after its own time, and may then still
-        choose the version.
+        With *nearest*, a left row waits for another tolerance after its own timestamp, and may then still
+        get the version.
         """
         if self.tolerance is None:
             return None

@@ -1,14 +1,14 @@
 """`left.join_asof(right, ...)` and `left.join_temporal(versions, ...)` over Arrow batches.
 
-`asof_join.py` has the rules. Rows that wait are in a `RowLog` of each side, and the version of each key is in
-a `ColumnTable`. When the watermark advances, the right rows up to it are sorted by key and time
-(`SortedRows`). All left rows that may be decided are looked up there together, and in the table. Then the
-newest right row of each key becomes its version.
+`asof_join.py` has the rules. Each side has a `RowLog` of the rows that wait. A `ColumnTable` has the version
+of each key. When the watermark advances, `SortedRows` sorts the right rows up to the watermark by key and
+time. The partners of all left rows that may be decided are looked up together, there and in the table. Then
+the newest right row of each key becomes its version.
 
-A left row's time in its log is the watermark at which it must be looked at; `:at` is its own time. For a join
-that looks both ways this watermark is the row's own time first. If the row is not decided there, it is added
-again with the moment at which its earlier partner is near enough. So a row is looked at only when it is due,
-or when its key has a new right row.
+In a join that looks ahead, a left row's time in its log is the watermark at which the row is due. The column
+`:at` has the row's timestamp. With *nearest*, a left row is first due at its timestamp. If it is not decided
+then, it is added again, and is due when no later right row can be nearer than the earlier one. So a row is
+examined only when it is due, or when its key has a new right row.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SortedRows:
 
     Args:
         groups: Number of each row's key.
-        times: Timestamps in ascending order; of equal ones the last row counts.
+        times: Timestamps in ascending order; of a key's rows with equal timestamps the last one counts.
 
     Example:
         >>> rows = SortedRows(np.array([0, 1, 0, 0]), np.array([10, 20, 30, 30]))
@@ -66,19 +66,19 @@ class SortedRows:
         is_new = np.ones(len(times), np.bool_)
         is_new[1:] = times[1:] != times[:-1]
         self._moments = times[is_new]
-        # One number stands for key and time: a number's order is the order of both.
+        # One number combines key and time, so the order of numbers is the order by key and time.
         self._base = len(self._moments) + 1
         self._order = np.argsort(groups, kind="stable")
         self._groups = groups[self._order]
         self._numbers = self._groups * self._base + np.cumsum(is_new)[self._order] - 1
 
     def before(self, groups: Slots, times: Moments, *, is_exact: bool) -> Places:
-        """The last row up to a moment, for each key and moment."""
+        """For each key and moment, the last row up to this moment."""
         ranks = np.searchsorted(self._moments, times, side="right" if is_exact else "left")
         return self._checked(groups, np.searchsorted(self._numbers, groups * self._base + ranks) - 1)
 
     def after(self, groups: Slots, times: Moments, *, is_exact: bool) -> Places:
-        """The last row of the first moment from a moment on, for each key and moment."""
+        """For each key and moment, the last row with the first timestamp from this moment on."""
         ranks = np.searchsorted(self._moments, times, side="left" if is_exact else "right")
         places = np.searchsorted(self._numbers, groups * self._base + ranks)
         inside = places < len(self._numbers)
@@ -87,7 +87,7 @@ class SortedRows:
         return self._checked(groups, places)
 
     def _checked(self, groups: Slots, places: Places) -> Places:
-        """The rows at some places of the sorted ones, if they belong to the keys."""
+        """The rows at some places in sorted order; -1 where the row there has another key."""
         found = np.full(len(places), -1, np.int64)
         inside = np.flatnonzero((places >= 0) & (places < len(self._numbers)))
         inside = inside[self._groups[places[inside]] == groups[inside]]
@@ -96,10 +96,10 @@ class SortedRows:
 
 
 class ColumnAsofJoinOperator(ColumnJoinOperator):
-    """Joins each left row with one right row.
+    """Joins each left row with at most one right row.
 
     Args:
-        deleted: Condition over the right columns: whether a row is a delete.
+        deleted: Condition over the right columns that is true for deletes; `None` if no row is a delete.
     """
 
     own_columns = (AT, DELETED)
@@ -117,7 +117,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
         super().__init__(join, keys, suffix, late_tags)
         self._join = join
         self._deleted = deleted
-        #: Watermark at which old versions were deleted.
+        #: Watermark at which old versions were last deleted.
         self._swept_at: int | None = None
         self.makes_watermarks = join.looks_ahead
 
@@ -167,7 +167,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
     def _advance(self, reached: int) -> Iterator[Output]:
         left, right = self._logs
         new = right.until(reached)
-        # Without versions the table only numbers the keys of this step.
+        # In a join without versions the table only numbers the keys of this step.
         table = self._versions if self._join.looks_back else ColumnTable("step", 1, tracks_changes=False)
         table.column(AT, pa.int64())
         groups = table.slots_of(_by_name(right.keys(new))) if len(new) else np.empty(0, np.int64)
@@ -202,7 +202,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
     ) -> tuple[Places, Moments]:
         """The partner of each left row, and the watermark that decides it.
 
-        A partner is a position in `new`, or the slot of a version behind all these positions.
+        A partner is a position in `new`, `len(new)` plus the slot of a version, or -1 for none.
         """
         join, times = self._join, self._logs[RIGHT].times[new]
         rows = SortedRows(groups, times)
@@ -245,7 +245,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
             yield ArrowBatch(pairs, pa.array(at[some]))
 
     def _right_columns(self, partners: Places, new: Slots) -> Columns:
-        """The right columns of partners, with nulls where there is none."""
+        """The right columns of the partners; a row without a partner gets nulls."""
         is_new, is_version = (partners >= 0) & (partners < len(new)), partners >= len(new)
         some_new, some_versions = new[partners[is_new]], partners[is_version] - len(new)
         parts = [
@@ -269,7 +269,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
         return {**_by_name(self._versions.keys(slots)), **values}
 
     def _set_versions(self, slots: Slots, rows: Slots) -> None:
-        """Make right rows the versions of their keys, whose slots are given."""
+        """Make right rows the versions of their keys; `slots` has the slot of each row's key."""
         table, right = self._versions, self._logs[RIGHT]
         at = table.column(AT, pa.int64())
         is_newer = ~(at.valid[slots] & (at.values[slots] > right.times[rows]))
@@ -285,7 +285,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
             table.delete(slots[right.columns[DELETED].values[rows]])
 
     def _remove(self, slots: Slots, due: Moments, reached: int) -> None:
-        """Delete decided left rows; add the others again if they are due at another moment."""
+        """Delete decided left rows; add undecided rows again if they are now due at another moment."""
         left = self._logs[LEFT]
         is_moved = (due > reached) & (due != left.times[slots])
         moved, later = slots[is_moved], due[is_moved]
@@ -298,7 +298,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
     def _sweep(self, reached: int) -> None:
         """Delete the versions that no left row can reach."""
         kept = self._join.kept
-        # A job that ends may continue from a savepoint, so the end of time leaves the versions.
+        # The end of time deletes no versions, because the job may continue from its last savepoint.
         if kept is None or reached == END_OF_TIME or not len(self._versions):
             return
         if self._swept_at is not None and reached - self._swept_at < kept:
@@ -309,7 +309,6 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
         self._versions.delete(slots[times + kept <= reached])
 
     def _times(self, slots: Slots) -> Moments:
-        """Timestamps of left rows."""
         left = self._logs[LEFT]
         times: Moments = left.columns[AT].values[slots] if AT in left.columns else left.times[slots]
         return times
@@ -325,7 +324,7 @@ def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _later(times: Moments, distances: Moments | int) -> Moments:
-    """Times with distances from 0 on added, up to the end of time."""
+    """Add distances of at least 0 to times; no result is later than the end of time."""
     later: Moments = np.where(times > END_OF_TIME - distances, END_OF_TIME, times + distances)
     return later
 

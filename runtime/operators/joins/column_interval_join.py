@@ -1,15 +1,15 @@
 """`left.join(right, on="k", within=...)` over Arrow batches.
 
-Each side's rows are in a `RowLog`, found by key and time. A batch is joined with the other side's log, and
-then added to the log of its own side. So the row that comes second finds the pair. `interval_join.py` has the
-rules of time.
+Each side has a `RowLog`, which finds rows by key and time. A batch is joined with the other side's log, and
+then added to its own side's log. So the row of a pair that arrives second finds the first.
+`interval_join.py` has the time rules.
 
-A column `:matched` in the log says whether a row had a partner, where the kind of join needs it. It is part
-of the snapshot. The residual condition is checked first, so a pair that it refuses does not count.
+If the kind of join depends on whether a row had a partner, the log has a column `:matched`. Snapshots hold
+this column. A pair that the condition `where` refuses does not count.
 
-Rows are deleted only as the watermark advances, never while a batch is joined. A row may come when no partner
-can follow it. Such a row is joined with the rows in the log, but not added. If it has no partner, the join
-emits it alone where its kind requires that.
+Rows are deleted only when the watermark advances, never while a batch is joined. A row may have expired when
+it arrives: no later row can be its partner. Such a row is joined with the other log, but not added to its
+own. If it has no partner, a join that emits rows alone emits it at once.
 
 A row with a null in its key has no partner. A join that emits rows alone emits it at once.
 """
@@ -51,7 +51,7 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
     Args:
         keys: Key of each side.
         where: Condition over the output's columns.
-        late_tags: Side output of the late rows of each side.
+        late_tags: Names of the side outputs for late rows of each side.
     """
 
     own_columns = (MATCHED,)
@@ -96,7 +96,10 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
     def _pairs(
         self, side: Side, columns: Columns, places: Slots, slots: Slots
     ) -> tuple[pa.RecordBatch | None, Slots, Slots]:
-        """The pairs that the condition accepts, with their places in the batch and slots in the log."""
+        """The pairs that the condition accepts, with their places in the batch and slots in the log.
+
+        The pairs are `None` if neither the output nor a condition needs them.
+        """
         if not (self._join.emits_pairs or self._where is not None):
             return None, places, slots
         mine = {name: column.take(pa.array(places)) for name, column in columns.items()}
@@ -109,7 +112,7 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
         return pairs.take(pa.array(chosen)), places[chosen], slots[chosen]
 
     def _mark(self, side: Side, slots: Slots) -> Iterator[Output]:
-        """Mark rows in the log that have found a partner; a semi join emits them."""
+        """Mark rows in the log as matched; a semi join emits each of them at its first match."""
         if side not in self._join.marks or not len(slots):
             return
         log = self._logs[side]
@@ -129,7 +132,7 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
         matched: Mask,
         hashes: NDArray[np.uint64],
     ) -> Iterator[Output]:
-        """Add rows to the log, except those that have expired or need no partner any more."""
+        """Add rows to the log, except expired rows and rows that need no further partner."""
         join, reached = self._join, self._reached.timestamp
         expired = np.zeros(len(times), np.bool_)
         if reached is not None:
@@ -173,7 +176,7 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
 
 
 def _moved(times: Moments, by: int) -> Moments:
-    """Earlier or later times, which stay in the range of the type."""
+    """Shift times; results stay within the range of int64."""
     if by < 0:
         return np.maximum(times, _MOMENTS.min - by) + by
     return np.minimum(times, _MOMENTS.max - by) + by

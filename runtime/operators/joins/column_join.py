@@ -1,8 +1,8 @@
 """`ColumnJoinOperator`: the base of the joins of two streams over Arrow batches.
 
-It puts late rows aside. Rows with a null in their keys have no partner, so it emits them alone or drops them.
-It knows the columns of both sides, also after a restart, because rows without a partner have nulls in the
-other side's columns.
+It emits late rows to side outputs. Rows with a null in their keys have no partner, so it emits them alone or
+drops them. A row without a partner has nulls in the other side's columns. So the operator saves the types of
+the columns of both sides in snapshots.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class ColumnJoinOperator(TwoInputOperator):
     """Joins Arrow batches; rows of dicts are converted.
 
     Args:
-        join: The rules; their text is part of the `JoinShape`.
+        join: Settings of the join; `str(join)` is part of the `JoinShape`.
         keys: Key of each side.
-        late_tags: Side output of the late rows of each side.
+        late_tags: Names of the side outputs for late rows of each side.
     """
 
     batch_format: ClassVar[BatchFormats] = "both"
 
     keyed = True
 
-    #: Columns of the logs that belong to the operator.
+    #: Names of the columns that the operator itself adds to the logs.
     own_columns: ClassVar[tuple[str, ...]] = ()
 
     _logs: tuple[RowLog, RowLog]
@@ -94,22 +94,22 @@ class ColumnJoinOperator(TwoInputOperator):
 
     @abstractmethod
     def _open_state(self, context: OperatorContext) -> None:
-        """Open the logs."""
+        """Open the state, and set `_logs`."""
 
     @abstractmethod
     def _joined(self, side: Side, keys: Columns, values: Columns, times: Moments) -> Iterator[Output]:
-        """Join rows in time, whose keys have no null; `values` are the other columns."""
+        """Join rows that are not late and have no null in their keys; `values` has the other columns."""
 
     @abstractmethod
     def _alone(self, side: Side, columns: Columns, times: Moments) -> Iterator[Output]:
         """Emit rows without a partner."""
 
     def _comes_alone(self, side: Side) -> bool:
-        """Whether rows of a side without a partner are emitted."""
+        """Whether rows of a side are emitted if they have no partner."""
         raise NotImplementedError
 
     def _rows(self, side: Side) -> int:
-        """Rows of a side in state."""
+        """Number of rows of a side in state."""
         return len(self._logs[side])
 
     @property
@@ -158,7 +158,7 @@ class ColumnJoinOperator(TwoInputOperator):
             yield from self._joined(side, keys, values, times)
 
     def _values_of(self, side: Side, keys: Columns, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """The columns besides those of the key; a column that only other batches had is null."""
+        """The columns that are not in the key, with nulls for columns that only earlier batches had."""
         values = {
             name: plain_column(column)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -175,7 +175,7 @@ class ColumnJoinOperator(TwoInputOperator):
         known.update({name: kind for name, kind in types.items() if name not in known or not is_null(kind)})
 
     def _stored(self, side: Side, slots: Slots) -> dict[str, pa.Array]:
-        """Rows of a log, whose keys have one type."""
+        """Rows of a log; the keys of these rows must be of one type."""
         log = self._logs[side]
         keys = log.keys(slots)
         columns = dict(zip(keys.schema.names, keys.columns, strict=True))
@@ -189,7 +189,7 @@ class ColumnJoinOperator(TwoInputOperator):
         return columns
 
     def _alike(self, side: Side, slots: Slots) -> Iterator[Slots]:
-        """Positions in `slots`, for output batches of one type of keys and of limited length."""
+        """Split `slots` into output batches: positions of at most `SLICE` rows with keys of one type."""
         for some in self._logs[side].alike(slots):
             for start in range(0, len(some), SLICE):
                 yield some[start : start + SLICE]
@@ -198,7 +198,9 @@ class ColumnJoinOperator(TwoInputOperator):
         reserved = (NUMBER, TIME, *self.own_columns)
         for at, name in enumerate(names):
             if name in reserved:
-                msg = f"the {SIDES[side]} stream has a column {name!r}, a name of the join's state"
+                msg = (
+                    f"the {SIDES[side]} stream has a column {name!r}, which is reserved for the join's state"
+                )
             elif name in names[:at]:
                 msg = f"a batch of the {SIDES[side]} stream has the column {name!r} twice: {', '.join(names)}"
             else:

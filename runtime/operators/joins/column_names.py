@@ -1,7 +1,7 @@
 """`OutputColumns`: names and order of the columns of a join's output.
 
-First come the columns of the key, then the other left columns, then the other right ones. If both sides have
-the same key columns, these appear once. A right column with the name of a left one gets a suffix.
+The left columns come before the right columns. On each side the columns of the key come first. If both sides
+have the same key columns, these appear once. A right column with the name of a left column gets a suffix.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, Side
 from penstock.runtime.record.column_key import ColumnKey
 
-#: Columns, by the names that they have in their own stream.
+#: Columns by their names in their own stream.
 Columns = Mapping[str, pa.Array]
 
 
@@ -40,7 +40,7 @@ class OutputColumns:
         self.shares_key = keys[LEFT].names == keys[RIGHT].names
 
     def pairs(self, left: Columns, right: Columns) -> pa.RecordBatch:
-        """The output of pairs: row n of the left columns with row n of the right ones."""
+        """The output of pairs: row n of `left` with row n of `right`."""
         left_names, right_names = list(left), list(right)
         if self.shares_key:
             right_names = [name for name in right_names if name not in self._keys[RIGHT].names]
@@ -58,7 +58,7 @@ class OutputColumns:
         )
 
     def alone(self, side: Side, columns: Columns, others: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-        """The output of rows without a partner; the other side's columns, of known types, are null."""
+        """The output of rows without a partner; the columns of the other side (`others`) are null."""
         rows = len(next(iter(columns.values())))
         nulls = {name: pa.nulls(rows, kind) for name, kind in others.items()}
         if self.shares_key:

@@ -1,21 +1,22 @@
 """`IntervalJoin`: which rows of two streams match by time, and how long each is kept.
 
 A left and a right row match if their keys are equal and `left + lower <= right <= left + upper`, both ends
-included. A row whose timestamp is not after the watermark is late and takes no part. So a left row can meet
-new right rows only while `left + upper` is after the watermark. A right row can meet new left rows only while
-`right - lower` is after the watermark. After that the row *expires*: it is deleted, and an outer join emits
-it alone if it had no partner.
+included. A row whose timestamp is not after the watermark is late and is not joined. So a left row can match
+new right rows only while `left + upper` is after the watermark. A right row can match new left rows only
+while `right - lower` is after the watermark. After that the row *expires*: it is deleted. An outer or anti
+join then emits it alone if it had no partner.
 
-A pair has the later timestamp of both rows, as in Flink. One of them has just come, so its timestamp is after
-the watermark. A row alone has its own timestamp, which may lie behind the watermark, by at most the time for
-which it was kept. So the output's watermark stays that far behind.
+A pair has the later timestamp of its two rows, as in Flink. One of the rows has just arrived and is not late,
+so this timestamp is after the watermark. A row that is emitted alone has its own timestamp. This timestamp
+may be older than the watermark, by at most the time for which the row was kept. So the output's watermark
+stays that far behind.
 
 | how | pairs | rows alone |
 | --- | --- | --- |
 | inner | all | none |
-| left, right, full | all | those of the side without a partner, as they expire |
-| semi | none | the left row, at its first partner |
-| anti | none | the left row without a partner, as it expires |
+| left, right, full | all | rows of the left, right or both sides without a partner, when they expire |
+| semi | none | left rows, at their first partner |
+| anti | none | left rows without a partner, when they expire |
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SIDES: Final = "left", "right"
 #: Name of the list state with the reached watermark.
 REACHED: Final = "reached"
 
-#: Sides whose rows come out alone when they expire without a partner.
+#: Sides whose rows are emitted alone when they expire without a partner.
 _ALONE: Final[dict[How, tuple[Side, ...]]] = {
     "inner": (),
     "left": (LEFT,),
@@ -54,7 +55,7 @@ _ALONE: Final[dict[How, tuple[Side, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class IntervalJoin:
-    """An interval, in microseconds from the left row to the right row, and the kind of join.
+    """The kind of join, and the bounds of the right timestamp minus the left one, in microseconds.
 
     Example:
         >>> join = IntervalJoin(-5, 10, "left")
@@ -73,7 +74,7 @@ class IntervalJoin:
         return f"how={self.how!r}, within=({lower}, {upper})"
 
     def distances(self, side: Side) -> tuple[int, int]:
-        """Earliest and latest partner of a row of this side, relative to the row's timestamp."""
+        """Microseconds from a row of this side to its earliest and its latest possible partner."""
         return (self.lower, self.upper) if side == LEFT else (-self.upper, -self.lower)
 
     def kept(self, side: Side) -> int:
@@ -96,7 +97,7 @@ class IntervalJoin:
 
     @property
     def marks(self) -> tuple[Side, ...]:
-        """Sides whose rows remember whether they had a partner."""
+        """Sides whose rows in state have a mark that says whether they had a partner."""
         return (LEFT,) if self.how == "semi" else _ALONE[self.how]
 
     @property
@@ -121,5 +122,5 @@ def no_timestamps(side: Side) -> PenstockError:
 
 
 def has_null(key: object) -> bool:
-    """Whether a key is null or has a part that is, so that it matches nothing."""
+    """Whether a key is `None` or has a part that is `None`; such a key matches nothing."""
     return key is None or (type(key) is tuple and None in key)

@@ -1,7 +1,8 @@
-"""`JoinShape`: what the rows in a join's state depend on.
+"""`JoinShape`: the settings of a join on which the rows in its state depend.
 
-Rows of another join must be refused. A wider interval would miss the rows that have expired. Another kind of
-join would not know which rows had a partner. Keys of other columns would meet no key of new rows.
+A join refuses restored rows of a join with other settings. With a wider interval, rows would be missing that
+have already expired. Another kind of join would not know which rows had a partner. Keys from other columns
+would never equal the keys of new rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class JoinShape(NamedTuple):
     Attributes:
         rules: The rules that decide which rows are in state, as text.
         left: The columns of the left key; `None` for a key function.
-        right: Those of the right key.
+        right: The columns of the right key; `None` for a key function.
 
     Example:
         >>> print(JoinShape.of("how='left'", (ColumnKey(("k",)), len)))
@@ -49,8 +50,8 @@ class JoinShape(NamedTuple):
             old = JoinShape(*saved)
             if any(was != now for was, now in zip(old, self, strict=True) if None not in (was, now)):
                 msg = (
-                    f"the restored rows belong to a join with {old}, but this program has {self}. Give the "
-                    "operator a new id, or change the join back"
+                    f"the restored rows belong to a join with {old}, but this program's join has {self}. "
+                    "Give the operator a new id, or change the join back"
                 )
                 raise StateMismatchError(msg)
 

@@ -36,12 +36,12 @@ UNKNOWN: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Size of a cache, and ages at which its entries expire.
+    """Size of a cache, and maximum ages of its entries.
 
     Attributes:
         size: Maximum number of entries; 0 for no cache.
-        ttl: Seconds; `None` for never.
-        negative_ttl: Seconds for keys without a record; `None` for never.
+        ttl: Maximum age of a record in seconds; `None` for no limit.
+        negative_ttl: Maximum age, in seconds, of the entry of a key without a record; `None` for no limit.
     """
 
     size: int
@@ -50,7 +50,7 @@ class CacheSettings:
 
 
 class LookupCache:
-    """Records by key; the entry that was not used for the longest time makes room.
+    """Records by key; a full cache evicts the least recently used entry.
 
     Example:
         >>> cache = LookupCache(CacheSettings(2, 60, 5))
@@ -62,7 +62,7 @@ class LookupCache:
 
     def __init__(self, settings: CacheSettings) -> None:
         self._settings = settings
-        #: Record and moment of expiry by key; the entry that was used last is the last one.
+        #: Record and moment of expiry by key, the least recently used entry first.
         self._entries: OrderedDict[Any, tuple[Any, float | None]] = OrderedDict()
 
     def get(self, key: Any, now: float, default: Any) -> Any:
@@ -92,9 +92,9 @@ class RowLookup:
     """Keys, cache and output of a lookup over rows.
 
     Args:
-        output: Makes the output of a record and the one that was found.
-        emits_alone: Whether records are emitted for which none was found.
-        cache: `None` for a function that is as fast as a cache, such as a table.
+        output: Makes the output from the input record and the record that was found.
+        emits_alone: Whether an input record is emitted if no record was found for it.
+        cache: `None` for no cache, because the function is as fast as a cache, such as a table.
     """
 
     _clock: Clock

@@ -1,8 +1,7 @@
 """`OutputRows`: the output of a join over rows, made by the user's function or by merging dicts.
 
 Merged dicts have the same names as the output of a join over Arrow batches (`column_names.py`). So a row
-without a partner has `None` under each name that the other side has had so far. The names are in the
-snapshot.
+without a partner has `None` under each name that the other side has had so far. Snapshots hold the names.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ NAMES: Final = "names"
 
 
 class OutputRows:
-    """Makes the output of a pair or of a row alone by a function of the user.
+    """Makes the output of a pair, or of a row without a partner, with a user's function.
 
     Attributes:
         function: Called with a left and a right record; a missing partner is `None`.
@@ -38,7 +37,7 @@ class OutputRows:
         return (self.function,)
 
     def isolate(self) -> None:
-        """Give the function copies of the records, unless it only reads them: they are in the state."""
+        """Give the function copies of the records, which are in state, unless it only reads them."""
         self.function = reading_both(self.function)
 
     def restore(self, context: OperatorContext) -> None:
@@ -97,7 +96,7 @@ class MergedRows(OutputRows):
         self._suffix = suffix
         #: The names of each side, in order of their first appearance.
         self._names: tuple[dict[str, None], dict[str, None]] = {}, {}
-        #: Names of the output, by the names of the right side.
+        #: Names in the output, by the names on the right side.
         self._right: dict[str, str] = {}
 
     @property
@@ -147,7 +146,7 @@ class MergedRows(OutputRows):
             if (output in left and output != name) or output in named.values():
                 msg = (
                     f"the output would have {output!r} twice: with the suffix {self._suffix!r} a right "
-                    "name becomes equal to another name; rename one with a map, or give join another suffix"
+                    "name becomes equal to another name; rename one with map, or give join another suffix"
                 )
                 raise PenstockError(msg)
             named[name] = output
@@ -156,7 +155,7 @@ class MergedRows(OutputRows):
 
 def check_dict(record: Any) -> None:
     if not isinstance(record, dict):
-        advice = "give join select=function(left, right), or put a map before it that makes dicts"
+        advice = "give join select=function(left, right), or make dicts with map before the join"
         raise PenstockError(no_dict("join", record, advice))
 
 

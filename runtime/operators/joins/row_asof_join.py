@@ -1,21 +1,22 @@
 """`left.join_asof(right, ...)` and `left.join_temporal(versions, ...)` over rows.
 
-`asof_join.py` has the rules. Both sides have a nested table of the rows that wait, by key and number. A flat
-table has the version of each key. A watermark makes events due, which are handled in the order of event time:
+`asof_join.py` has the rules. Each side has a nested table of the rows that wait, by key and number. A flat
+table has the version of each key. When the watermark advances, events are handled in the order of event time:
 
-- A right row takes the left rows that look ahead for it, and becomes the version of its key.
-- A left row takes the version of its key, or waits for a right row with a *deadline*.
-- At its deadline a left row is decided without a later right row.
+- A right row decides the left rows of its key that wait, and becomes the version of its key.
+- A left row gets the version of its key, or waits until its *deadline* for a right row.
+- At its deadline, a left row that still waits is decided without a later right row.
 - A version is deleted when no left row can reach it.
 
-At one moment right rows come before left ones that look back and may take them. They come behind left rows
-that only look ahead and may take these right rows. So an event needs only the state at its moment. Right rows
-of one moment come in the order of their arrival, so the last one remains the version. If left rows look
-ahead, the last one comes first and takes them.
+Each event needs only the state at its moment, because events of one moment are ordered. If the join looks
+back, right rows come before the left rows of the same timestamp. If it only looks ahead, they come after
+them. If a right row with the left row's timestamp may not be its partner, both orders are reversed. Right
+rows of one timestamp come in the order of arrival, so the last one remains the version. If the join looks
+ahead, the last one comes first, so waiting left rows get it.
 
-The events are in a heap in memory, built from the tables when the operator opens. A restart may come between
-two events. A left row that waited with a deadline is then an event again. This changes nothing, because no
-right row of its key came after it: such a right row would have taken the left row.
+The events are in a heap in memory. The operator builds it from the tables when it opens. A restart may come
+between two events. A left row that was waiting for its deadline then becomes an event at its own timestamp
+again. This changes nothing: a right row of its key after this timestamp would have decided the left row.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ Row: TypeAlias = tuple[int, bool, Any]
 #: Timestamp, number and record of a right row that is or becomes a version.
 Version: TypeAlias = tuple[int, int, Any]
 
-#: Moment, rank at this moment, order at this rank, and the number and key of the row.
+#: Moment, rank within this moment, order within this rank, and the number and key of the row.
 Event: TypeAlias = tuple[int, int, int, int, Any]
 
-#: Ranks of the events of one moment; a row of either side has rank 0 or 1.
+#: Ranks of events within one moment; the arrivals of rows have ranks 0 and 1, one for each side.
 DEADLINE: Final = 2
 OUTDATED: Final = 3
 
 
 class RowAsofJoinOperator(RowJoinOperator):
-    """Joins each left row with one right row.
+    """Joins each left row with at most one right row.
 
     Args:
-        deleted: Whether a right record is a delete; `None` if none is.
+        deleted: Function that says whether a right record is a delete; `None` if no record is a delete.
     """
 
     _tables: tuple[StateTable, StateTable]
@@ -79,9 +80,9 @@ class RowAsofJoinOperator(RowJoinOperator):
         self._events: list[Event] = []
         self._next_number = self._next_order = 0
         self._counts = [0, 0]
-        #: Timestamps of the left rows that are not decided, in the order of their events.
+        #: Timestamps of undecided left rows by key and number, in ascending order.
         self._undecided: OrderedDict[tuple[Any, int], int] = OrderedDict()
-        #: Timestamps of undecided left rows by key and number.
+        #: The same timestamps in a dict for each key.
         self._waiting: dict[Any, dict[int, int]] = {}
         self.makes_watermarks = join.looks_ahead
 
@@ -149,7 +150,7 @@ class RowAsofJoinOperator(RowJoinOperator):
         self._push(at, self._ranks[side], number, key, is_last_first=is_last_first)
 
     def _push(self, at: int, rank: int, number: int, key: Any, *, is_last_first: bool = False) -> None:
-        # The order differs for all events: keys and restored numbers can't be compared.
+        # No two events have the same order, so the heap never compares keys, which may not be comparable.
         self._next_order += 1
         order = -self._next_order if is_last_first else self._next_order
         heappush(self._events, (at, rank, order, number, key))
@@ -217,7 +218,7 @@ class RowAsofJoinOperator(RowJoinOperator):
         self._push(min(at + min(distance, self._join.furthest), END_OF_TIME), DEADLINE, number, key)
 
     def _version_for(self, at: int, key: Any) -> Version | None:
-        """The version that a left row of this time may take, in a join that looks back."""
+        """The version of the key, if a left row of this timestamp may get it."""
         if not self._join.looks_back:
             return None
         version: Version | None = self._versions.entries.get(key)
@@ -249,7 +250,7 @@ class RowAsofJoinOperator(RowJoinOperator):
         return row
 
     def _outdate(self, number: int, key: Any) -> None:
-        # A job that ends may continue from a savepoint, so the end of time leaves the versions.
+        # The end of time deletes no versions, because the job may continue from its last savepoint.
         version = self._versions.entries.get(key)
         if version is not None and version[1] == number and self._reached.timestamp != END_OF_TIME:
             self._delete_version(key)

@@ -1,11 +1,10 @@
 """`left.join(right, ...)` over rows: records and keys of any type, state on the heap or in RocksDB.
 
-Each side has a nested table: by key and number, a row's timestamp, whether it had a partner, and the record.
-So a checkpoint writes the rows that came, found their first partner, or were deleted. Heaps in memory hold
-the rows by their timestamps. They are built from the tables when the operator opens, so no snapshot holds
-them.
+Each side has a nested table by key and number. An entry has a row's timestamp, whether the row had a partner,
+and the record. So a checkpoint writes the rows that arrived, found their first partner, or were deleted. In
+memory, `Expiring` has the rows by timestamp. The operator builds it from the tables when it opens.
 
-`interval_join.py` has the rules of time, and `column_interval_join.py` does the same for Arrow batches.
+`interval_join.py` has the time rules. `column_interval_join.py` does the same for Arrow batches.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from penstock.runtime.state.state_table import StateTable
 #: Names of the tables.
 TABLES: Final = "join_left", "join_right"
 
-#: Maximum number of rows of a key that are all compared with each row of the other side.
+#: Maximum number of rows of a key that are compared one by one; `ByTime` indexes more rows than these.
 _FEW: Final = 64
 
 #: A row in state: timestamp, whether it had a partner, and the record.
@@ -35,7 +34,7 @@ Row: TypeAlias = tuple[int, bool, Any]
 
 
 class Expiring:
-    """Rows by timestamp, in sorted runs: most batches are in order already.
+    """Rows by timestamp, in one sorted run for each batch, because most batches are already sorted.
 
     Example:
         >>> due = Expiring()
@@ -46,7 +45,7 @@ class Expiring:
     """
 
     def __init__(self) -> None:
-        #: First timestamp of each run, its number, and its rows, the first one last.
+        #: First timestamp of each run, the run's number, and its rows in reverse order.
         self._runs: list[tuple[int, int, list[tuple[int, int, Any]]]] = []
         self._next = 0
         self._length = 0
@@ -66,7 +65,7 @@ class Expiring:
             self._push(rows)
 
     def until(self, moment: int) -> Iterator[tuple[int, int, Any]]:
-        """Take out the rows up to a moment, one run after the other; rows that are not drawn stay."""
+        """Take out the rows up to a moment, run by run; rows that the caller does not draw stay."""
         while self._runs and self._runs[0][0] <= moment:
             run = heappop(self._runs)[2]
             try:
@@ -83,7 +82,7 @@ class Expiring:
 
 
 class ByTime:
-    """The rows of one key by timestamp, for several searches; marks may change meanwhile.
+    """The rows of one key by timestamp, for several searches; marks may change between searches.
 
     Example:
         >>> rows = {1: (30, False, "a"), 2: (10, False, "b"), 3: (20, False, "c")}
@@ -97,7 +96,7 @@ class ByTime:
         self._times = [rows[number][0] for number in self._numbers]
 
     def between(self, first: int, last: int) -> Iterable[tuple[int, Row]]:
-        """The rows of some moments, in order of arrival."""
+        """The rows from the first to the last timestamp, in order of arrival."""
         numbers = self._numbers[bisect_left(self._times, first) : bisect_right(self._times, last)]
         return [(number, self._rows[number]) for number in sorted(numbers)]
 
@@ -106,9 +105,9 @@ class RowIntervalJoinOperator(RowJoinOperator):
     """Joins rows by key and time.
 
     Args:
-        output: Makes the output of a left and a right record.
-        where: Condition on a left and a right record; `None` for none.
-        late_tags: Side output of the late records of each side.
+        output: Makes the output from a left and a right record.
+        where: Condition on a left and a right record; `None` accepts every pair.
+        late_tags: Names of the side outputs for late records of each side.
     """
 
     _tables: tuple[StateTable, StateTable]
@@ -227,7 +226,7 @@ class RowIntervalJoinOperator(RowJoinOperator):
         self._tables[side].changed.update([(key, number) for _, number, key in added])
 
     def _in_order(self, rows: Mapping[int, Row]) -> Iterable[tuple[int, Row]]:
-        """Rows of a key in order of arrival, in a copy that survives changes of the rows."""
+        """A copy of a key's rows in order of arrival; the rows may change while a caller iterates it."""
         items = list(rows.items())
         if len(items) > 1 and not self._keeps_order:
             items.sort()

@@ -1,7 +1,7 @@
 """`RowJoinOperator`: the base of the joins of two streams over rows.
 
-It reads keys, and puts late records aside. Rows that are due leave in portions, and the watermark waits
-(`held_watermark.py`). The watermark of the output may stay behind that of the input.
+It reads keys, and emits late records to side outputs. Due rows are handled in portions, and the watermark
+waits for them (`held_watermark.py`). The output's watermark may stay behind the input's.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.user_location import function_location
 
-#: Record and timestamp of late records.
+#: Late records with their timestamps.
 Late: TypeAlias = list[tuple[Any, int]]
 
 
 class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
-    """Reads both inputs, and fires the items that a watermark makes due.
+    """Joins the rows of both inputs, and handles the items that a watermark makes due.
 
     Args:
-        join: The rules; their text is part of the `JoinShape`.
-        late_tags: Side output of the late records of each side.
+        join: Settings of the join; `str(join)` is part of the `JoinShape`.
+        late_tags: Names of the side outputs for late records of each side.
     """
 
     kind: ClassVar[str] = "join"
@@ -86,7 +86,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
 
     @abstractmethod
     def _joined(self, side: Side, keys: Sequence[Any], batch: RowBatch, late: Late) -> Iterator[list[Any]]:
-        """Add the rows of a batch to the state, and the late ones to `late`; yield results."""
+        """Add the rows of a batch to the state, and late rows to `late`; yield results."""
 
     @abstractmethod
     def _next_at(self) -> int | None:
@@ -94,7 +94,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
 
     @abstractmethod
     def _pop_due(self, until: int) -> Iterator[Any]:
-        """Take out the items that are due at a watermark; items that are not drawn stay."""
+        """Take out the items that are due at a watermark; items that the caller does not draw stay."""
 
     @abstractmethod
     def _results(self, due: Iterable[Any]) -> Iterator[list[Any]]:
@@ -102,7 +102,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
 
     @abstractmethod
     def _rows(self, side: Side) -> int:
-        """Rows of a side in state."""
+        """Number of rows of a side in state."""
 
     def _output_watermark(self, watermark: Watermark) -> Watermark:
         return watermark

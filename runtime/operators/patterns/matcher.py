@@ -73,7 +73,7 @@ class _Condition:
 
 
 class _Leaf(NamedTuple):
-    """A positive step with its conditions, and the negative steps behind it."""
+    """A positive step with its conditions, and the negative steps after it."""
 
     step: Step
     where: _Condition
@@ -163,13 +163,14 @@ class _Decisions:
 
 
 class Matcher:
-    """Finds the matches of a pattern in the records of a key; serves all keys.
+    """Finds the matches of a pattern in the records of a key; one object serves all keys.
 
     Args:
-        wrap: Returns the function that is called in place of a condition, so that it can't change records.
+        wrap: Wraps a condition so that the condition can't change records.
 
     Attributes:
-        running: The step and the condition that are being called; `None` outside of conditions.
+        running: The name of a step and its condition while that is called; `None` while no record is
+            processed.
 
     Example:
         >>> pattern = Pattern.begin("a", where=str.islower).followed_by("b", where=str.isupper)
@@ -193,7 +194,7 @@ class Matcher:
         self._names = [leaf.name for leaf in graph.leaves]
         negative = graph.negative[-1]
         self._has_end = bool(negative)
-        #: Whether time completes a match, and not the next record.
+        #: Whether time completes a match that has the target `END`; otherwise the next record does.
         self._ends_by_time = bool(negative) and negative[-1].contiguity is not Contiguity.STRICT
         gaps = [leaf.gap for leaf in graph.leaves]
         gaps.append(min((step.gap for step in negative if step.gap is not None), default=None))
@@ -221,7 +222,7 @@ class Matcher:
     # -- time ---------------------------------------------------------------------------------------------
 
     def deadline(self, of_key: KeyMatches) -> int | None:
-        """The earliest moment at which `expire` has work."""
+        """The earliest moment at which a target expires."""
         if of_key.deadline is None:
             of_key.deadline = self._earliest(of_key.partial.values())
         return None if of_key.deadline == inf else int(of_key.deadline)
@@ -239,7 +240,7 @@ class Matcher:
         return by_gap if self._limit is None else min(by_gap, match.first_at + self._limit)
 
     def expire(self, of_key: KeyMatches, at: int) -> Outcome:
-        """Let time advance to a moment, before the records of this moment."""
+        """Advance time to a moment; the records of this moment must not have been processed yet."""
         complete: list[PartialMatch] = []
         timed_out: list[Match] = []
         gone: list[PartialMatch] = []
@@ -263,7 +264,7 @@ class Matcher:
     # -- records ------------------------------------------------------------------------------------------
 
     def advance(self, of_key: KeyMatches, at: int, record: Any) -> Outcome:
-        """Process the next record, after `expire` for its moment."""
+        """Process the next record; `expire` must have been called for its moment."""
         number = of_key.add_record(at, record)
         decisions = _Decisions(self, of_key, record)
         complete: list[PartialMatch] = []
@@ -341,7 +342,7 @@ class Matcher:
             if not blocked.isdisjoint(way.passed):
                 continue
             if index in self._to_end:
-                # A match that the next record completes: no negative step has matched it.
+                # If the pattern ends with `not_next`, a record that does not match it completes the match.
                 if match.leaf >= 0 and self._ends_by_time:
                     left.append(index)
                 elif match.leaf >= 0 and not is_discarded:
@@ -380,7 +381,7 @@ class Matcher:
         gone: list[PartialMatch],
         newest: int | None = None,
     ) -> list[Match]:
-        """Emit complete matches as the skip strategy demands, and delete records that are left over."""
+        """Return the matches that the skip strategy emits, and delete records that are no longer needed."""
         if not complete and not gone:
             return []
         if self._skip.kind is SkipKind.NO_SKIP:
@@ -412,7 +413,7 @@ class Matcher:
                     released.append(of_key.remove(other_id))
 
     def _discards_below(self, match: PartialMatch) -> float:
-        """Number of the first record that may begin another match."""
+        """Record number: the match discards all partial matches that began before this record."""
         kind = self._skip.kind
         if kind is SkipKind.TO_NEXT:
             return match.first + 1
@@ -425,7 +426,7 @@ class Matcher:
         return numbers[0] if kind is SkipKind.TO_FIRST else numbers[-1]
 
     def _delete_records(self, of_key: KeyMatches, released: list[PartialMatch], newest: int | None) -> None:
-        """Delete records that no partial match refers to any longer, and the newest one if none took it."""
+        """Delete records to which no match refers any more, and the newest record if no match took it."""
         left_over = {number for match in released for numbers in match.taken for number in numbers}
         if newest is not None:
             left_over.add(newest)

@@ -1,7 +1,7 @@
-"""`Pattern`: steps that records of a key match one after the other, as users describe them.
+"""`Pattern`: the user's description of steps that records of a key match one after the other.
 
-Terms and rules are those of Flink's CEP. Each method returns a new pattern, whose last step it has added or
-changed. `matcher.py` says which records match.
+Terms and rules are those of Flink's CEP. Each method returns a new pattern. `matcher.py` finds the records
+that match.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.runtime.time.durations import Duration, micros_in
 
 T = TypeVar("T")
 
-#: A function of a record, or of a record and of the records that the partial match has so far.
+#: A function of a record, or of a record and the records that the partial match has so far.
 Condition: TypeAlias = Callable[[T], object] | Callable[[T, dict[str, list[T]]], object]
 
 
 class SkipKind(Enum):
-    """Partial matches that an emitted match discards, by the record with which they began."""
+    """Kinds of `AfterMatchSkipStrategy`; the value is the name of the method that makes the strategy."""
 
     NO_SKIP = "no_skip"
     TO_NEXT = "skip_to_next"
@@ -92,10 +92,11 @@ _NO_NEGATIVE: Final = "a negative step takes no quantifier: it says that no reco
 class Pattern(Generic[T]):
     """Steps that records of one key match one after the other, in the order of time.
 
-    Begin with `Pattern.begin`, add steps, and give the pattern to `KeyedStream.pattern`. `next` demands that
+    Begin with `Pattern.begin`, add steps, and give the pattern to `KeyedStream.pattern`. `next` requires that
     records follow each other directly. `followed_by` skips records that do not match. `followed_by_any` also
-    skips records that match, so that each of them gives a match. `not_next` and `not_followed_by` add steps
-    that no record may match. All other methods change the last step, or the whole pattern.
+    skips records that match, so each of these records gives a match of its own. `not_next` and
+    `not_followed_by` add steps that no record may match. All other methods change the last step, or the whole
+    pattern.
 
     A condition `where` takes a record. It may have a second parameter: a dict of the records that the partial
     match has so far, as lists by the names of steps.
@@ -117,7 +118,7 @@ class Pattern(Generic[T]):
 
     steps: tuple[Step, ...]
     skip: AfterMatchSkipStrategy = field(default_factory=AfterMatchSkipStrategy)
-    #: Microseconds within which the last record of a match follows the first; `None` for no limit.
+    #: Limit of the time from a match's first to its last record, in microseconds, exclusive; `None` for none.
     limit: int | None = None
 
     @staticmethod
@@ -134,10 +135,10 @@ class Pattern(Generic[T]):
             step: Name of the step; matches have its records under this name. A pattern instead of a name is
                 a group: methods such as `times` repeat all its steps.
             where: Condition of the step's records; by default any record matches.
-            skip: Partial matches that a match discards; by default none.
+            skip: Strategy for partial matches that a match discards; by default it discards none.
 
         Raises:
-            ConfigurationError: A name or condition is invalid. All other methods raise this, too.
+            ConfigurationError: An argument is invalid. The other methods raise this error, too.
         """
         if skip is not None and not isinstance(skip, AfterMatchSkipStrategy):
             _refuse("begin", f"skip= is an AfterMatchSkipStrategy, not {skip!r:.80}")
@@ -164,17 +165,17 @@ class Pattern(Generic[T]):
 
     @checked_keywords
     def not_next(self, step: str, where: Condition[T] | None = None) -> Pattern[T]:
-        """Discard a partial match if the record that directly follows it matches.
+        """Add a negative step: a match is discarded if the record that directly follows matches the step.
 
-        At the end of a pattern, the match is complete when another record follows.
+        At the end of a pattern, the match is complete when a record follows that does not match.
         """
         return self._with_step("not_next", step, where, Contiguity.STRICT, is_negative=True)
 
     @checked_keywords
     def not_followed_by(self, step: str, where: Condition[T] | None = None) -> Pattern[T]:
-        """Discard a partial match if any record before the next step's record matches.
+        """Add a negative step: a match is discarded if any record before the next step's record matches.
 
-        At the end of a pattern, the match is complete when its time is over, so `within` is needed.
+        At the end of a pattern, the match is complete when its time limit is over, so `within` is required.
         """
         return self._with_step("not_followed_by", step, where, Contiguity.RELAXED, is_negative=True)
 
@@ -198,17 +199,17 @@ class Pattern(Generic[T]):
 
     @checked_keywords
     def times_or_more(self, at_least: int) -> Pattern[T]:
-        """Let the last step take a number of records or more."""
+        """Let the last step take at least this number of records; limit it with `until` or `within`."""
         if isinstance(at_least, bool) or not isinstance(at_least, int) or at_least < 1:
             _refuse("times_or_more", f"give a whole number of at least 1, not {at_least!r:.80}")
         return self._with(replace(self._unquantified("times_or_more"), at_least=at_least, at_most=None))
 
     def one_or_more(self) -> Pattern[T]:
-        """Let the last step take one record or more; limit it with `until` or `within`."""
+        """Let the last step take at least one record; limit it with `until` or `within`."""
         return self._with(replace(self._unquantified("one_or_more"), at_most=None))
 
     def optional(self) -> Pattern[T]:
-        """Let the last step be missing in a match."""
+        """Make the last step optional: a match may have no record of it."""
         step = self._positive("optional")
         return self._with(replace(step, is_optional=True))
 
@@ -224,11 +225,11 @@ class Pattern(Generic[T]):
         return self._with(replace(step, is_greedy=True))
 
     def consecutive(self) -> Pattern[T]:
-        """Let the records of the last step follow each other directly."""
+        """Require that the records of the last step follow each other directly."""
         return self._with_inner("consecutive", Contiguity.STRICT)
 
     def allow_combinations(self) -> Pattern[T]:
-        """Let any records come between the records of the last step, also those that match it."""
+        """Let any records come between the records of the last step, including records that match it."""
         step = self._quantified("allow_combinations")
         if step.is_greedy:
             _refuse("allow_combinations", f"step {step.name!r} is greedy, so it can't allow combinations")
@@ -236,27 +237,27 @@ class Pattern(Generic[T]):
 
     @checked_keywords
     def until(self, condition: Condition[T]) -> Pattern[T]:
-        """End the last step: it takes neither the record that matches nor a later one."""
+        """End the last step at a record that meets a condition: it takes neither this nor a later record."""
         step = self._quantified("until")
         self._check_no_group("until")
         if step.at_most is not None:
             _refuse("until", f"step {step.name!r} has a maximum; until is for one_or_more or times_or_more")
         if step.until is not None:
-            _refuse("until", f"step {step.name!r} has a condition already")
+            _refuse("until", f"step {step.name!r} already has an until condition")
         return self._with(replace(step, until=_checked_condition("until", condition)))
 
     @checked_keywords
     def within(self, duration: Duration, since: Literal["first", "previous"] = "first") -> Pattern[T]:
-        """Limit the time of matches; a partial match that is too old times out.
+        """Set a time limit for matches; a partial match that exceeds it times out.
 
         The limit is exclusive: a record at exactly the limit comes too late.
 
         Args:
             duration: A `timedelta`, or seconds of event time.
-            since: `"first"` limits the time from the first to the last record of a match, wherever `within`
-                is written; the smallest of several limits holds. `"previous"` limits the time between a
-                record of the last step and the record before it in the match. A negative step with such a
-                limit must end the pattern; the limit is the time in which no record may match.
+            since: `"first"` limits the time from the first to the last record of a match, at whichever step
+                `within` is called. The smallest of several limits applies. `"previous"` limits the time
+                between a record of the last step and the record before it in the match. If the last step is
+                negative, it must then end the pattern, and no record may match it until the limit.
         """
         micros = micros_in("duration", duration)
         if since == "first":
@@ -268,11 +269,11 @@ class Pattern(Generic[T]):
         return self._with(replace(self.steps[-1], gap=micros if gap is None else min(micros, gap)))
 
     def checked(self) -> Pattern[T]:
-        """Return the pattern itself; refuse one that is not complete.
+        """Return the pattern itself; refuse an incomplete pattern.
 
         Raises:
-            ConfigurationError: The pattern ends with `not_followed_by` and has no limit of time, or its skip
-                strategy names a step that it does not have.
+            ConfigurationError: The pattern ends with `not_followed_by` and has no time limit, or its skip
+                strategy names a step that the pattern does not have.
         """
         last = self.steps[-1]
         has_limit = self.limit is not None or last.gap is not None
@@ -328,15 +329,15 @@ class Pattern(Generic[T]):
             _refuse(call, f"a negative step can't follow the optional step {before.name!r}")
 
     def _check_gaps(self, call: str) -> None:
-        """Refuse a positive step behind a negative one with a gap: no record would be limited by that."""
+        """Refuse a positive step after a negative step with a gap, because the gap would limit no record."""
         for step in reversed(self.steps):
             if not step.is_negative:
                 return
             if step.gap is not None:
                 _refuse(
                     call,
-                    f'within(..., since="previous") of the negative step {step.name!r} needs the end of the '
-                    f"pattern; call it after {call} to limit the time between two records",
+                    f'the negative step {step.name!r} has within(..., since="previous"), so it must end the '
+                    f"pattern; call within after {call} to limit the time between two records",
                 )
 
     def _check_no_group(self, call: str) -> None:
@@ -361,7 +362,7 @@ class Pattern(Generic[T]):
     def _unquantified(self, call: str) -> Step:
         step = self._positive(call)
         if step.is_quantified:
-            _refuse(call, f"step {step.name!r} has a quantifier already")
+            _refuse(call, f"step {step.name!r} already has a quantifier")
         return step
 
     def _quantified(self, call: str) -> Step:
@@ -379,7 +380,7 @@ class Pattern(Generic[T]):
 
 
 def takes_match(condition: Callable[..., object]) -> bool:
-    """Return whether a condition also takes the partial match: it has a second parameter without default.
+    """Return whether a condition also takes the partial match, in a second parameter without a default.
 
     Example:
         >>> takes_match(lambda record: True), takes_match(lambda record, match: True), takes_match(bool)

@@ -1,18 +1,18 @@
 """`PatternOperator`: finds a pattern in the records of each key, in the order of their timestamps.
 
-Records wait for the watermark as in `sorted_by_time` (`time_order.py`). Then `Matcher` gets them moment by
-moment. A watermark lets partial matches time out, also without any record: an index in memory has the next
-deadline of each key. The operator builds the index from the state when it opens. At one moment deadlines come
-before records, so a record at exactly the limit comes too late.
+Records wait for the watermark as in `sorted_by_time` (`time_order.py`). Then `Matcher` processes them in the
+order of their timestamps. A watermark also lets partial matches time out if no record comes. For this, an
+index in memory has the next deadline of each key. The operator builds the index from the state when it opens.
+Deadlines at a moment are handled before its records, so a record at exactly the limit comes too late.
 
-*State.* Besides the waiting records there are two nested tables. `partial_matches` has an entry for each
-partial match of a key, which refers to records by number. `matched_records` has those records, each once,
-however many partial matches share it. A checkpoint writes the partial matches and records that came or left
-since the last one. A record leaves with its last partial match, and a key with its last record. So the state
-of a key that never returns is deleted in time, if the pattern has a limit.
+*State.* Besides the table of waiting records there are two nested tables. `partial_matches` has an entry for
+each partial match of a key, which refers to records by number. `matched_records` has each of these records
+once, however many partial matches share it. A checkpoint writes the partial matches and records that have
+changed since the last checkpoint. A record is deleted with its last partial match, and a key with its last
+record. So if the pattern has a time limit, the state of a key is deleted even if no further record comes.
 
-Partial matches depend on the steps of the pattern. So a restore of partial matches for other steps is
-refused. Conditions and limits may change.
+Partial matches depend on the steps of the pattern. So the operator refuses to restore partial matches of
+other steps. Conditions and limits may change.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class PatternContext(FunctionContext):
 class PatternProcessFunction(ABC, Generic[K, T, R]):
     """A function of the matches of a pattern (Flink's `PatternProcessFunction`).
 
-    A match is a dict: the records of each step, as a list by the name of the step. The list of an optional
-    step may be empty. Each subtask has one object.
+    A match is a dict that has a list of records for each step name. The list of an optional step may be
+    empty. Each subtask has its own copy of the object.
 
     Example:
         >>> from penstock import OutputTag
@@ -166,7 +166,7 @@ class PatternOperator(TimeOrderedOperator):
         order: Callable[[Any], Any] = by_arrival,
         late_tag: str = LATE_RECORDS,
     ) -> None:
-        # Subtasks of a simulation share one process.
+        # Subtasks of a simulation share one process, so each needs a copy.
         self._pattern, self._user = copy.deepcopy((pattern, function))
         #: The user's functions for matches and for partial matches that time out.
         self._user_function: Callable[..., Any] = self._user.process_match
@@ -183,7 +183,7 @@ class PatternOperator(TimeOrderedOperator):
         #: What the state had of a key when its matches were read, and these.
         self._known: dict[Any, tuple[Mapping[int, Any], KeyMatches]] = {}
         self._stamp: int | None = None
-        #: The record that the matcher processes, in a list of one.
+        #: The record that the matcher processes, in a list, because a record may be `None`.
         self._matching: list[Any] | None = None
         #: The user's function that is being called for a match, and the key.
         self._firing: tuple[Callable[..., Any], Any] | None = None
@@ -316,7 +316,7 @@ class PatternOperator(TimeOrderedOperator):
         return _copied(match) if self._copies_matches else match
 
     def _advance(self, key: Any, at: int, records: list[Any]) -> tuple[list[Match], list[Match]]:
-        """Let a key's time advance to a moment, and process its records there; updates the state."""
+        """Advance a key's time to a moment, process its records of this moment, and update the state."""
         matcher, of_key = self._matcher, self._matches_of(key)
         deadline = matcher.deadline(of_key)
         outcome = matcher.expire(of_key, at)

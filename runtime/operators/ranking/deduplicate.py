@@ -1,15 +1,15 @@
 """The first record of each key, and the latest one, for keys that columns name.
 
-`FirstOperator` (`dedup`) lets the first record of a key pass, by arrival. Its state is the keys alone.
+`FirstOperator` (`dedup`) emits the record of a key that arrives first. Its state has only the keys.
 
-`LatestOperator` (`latest_by`, and `dedup` with `keep="last"`) lets a record pass if no record of its key so
-far is newer. Of records with equal ranks the later arrival is newer. It emits the newest record of each key
-once a batch. So a receiver that keeps the last record of each key has the latest one. Ranks are the values of
-a column or timestamps. Without either, the order of arrival decides, and no state is needed.
+`LatestOperator` (`latest_by`, and `dedup` with `keep="last"`) emits a record if no earlier record of its key
+is newer. Of records with equal ranks the later arrival is newer. Of each key, it emits only the newest record
+of a batch. So a receiver that keeps the last record of each key has the latest one. Ranks are the values of a
+column or timestamps. Without either, the order of arrival decides, and no state is needed.
 
-The newest row of each key in a batch is found without a loop. The rows are sorted by rank, unless they are in
-order already, and each row writes its number to a cell of its key. The number that stays is that of the
-newest row.
+The newest row of each key in a batch is found without a loop. The rows are sorted by rank, unless they are
+already in order, and each row writes its number to the cell of its key. The newest row writes last, so its
+number remains.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FirstOperator(RankedColumnsOperator):
         return np.concatenate(chosen)
 
     def _first_after_expiry(self, slots: Slots, first: Slots, rows: RankedRows) -> Slots:
-        """The first rows of new keys, and each row that comes a TTL after the row that was emitted last."""
+        """The first rows of new keys, and rows that come a TTL after the last emitted row of their key."""
         lifetime, moments, chosen = self._lifetime, self._moments(rows), [first]
         assert lifetime is not None, "there is a TTL"
         lifetime.use(slots[first], moments[first])
@@ -69,7 +69,7 @@ class FirstOperator(RankedColumnsOperator):
 
 
 class LatestOperator(RankedColumnsOperator):
-    """Emits the newest record of each key, once a batch."""
+    """Emits the newest record of each key, once per batch."""
 
     state_name: ClassVar[str] = "latest"
     call: ClassVar[str] = "latest_by"

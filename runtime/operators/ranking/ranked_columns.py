@@ -51,7 +51,7 @@ RANK_KIND: Final = "rank_kind"
 
 @dataclass(frozen=True, slots=True)
 class RankedRows:
-    """Rows of a batch with their keys; all have one type in each column.
+    """Rows of a batch with their keys; each column has one type.
 
     Attributes:
         places: Numbers of the rows in the batch.
@@ -197,9 +197,9 @@ class RankedColumnsOperator(Operator):
         return self._table.column(name, pa.from_numpy_dtype(ranks.dtype))
 
     def _lives(self, slots: Slots, rows: RankedRows) -> Iterator[tuple[bool, Slots]]:
-        """Indexes of the rows of each life of their keys, the first life first; a TTL ends a life.
+        """Indexes of the rows, grouped by life of their keys, first lives first; a TTL ends a life.
 
-        Every row counts as a use. The first item of a pair is true if the state of the keys belongs to an
+        Every row counts as a use. The first item of a pair is true if the state of these keys belongs to an
         earlier life.
         """
         lives = None if self._lifetime is None else self._lifetime.lives(slots, self._moments(rows))

@@ -1,6 +1,6 @@
 """The first, the latest and the best records of keys that a function selects, with keyed state in rows.
 
-A record whose rank is `None` or NaN is never chosen, but counted.
+A record whose rank is `None` or NaN is never chosen; the functions count such records.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from penstock.runtime.user_location import function_location
 
 
 class ChosenByFunction(KeyedProcessFunction[Any, Any, Any]):
-    """Lets some records of each key pass.
+    """Emits some of the records of each key.
 
     Attributes:
         call: The stream's method, for messages.
-        by: Function that ranks records; `None` if none does.
-        rank_of: The function that is called in place of `by`, so that it can't change records.
+        by: Function that ranks records; `None` to rank by timestamps or by arrival.
+        rank_of: `by`, wrapped so that it can't change records.
         unranked: Number of records without a rank.
     """
 
@@ -104,7 +104,7 @@ class LatestOfKey(ChosenByFunction):
             is_newer = newest is None or rank >= newest
         except TypeError as error:
             raise self._incomparable(rank, newest) from error
-        self._state.update(rank if is_newer else newest)  # each record is a use
+        self._state.update(rank if is_newer else newest)  # an older record is a use for the TTL, too
         if is_newer:
             yield value
 
@@ -185,7 +185,7 @@ class TopOfKey(ChosenByFunction):
 
     def _check_record(self, value: Any) -> None:
         if not isinstance(value, dict):
-            advice = "put a map before top_n that makes dicts"
+            advice = "make dicts with map before top_n"
             raise PenstockError(no_dict("top_n with change_kind", value, advice))
         if self._change_kind in value:
             raise PenstockError(taken_name(str(self._change_kind)))

@@ -1,7 +1,7 @@
 """`SavedRanking`: the arguments on which the state of a ranking depends.
 
-The state of `top_n` for three places is not that for two. Ranks of one column can't be compared with those of
-another. So each snapshot has the arguments, and a restore with other ones is refused.
+The state of `top_n` with three places does not fit two places. Ranks of one column can't be compared with
+ranks of another column. So each snapshot has the arguments, and a restore with other arguments is refused.
 """
 
 from __future__ import annotations

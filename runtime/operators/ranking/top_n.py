@@ -1,8 +1,8 @@
 """`top_n` over columns: the best records of each key.
 
-The state has the ranks of the best records in *places*, the best one first. A new record must be better than
-the record in the last place. So of records with equal ranks the incumbent stays. Nearly all records fail this
-one comparison, which costs two reads. The others are inserted into the places of their keys, all keys at
+The state has the ranks of the best records in *places*, the best record first. A new record must be better
+than the record in the last place. So of records with equal ranks the incumbent stays. Nearly all records fail
+this one comparison, which costs two reads. The others are inserted into the places of their keys, all keys at
 once. If a key has many new records, as in the first batches, all are sorted by key, rank and arrival instead.
 
 **Several orders.** Each order has a column of ranks in every place. Between records with equal ranks the next
@@ -13,8 +13,8 @@ All records of a batch count as one step. A record that enters and leaves within
 
 **Changes.** With a change kind, the columns of the best records are in the state, too: a column for each
 place. A record that leaves is emitted again as `"delete"`, with the timestamp of the newest record of its key
-that entered. A column keeps its type. A missing column is null. A key that is forgotten after its TTL emits
-no change.
+that entered. A column keeps its type. A missing column is null. A key whose state expires by its TTL emits no
+change.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def taken_name(name: str) -> str:
 def ranking_of_top_n(
     state: str, by: str, n: int, change_kind: str | None, descending: Sequence[bool]
 ) -> SavedRanking:
-    """The arguments of `top_n` on which its state depends; it has whole records if there is a change kind."""
+    """The arguments on which the state of `top_n` depends; with a change kind it has whole records."""
     has_changes = change_kind is not None
     down: bool | str = descending[0] if len(descending) == 1 else ", ".join(map(str, descending))
     return SavedRanking("top_n", state=state, by=by, n=n, descending=down, changes=has_changes)
@@ -220,14 +220,14 @@ def _positions(ranks: Sequence[Ranks]) -> NDArray[np.int64]:
     return positions
 
 
-#: Ranks by key and place, smaller ones first, and the members there.
+#: Ranks by key and place, smaller ranks first, and the members there.
 _Places: TypeAlias = tuple[Ranks, NDArray[np.int64]]
 #: Key, rank and number of each new row, in the order of arrival.
 _NewRows: TypeAlias = tuple[NDArray[np.int64], Ranks, NDArray[np.int64]]
 
 
 def _inserted(rounds: Sequence[Slots | None], best: _Places, new: _NewRows) -> NDArray[np.int64]:
-    """Insert rows one after the other, all keys at once."""
+    """Insert one new row of each key at a time, for all keys at once."""
     (ranks, members), (of_row, new_ranks, numbers) = best, new
     every = np.arange(ranks.shape[1])
     for some in rounds:
@@ -243,7 +243,7 @@ def _inserted(rounds: Sequence[Slots | None], best: _Places, new: _NewRows) -> N
 
 
 def _sorted(best: _Places, new: _NewRows) -> NDArray[np.int64]:
-    """Sort all members; better than `_inserted` if a key has many rows."""
+    """Sort all members; faster than `_inserted` if a key has many rows."""
     (ranks, members), (of_row, new_ranks, numbers) = best, new
     keys, n = members.shape
     of_key, _ = np.nonzero(members >= 0)
@@ -289,7 +289,7 @@ class ChangesOfTopNOperator(TopNOperator):
                     yield self._changes(part, rows.places[some[ranking.rows]], ranking)
 
     def _complete(self, part: ArrowBatch) -> ArrowBatch:
-        """Add the columns that rows lack and the operator reads: a missing value of a row is null."""
+        """Add columns that the operator reads and the rows lack; their values are null."""
         columns = part.batch
         for name in (*self._key.names, *self._by):
             if name not in columns.schema.names:
@@ -308,7 +308,7 @@ class ChangesOfTopNOperator(TopNOperator):
                 raise PenstockError(msg)
 
     def _changes(self, batch: ArrowBatch, places: Places, ranking: _Ranking) -> ArrowBatch:
-        """Store the records in their places, and return the changes: records that left, then new ones."""
+        """Store the records in their places, and return the changes: records that left, then new records."""
         new = batch.batch.take(pa.array(places))
         emitted = pa.array(np.concatenate((ranking.left, ranking.first_row + ranking.entered)))
         columns = {name: plain_column(new.column(name)) for name in new.schema.names}

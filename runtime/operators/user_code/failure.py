@@ -156,7 +156,7 @@ def failing_line(trace: TracebackType | None) -> UserLocation | None:
 
 
 def running_line(frame: FrameType | None) -> UserLocation | None:
-    """The user's line that a thread is at, given its innermost frame; `None` if it runs no code of users."""
+    """The user's line that a thread executes, given its innermost frame; `None` if it runs no user code."""
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         if module != "penstock" and not module.startswith("penstock.") and not _is_library(frame):
@@ -167,14 +167,15 @@ def running_line(frame: FrameType | None) -> UserLocation | None:
 
 def _describe(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return f"it called sys.exit({short_repr(error.code)}), which ends no job; raise an exception instead"
+        what = f"it called sys.exit({short_repr(error.code)})"
+        return f"{what}, which does not end the job; raise an exception instead"
     if isinstance(error, KeyboardInterrupt | GeneratorExit):
-        return f"{error_text(error)}, which ends no job; raise another exception instead"
+        return f"{error_text(error)}, which does not end the job; raise another exception instead"
     return cause_text(error)
 
 
 def _is_library(frame: FrameType) -> bool:
-    """Return whether code is of an installed package, or of Python's own library."""
+    """Return whether code belongs to an installed package, or to Python's own library."""
     paths = (frame.f_code.co_filename, str(frame.f_globals.get("__file__", "")))
     return any(
         path.startswith((_LIBRARY, "<frozen")) or "/site-packages/" in path

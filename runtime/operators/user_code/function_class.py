@@ -147,7 +147,7 @@ def attributes_of(kind: type) -> dict[str, Any]:
 
 
 def declared_name(tag: OutputTag[Any] | str, declared: Mapping[str, object], owner: str) -> str:
-    """The name of a tag; refuses one that is not declared.
+    """The name of a tag; refuses a tag that is not declared.
 
     Example:
         >>> declared_name("ood", {"odd": None}, "Sort")

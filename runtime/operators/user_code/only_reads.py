@@ -151,7 +151,7 @@ def _reads(function: Any, seen: set[Any]) -> bool:
 
 def _reads_function(function: FunctionType, seen: set[Any], owner: object) -> bool:
     code = function.__code__
-    if code in seen:  # a recursive call: this code is being examined already
+    if code in seen:  # a recursive call: this code is already being examined
         return True
     seen.add(code)
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]

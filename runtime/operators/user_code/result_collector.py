@@ -109,9 +109,9 @@ class ResultCollector:
         """Flatten results into batches, in order.
 
         Args:
-            results: One result for each input record; a result is drawn when the one before is consumed.
+            results: One result for each input record, drawn when the previous result has been consumed.
             timestamps: Timestamps of the input records, each drawn right after its result; may be `None`.
-            are_iterable: Whether all results are iterable already (`iterable_of`), so that none is checked.
+            are_iterable: Whether all results are already iterable (`iterable_of`), so that none is checked.
         """
         stamps: list[int] = []
         if timestamps is None:

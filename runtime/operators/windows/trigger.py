@@ -86,7 +86,7 @@ class TriggerContext:
         self._merged: Sequence[Entry] = ()
         self._now = 0
         self._watermark: int | None = None
-        #: By kind of time, the moment that new timers must be later than.
+        #: For each kind of time, the latest moment at which a new timer is refused.
         self._floors: dict[int, int | None] = {EVENT_TIMERS: None, PROCESSING_TIMERS: None}
 
     @property
@@ -120,7 +120,7 @@ class TriggerContext:
         return TriggerState(self._entry[STATE], name, default)
 
     def merge_state(self, name: str, function: Callable[[Any, Any], Any]) -> None:
-        """In `on_merge`: combine the state of the merged windows; other state of these windows is lost."""
+        """Combine the state of the merged windows, in `on_merge`; other state of these windows is lost."""
         values = [entry[STATE][name] for entry in self._merged if name in entry[STATE]]
         if values:
             self._entry[STATE][name] = own_copy(reduce(function, values))

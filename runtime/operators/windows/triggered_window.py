@@ -24,8 +24,7 @@ All this happens before the record is added. So a session grows with each record
 time. Timers that a trigger sets at that time are ignored.
 
 A failure must never make a window emit a record twice. A timer at the end of a window's life must fire before
-the window is deleted. Whether a record is late must not depend on where in the stream a restart begins
-(`held_watermark.py`).
+the window is deleted. Whether a record is late must not depend on restarts (`held_watermark.py`).
 """
 
 from __future__ import annotations
@@ -177,9 +176,9 @@ class TriggeredWindowOperator(RowWindowOperator):
             if tuple(saved) != self._shape:
                 old, new = (", ".join(map(str, shape)) for shape in (saved, self._shape))
                 msg = (
-                    f"the restored windows ({old}) differ from those of this program ({new}): assigner, "
-                    "contents, use of an evictor and kind of trigger must stay. Give the operator a new id, "
-                    "or change them back"
+                    f"the restored windows ({old}) differ from this program's windows ({new}): assigner, "
+                    "contents, use of an evictor and kind of trigger must be the same. Give the operator a "
+                    "new id, or change them back"
                 )
                 raise StateMismatchError(msg)
 

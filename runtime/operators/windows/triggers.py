@@ -108,7 +108,7 @@ class EventTimeTrigger(_CompositeTrigger):
 
 
 class ProcessingTimeTrigger(Trigger[Any]):
-    """Emits when processing time has passed the window's end; the trigger of processing-time windows."""
+    """Emits when processing time has passed the window's end; the default of processing-time windows."""
 
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
@@ -208,7 +208,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Set a timer at the end of the interval that holds the record, or the watermark if that is later."""
+        """Set a timer at the end of the interval that holds the record, or the watermark if it is later."""
         if _is_over(window, ctx):
             return _FIRE
         ctx.register_event_time_timer(window.max_timestamp)
@@ -391,7 +391,7 @@ class CountEvictor(Evictor[Any]):
 
 
 class TimeEvictor(Evictor[Any]):
-    """Keeps the records that are older than the newest one by less than a span: a `timedelta`, or seconds."""
+    """Keeps records less than a span older than the newest record; the span is a `timedelta`, or seconds."""
 
     def __init__(self, span: Duration) -> None:
         self.span = micros_of_user("span", span)

@@ -34,7 +34,7 @@ class WindowContents(Protocol):
 
     @property
     def keeps(self) -> str:
-        """Name of the kind of contents; state of another kind is not restored."""
+        """Name of the kind of contents; restored state of another kind is refused."""
         ...
 
     def first(self, row: Any) -> Any: ...

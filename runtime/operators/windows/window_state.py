@@ -2,11 +2,11 @@
 
 A window of a key is one entry of a nested table: its key, its start and end, and a list of four parts. These
 are the trigger's state by name, its timers of event time, its timers of processing time, and the contents.
-The contents are missing after a purge. Deleting the entry deletes all of it. A checkpoint writes the windows
-that were touched since the last one.
+The contents are missing after a purge. Deleting the entry deletes all four parts. A checkpoint writes the
+windows that were touched since the last checkpoint.
 
-A window that has become empty loses its entry before it ends. A session is the exception: it keeps its entry
-until it ends, even after a purge, because later records join it.
+The entry of a window that has become empty is deleted before the window ends. A session is the exception: it
+keeps its entry until it ends, even after a purge, because later records join it.
 
 Two indexes in memory (`TimerIndex`) hold the windows by their due times, in event time and in processing
 time. A window is due at each of its timers and at the end of its life. The indexes are built from the entries
@@ -27,7 +27,7 @@ from penstock.runtime.state.state_table import StateTable
 #: Start and end of a window: the second key of an entry of keyed state.
 Span: TypeAlias = tuple[int, int]
 
-#: Number of leftover items that a heap may have whatever its size.
+#: Number of leftover items up to which a heap is never rebuilt.
 _LEFTOVERS: Final = 1024
 
 
@@ -47,7 +47,7 @@ class TimerIndex:
     def __init__(self) -> None:
         self._keys: dict[tuple[int, Span], dict[Any, None]] = {}
         self._heap: list[tuple[int, Span]] = []
-        #: The item that is being popped, and its remaining keys, the next one last.
+        #: The item that is being popped, and its remaining keys, the next key last.
         self._popped: tuple[int, Span] | None = None
         self._popped_keys: list[Any] = []
 
@@ -118,7 +118,7 @@ class WindowState:
         self._is_endless = is_endless
         #: Windows by their due times, in event time and in processing time.
         self.due = {EVENT_TIMERS: TimerIndex(), PROCESSING_TIMERS: TimerIndex()}
-        #: The index of the windows' kind of time, which holds the ends of their lives.
+        #: The index for the windows' own kind of time; it also has the windows' last moments.
         self._ends = self.due[EVENT_TIMERS if is_event_time else PROCESSING_TIMERS]
         self._count = 0
         for key, windows in self._entries.items():

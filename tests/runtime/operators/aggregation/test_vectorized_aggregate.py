@@ -244,7 +244,7 @@ class Wrong(Spread):
         ("raises", r"update \(.*\) failed: KeyError: 'w', at .*test_vectorized_aggregate.py:\d+ in update"),
         ("merge", r"merge \(.*\) left the state 'high' as None"),
         ("result", r"result \(.*\) returned float64 of shape \(1,\); its length must be 2"),
-        ("huge", r"result \(.*\) returned values of no Arrow type: Python int too large"),
+        ("huge", r"result \(.*\) returned values that have no Arrow type: Python int too large"),
         ("scalar", r"result \(.*\) returned .*inf.*; its length must be 2"),
     ],
 )

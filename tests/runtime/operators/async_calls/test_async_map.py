@@ -456,7 +456,7 @@ def test_exit_in_a_task_of_a_coroutine_is_a_failure_like_others() -> None:
     build = lambda rows: rows.map_async(gathers, id="calls")  # noqa: E731
     with (
         OperatorHarness.of(build) as harness,
-        pytest.raises(OperatorError, match=r"it called sys.exit\(3\), which ends no job"),
+        pytest.raises(OperatorError, match=r"it called sys.exit\(3\), which does not end the job"),
     ):
         harness.push([3])
 

@@ -121,7 +121,7 @@ class Requests:
 
 @pytest.mark.parametrize("function", [Declares, Requests])
 def test_state_is_refused_because_a_call_may_run_again(function: Any) -> None:
-    with pytest.raises(OperatorError, match="a function of map_async has no state: its calls run at once"):  # noqa: SIM117
+    with pytest.raises(OperatorError, match="has no state: its calls run concurrently"):  # noqa: SIM117
         with OperatorHarness.of(lambda rows: rows.map_async(function, id="calls")) as harness:
             harness.push([1])
 

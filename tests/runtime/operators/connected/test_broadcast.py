@@ -250,7 +250,7 @@ class Misuses(KeyedBroadcastProcessFunction[str, str, str, str]):
 @pytest.mark.parametrize(
     ("push", "message"),
     [
-        (("data", 0), "apply_to_keyed_state belongs to process_broadcast_element"),
+        (("data", 0), "call it in process_broadcast_element"),
         (("state", 1), "state 'seen' was used where no record is processed"),
         (("key", 1), "there is no current key here"),
         (("timer", 1), "A timer belongs to the key of a record"),

@@ -215,7 +215,7 @@ def test_a_function_sees_the_same_columns_of_a_row_whatever_the_cut(schema, rows
         (None, {1: 2}, "1 is the name of a column, but names must be strings"),
         (None, {"v": [1, "x"]}, "column 'v': .*elements have no common type"),
         (pa.schema({"v": pa.int64()}), {"v": 1.5}, r"a row does not fit: column 'v'.*the row is {'v': 1\.5}"),
-        (pa.schema({"v": pa.int64()}), {"w": 1}, "'w' is not among its columns"),
+        (pa.schema({"v": pa.int64()}), {"w": 1}, "'w' is not among the schema's columns"),
         (pa.schema([pa.field("v", pa.int64(), nullable=False)]), {"v": None}, "'not null'"),
     ],
 )

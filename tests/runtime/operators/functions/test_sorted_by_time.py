@@ -158,7 +158,7 @@ def test_an_order_that_changes_a_record_changes_a_copy() -> None:
 def test_records_without_timestamps_are_refused() -> None:
     with (
         OperatorHarness.of(in_order) as harness,
-        pytest.raises(OperatorError, match="no timestamps, so they have no order of time"),
+        pytest.raises(OperatorError, match="no timestamps, so they can't be ordered by time"),
     ):
         harness.push([("a", "x", 0)])
 

@@ -112,7 +112,7 @@ def test_a_stop_iteration_of_the_users_loses_no_records(open_chain):
 
 def test_sys_exit_in_a_function_is_an_error_and_not_the_end_of_the_thread(open_chain):
     error = failure_of(open_chain, MapOperator(lambda row: sys.exit(3)), rows=[1])
-    assert "it called sys.exit(3), which ends no job" in error.what
+    assert "it called sys.exit(3), which does not end the job" in error.what
 
 
 def test_a_keyboard_interrupt_ends_a_program_and_is_a_failure_of_its_operator_in_a_job(open_chain):
@@ -126,7 +126,7 @@ def test_a_keyboard_interrupt_ends_a_program_and_is_a_failure_of_its_operator_in
     for failure in (describe_failure(raised.value).cause(SubtaskId("op0", 0)), cause_of(raised.value)):
         assert failure.operator == "op0"
         assert failure.raised_at.line == interrupted.__code__.co_firstlineno + 1
-        assert "KeyboardInterrupt, which ends no job" in failure.message
+        assert "KeyboardInterrupt, which does not end the job" in failure.message
         assert "on record 1" in failure.message
         assert "in interrupted" in failure.traceback
 

@@ -69,7 +69,7 @@ def test_by_key_outside_of_an_input_says_where_it_belongs() -> None:
 
     with OperatorHarness.of(build) as harness:
         harness.push(["A"])
-        with pytest.raises(OperatorError, match="by_key in process_watermark: only the methods that process"):
+        with pytest.raises(OperatorError, match="by_key in process_watermark: only methods that process"):
             harness.push_watermark(5)
 
 

@@ -153,9 +153,9 @@ def test_global_windows_need_no_timestamps() -> None:
         (
             built(TEN, EventTimeTrigger()),
             built(TumblingEventTimeWindows(2e-5), EventTimeTrigger()),
-            "the restored windows .TumblingEventTimeWindows, 10, .* differ from those of this program",
+            "the restored windows .TumblingEventTimeWindows, 10, .* differ from this program",
         ),
-        (built(TEN, EventTimeTrigger()), built(TEN, CountTrigger(3)), "kind of trigger must stay"),
+        (built(TEN, EventTimeTrigger()), built(TEN, CountTrigger(3)), "kind of trigger must be the same"),
     ],
 )
 def test_open_windows_are_not_taken_for_others(before: Any, after: Any, message: str) -> None:
