@@ -1,10 +1,10 @@
-"""Fraud by a pattern: small payments try a card out, then a large one comes that is not confirmed.
+"""Fraud by a pattern: small payments test a card, then a large payment follows that is not confirmed.
 
     python examples/card_fraud.py --output alarms
 
-An alarm is two small payments in a row, a large one right after them, and no confirmation until five minutes
-after the first payment. The pattern ends with the absence of a record, so time alone completes it.
-Payments come out of order; the job looks at them in the order of time.
+An alarm is two small payments in a row, a large payment directly after them, and no confirmation until five
+minutes after the first payment. The pattern ends with the absence of a record, so time alone completes it.
+Payments come out of order; the job processes them in the order of time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_small(event: Event) -> bool:
 
 
 def is_large(event: Event, match: dict[str, list[Event]]) -> bool:
-    """Whether a payment is large beside the small ones in front of it."""
+    """Whether a payment is large compared with the small payments before it."""
     return event.amount > 100 * max(small.amount for small in match["small"])
 
 
@@ -76,7 +76,7 @@ def alarm(match: dict[str, list[Event]]) -> dict[str, Any]:
 
 
 def event(i: int) -> Event:
-    """The i-th event: every third card repeats small, small, large; a fourth of these cards confirms."""
+    """The i-th event: every third card repeats small, small, large; a quarter of these cards confirm."""
     turn, number = divmod(i, CARDS)
     noise = (i * 7919) % DELAY
     amounts = (1, 2, 900, 0 if number % 4 == 0 else 40, 15) if number % 3 == 0 else (40, 1, 15, 900, 0)

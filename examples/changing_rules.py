@@ -2,12 +2,12 @@
 
     python examples/changing_rules.py --output alarms
 
-Limits are a stream beside the payments. Every subtask gets all of them and keeps them in broadcast state. So
-a new limit needs no restart. State is part of every checkpoint, so a job that is restarted, also at another
-parallelism, still has the limits.
+Limits are a second stream. Every subtask gets all of them and keeps them in broadcast state. So a new limit
+needs no restart. State is part of every checkpoint, so a job that is restarted, even at another parallelism,
+still has the limits.
 
-Payments wait in keyed state until event time has passed them. So each is compared with the limit that was in
-force at its time, whichever stream is faster.
+Payments wait in keyed state until event time has passed them. So each payment is compared with the limit that
+was in force at its time, whichever stream is faster.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Limit(NamedTuple):
 class AboveLimit(KeyedBroadcastProcessFunction[str, Payment, Limit, dict[str, Any]]):
     """Emits an alarm for each payment above the limit that was in force at its time."""
 
-    #: Payments by second that event time has not passed yet; a card pays once a second.
+    #: Payments that event time has not passed yet, by second; a card pays once a second.
     waiting = MapState(int, Payment)
 
     #: Limits by country and the second from which they are in force.
@@ -72,7 +72,7 @@ class AboveLimit(KeyedBroadcastProcessFunction[str, Payment, Limit, dict[str, An
         self.limits[value.country, value.second] = value.amount
 
     def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
-        """Compare a payment with its limit: all limits up to its time have come."""
+        """Compare a payment with its limit: all limits up to its time have arrived."""
         payment = self.waiting.pop(at // SECOND)
         since = [s for country, s in self.limits if country == payment.country and s <= payment.second]
         if since and payment.amount > self.limits[payment.country, max(since)]:
@@ -86,7 +86,7 @@ def payment(i: int) -> Payment:
 
 
 def limit(i: int) -> Limit:
-    """The i-th limit; every country gets a new one each minute."""
+    """The i-th limit; every country gets a new limit each minute."""
     minute, number = divmod(i, len(COUNTRIES))
     return Limit(60 * minute, COUNTRIES[number], 500 + 31 * i % 500)
 

@@ -2,9 +2,9 @@
 
     python examples/columns.py --output revenue
 
-Sales are generated as Parquet files. The job reads them as Arrow batches, keeps those that were paid, and
-keeps a running revenue for each shop. Each committed record is the next total of its shop. Then pyarrow
-computes the totals of the same files, and both are compared.
+Sales are generated as Parquet files. The job reads them as Arrow batches, drops returns, and keeps a running
+revenue for each shop. Each committed record is the next total of its shop. Then pyarrow computes the totals
+of the same files, and both are compared.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def revenue(sales: DataStream[Any]) -> DataStream[dict[str, Any]]:
 
 
 def last_totals(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """The last total of each shop, which counts the most sales."""
+    """The last total of each shop: the row that counts the most sales."""
     rows = ds.dataset([str(file) for file in folder.glob("part-*")], format="parquet").to_table().to_pylist()
     totals: dict[str, tuple[int, int, int]] = {}
     for row in sorted(rows, key=lambda row: row["sales"]):

@@ -1,12 +1,12 @@
-"""Enrichment by a model server: the mood of each review, asked in batches over HTTP.
+"""Enrichment by a model server: the mood of each review, requested in batches over HTTP.
 
     python examples/model_server.py --output moods
 
-A model is often a service of its own, with GPUs and a release of its own. Each review needs its answer, and
-an answer takes its time. So `map_async` keeps many requests in flight, and `batch=` puts reviews together,
-because a model answers thirty-two at the price of a few. A request that fails is tried again. Reviews in
-flight are in each checkpoint, and are asked again after a failure. The server here is a toy that this program
-starts on the loopback; it counts friendly and unfriendly words. `--url` names another server.
+A model is often a separate service, with its own GPUs and releases. Each answer takes some time. So
+`map_async` keeps many requests in flight. `batch=` puts reviews together, because a model answers thirty-two
+of them in little more time than a few. A request that fails is tried again. Each checkpoint holds the reviews
+in flight, and they are sent again after a failure. The server here is a toy that this program starts on the
+loopback; it counts friendly and unfriendly words. `--url` names another server.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ async def serve() -> None:
 
 @contextmanager
 def toy_server() -> Iterator[str]:
-    """A model server in a process of its own; gives its URL."""
+    """Run a model server in a process of its own; yields its URL."""
     command = [sys.executable, __file__, "--serve"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

@@ -37,7 +37,7 @@ class SqliteSource:
     def splits(self, parallelism: int) -> Sequence[Split]:
         """A few ranges for each subtask; called once, when the job starts without a snapshot."""
         if not Path(self.database).is_file():
-            raise ConnectorError(f"{self.database} is not there; make it, or name another database")
+            raise ConnectorError(f"{self.database} does not exist; create it, or name another database")
         with closing(connect(self.database)) as database:
             query = f"SELECT coalesce(min(rowid), 1), coalesce(max(rowid), 0) FROM {self.table}"
             first, last = database.execute(query).fetchone()
@@ -45,7 +45,7 @@ class SqliteSource:
         return [(start, min(start + step - 1, last)) for start in range(first, last + 1, step)]
 
     def reader(self, context: ConnectorContext, splits: Sequence[Split]) -> SqliteReader:
-        """Called in each subtask with its share of the splits, which are new or from a checkpoint."""
+        """Called in each subtask with its share of the splits, on a fresh start or after a restore."""
         return SqliteReader(self, splits)
 
 
@@ -153,7 +153,7 @@ def connect(database: str) -> sqlite3.Connection:
 
 
 def fahrenheit(reading: tuple[Any, ...]) -> dict[str, object]:
-    """A reading as it is published."""
+    """The published form of a reading."""
     sensor, celsius = reading
     return {"sensor": sensor, "fahrenheit": round(celsius * 9 / 5 + 32, 1)}
 

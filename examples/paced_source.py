@@ -37,7 +37,7 @@ class PacedText:
 
 
 class PacedReader:
-    """Reads its part, and then no lines until the next checkpoint."""
+    """Reads one part, and then nothing until the next checkpoint."""
 
     def __init__(self, reader: SourceReader[str], context: ConnectorContext, part: float) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""Trades with quotes: give each trade the price that was quoted last before it, by an as-of join.
+"""Trades with quotes: give each trade the last quoted price before it, by an as-of join.
 
     python examples/priced_trades.py --output priced
 
@@ -27,7 +27,7 @@ from penstock import (
 SECOND = 1_000_000
 SHARES = 40
 
-#: Greatest age of a quote, in seconds.
+#: Maximum age of a quote, in seconds.
 MAX_AGE = 60
 
 #: Maximum out-of-orderness of a stream, in seconds.

@@ -60,7 +60,7 @@ class TooHot(KeyedProcessFunction[str, Reading, dict[str, Any]]):
 
 
 def reading(i: int) -> Reading:
-    """The i-th reading: sensor `n` has a hot spell of n readings, then a cool one."""
+    """The i-th reading: sensor `n` has a hot spell of n readings, then one cool reading."""
     sensor, turn = i % SENSORS, i // SENSORS
     return f"sensor-{sensor}", 80.0 if turn % (sensor + 1) else 20.0
 

@@ -3,8 +3,8 @@
     python examples/sessions.py --output visits
 
 A visit ends when its user has not clicked for half a minute of event time. The clicks come a little out of
-order, and the watermarks allow for that. One of five hundred clicks was made offline and is sent two hours
-later. Its visit has been written long ago, so it goes to the side output. Each output has its own files, and
+order, and the watermarks allow for that. One click in five hundred was made offline and is sent two hours
+later. Its visit was written long before, so it goes to the side output. Each output has its own files, and
 each click is in exactly one output, once.
 """
 
@@ -55,7 +55,7 @@ class Click(NamedTuple):
 
 
 class Visit(AggregateFunction[Click, dict[str, int], dict[str, int]]):
-    """Counts how often each page was opened; the state of an open visit is only these counts."""
+    """Counts how often each page was opened; these counts are all the state of an open visit."""
 
     def create_accumulator(self) -> dict[str, int]:
         """No page yet."""
@@ -84,7 +84,7 @@ def visit(user: str, window: TimeWindow, pages: dict[str, int]) -> Iterable[dict
 
 
 def click(i: int) -> Click:
-    """The i-th click: one a second, from eight users who change every five minutes."""
+    """The i-th click: one per second, from eight users who change every five minutes."""
     chance = random.Random(i)
     delay = OFFLINE if is_offline(i) else chance.randrange(DELAY)
     second = max(0, i - delay)

@@ -1,8 +1,8 @@
-"""An operator with a coordinator: subtasks report counts, and all of them get a new limit together.
+"""An operator with a coordinator: subtasks report counts, and together begin batches of limited size.
 
-Each subtask of `limited` adds the number of the current batch to its orders. It reports their count to its
-coordinator, which runs in the JobMaster. When all subtasks together have seen another `--every` orders, the
-coordinator begins the next batch, and sends its number to every subtask.
+Each subtask of `limited` adds the number of the current batch to its orders. It reports the number of orders
+to its coordinator, which runs in the JobMaster. When all subtasks together have seen another `--every`
+orders, the coordinator begins the next batch, and sends its number to every subtask.
 
 Counts and batch numbers are exactly once relative to checkpoints, whatever is killed. `--kill` kills a
 subtask in the middle. The job would fail if a subtask missed a batch number, or got it twice.
@@ -69,7 +69,7 @@ class Limited(Operator):
         return Limits(context, self.every)
 
     def open(self, context: OperatorContext) -> None:
-        """All subtasks receive the same number, so after a rescale the newest number holds."""
+        """Restore the batch: all subtasks receive the same numbers, so the newest one is valid."""
         self.context = context
         self.saved = context.operator_list_state("batch", "union")
         self.batch = max(self.saved.get(), default=0)

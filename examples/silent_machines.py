@@ -2,7 +2,7 @@
 
     python examples/silent_machines.py --output alarms
 
-A heartbeat sets a timer, and the next one of the same machine deletes it. A timer that fires is an alarm.
+A heartbeat sets a timer, and the machine's next heartbeat deletes it. A timer that fires is an alarm.
 Timers are part of every checkpoint, so a job that is restarted forgets no machine. Event time comes from the
 heartbeats, so the alarms don't depend on the speed of reading. At the end of the input all timers fire. So
 the last heartbeat of each machine leads to an alarm, too.
@@ -72,7 +72,7 @@ class Silence(KeyedProcessFunction[str, Heartbeat, dict[str, Any]]):
 
 
 def heartbeat(i: int) -> Heartbeat:
-    """The i-th heartbeat, one every ten seconds; machine `n` is on for `n + 4` of them, then off for five."""
+    """The i-th heartbeat: every ten seconds; machine `n` is on for `n + 4` of these, then off for five."""
     beat, number = divmod(i, MACHINES)
     return Heartbeat(f"machine-{number}", 10 * beat, is_alive=beat % (number + 9) < number + 4)
 

@@ -1,4 +1,4 @@
-"""A sink with a bug that shows only after failures; the simulation finds it. Then the corrected sink."""
+"""A sink with a bug that shows only after failures, and the corrected sink; the simulation tests both."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Writer:
         self._open += batch.rows
 
     def prepare_commit(self) -> Sequence[Any]:
-        """End the open transaction; its rows travel in the checkpoint."""
+        """End the open transaction; the checkpoint holds its rows."""
         if not self._open:
             return []
         done, self._open, self._number = self._open, [], self._number + 1

@@ -3,9 +3,9 @@
     pip install 'penstock[spark]'
     python examples/spark_columns.py
 
-Spark makes sales. Its executors push them into a job as Arrow batches. The job keeps the paid ones, and sums
-them up by shop and minute of event time. Its sink returns the windows as Arrow batches, and Spark finds the
-best minute of each shop. Then Spark computes all minutes by itself, and both results are compared.
+Spark generates sales. Its executors push them into a job as Arrow batches. The job drops returns, and adds up
+the other sales by shop and minute of event time. Its sink returns the windows as Arrow batches, and Spark
+finds the best minute of each shop. Then Spark computes all minutes by itself, and both results are compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _APART = 3600.0
 
 
 def make_sales(spark: SparkSession, count: int) -> DataFrame:
-    """Sales of an hour; one of ten was returned."""
+    """Sales of an hour; one sale in ten is a return, which has negative cents."""
     second = (F.col("id") * 3600 / count).cast("long") + 1_767_225_600
     cents = F.col("id") * 7919 % 9_999 + 1
     return spark.range(0, count, 1, 4).select(

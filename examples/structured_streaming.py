@@ -4,11 +4,12 @@
     python examples/structured_streaming.py
 
 A query watches a folder, parses readings, and sends each micro-batch to the job. The job numbers the readings
-of each sensor and keeps the highest one in its state. It writes both into a table after each reading. A
-second query watches the table and sums up. Then all of it is computed again in plain Python and compared.
+of each sensor and keeps the highest reading in its state. It writes both into a table after each reading. A
+second query watches the table and aggregates it. Then the result is computed again in plain Python and
+compared.
 
-Spark commits a micro-batch only when a checkpoint of the job covers it. The table shows its rows only then,
-too. So each reading counts once from end to end.
+Spark commits a micro-batch only when a checkpoint of the job covers it. Only then does the table show its
+rows, too. So each reading counts once from end to end.
 """
 
 from __future__ import annotations

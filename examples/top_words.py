@@ -3,8 +3,8 @@
     python examples/top_words.py --output top
 
 The first windows count each word, spread over the subtasks. The timestamp of a count is the last moment of
-its window. So all counts of a minute come together in one window of `window_all`, which ranks them. It runs
-in one subtask, and gets one record for each word and minute, however often the word was said.
+its window. So all counts of a minute are in one window of `window_all`, which ranks them. It runs in one
+subtask, and gets one record for each word and minute, however often the word was said.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def with_word(word: str, window: TimeWindow, count: int) -> Iterable[tuple[str, 
 
 
 def ranked(number: int, window: TimeWindow, counts: list[tuple[str, int]]) -> Iterable[dict[str, Any]]:
-    """The most frequent words of a minute; equally frequent ones are in alphabetical order."""
+    """The most frequent words of a minute; equally frequent words are in alphabetical order."""
     best = sorted(counts, key=lambda pair: (-pair[1], pair[0]))[:number]
     yield {"minute": window.start // (60 * SECOND), "words": best}
 

@@ -2,9 +2,9 @@
 
     python examples/unpaid_orders.py --output orders
 
-A payment belongs to an order if it comes within ten minutes. An order without one is emitted as soon as event
-time has passed its ten minutes, with no payment. No timer has to be written for that. Orders that wait are in
-state, which is part of every checkpoint, so each order comes out once.
+A payment belongs to an order if it comes within ten minutes. An order without a payment is emitted as soon as
+event time has passed its ten minutes. The program needs no timer for that. Orders that wait are in state,
+which is part of every checkpoint, so each order is emitted once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DELAY = 20
 
 
 def order(i: int) -> dict[str, Any]:
-    """The i-th order; one a second, a little out of order."""
+    """The i-th order; one per second, a little out of order."""
     return {"id": i, "second": i + i * 7919 % DELAY, "amount": i % 500 + 1}
 
 

@@ -33,7 +33,7 @@ def _falls(bid: Row, match: Match) -> bool:
 
 
 def _rises(bid: Row, match: Match) -> bool:
-    """Whether the price is above the last but one of the falling ones."""
+    """Whether the price is above the last but one of the falling prices."""
     down = _prices(match, "down")
     return len(down) > 1 and bool(bid["price"] > down[-2])
 
@@ -76,7 +76,7 @@ def _cheap_periods(events: Rows, skip: AfterMatchSkipStrategy) -> Rows:
 
 
 def cep_q1(events: Rows, config: NexmarkConfig) -> Rows:
-    """Longest periods with a low mean price; a period begins behind the one before."""
+    """Longest periods with a low mean price; a period begins after the end of the period before it."""
     return _cheap_periods(events, AfterMatchSkipStrategy.skip_past_last_event())
 
 

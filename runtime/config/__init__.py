@@ -1,4 +1,4 @@
 """Settings of checkpoints, restarts and whole jobs: frozen dataclasses that check their fields.
 
-An error names the setting, its unit and its allowed values. Imports `record` and the ground (`errors`).
+An error names the setting, its unit and its allowed values. Imports `record` and `errors`.
 """

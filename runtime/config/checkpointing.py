@@ -25,7 +25,7 @@ class CheckpointingMode(Enum, metaclass=NearestEnumMembers):
 
 
 class KeepAfter(Enum, metaclass=NearestEnumMembers):
-    """Ends of a job after which its checkpoints stay in storage; savepoints always stay."""
+    """Outcomes of a job after which its checkpoints stay in storage; savepoints always stay."""
 
     NEVER = "never"
     FAILURE = "failure"
@@ -59,23 +59,23 @@ class Checkpointing(Settings):
         every: Time from the start of one periodic checkpoint to the start of the next; over 0.
         storage: Path or URL of the checkpoint storage; `None` for the default of the executor.
         mode: Exactly once, or at least once (no alignment: faster, records may count twice after a failure).
-        timeout: Maximum duration of a checkpoint; one that takes longer is aborted.
+        timeout: Maximum duration of a checkpoint; a longer checkpoint is aborted.
         min_pause: Minimum time between the end of a checkpoint and the start of the next periodic one.
         max_concurrent: Maximum number of checkpoints in progress.
         retain: Number of completed checkpoints that are kept.
-        keep_after: Ends of the job after which its checkpoints stay.
+        keep_after: Outcomes of the job after which its checkpoints stay.
         tolerable_failures: Failed checkpoints in a row before the job fails and restarts; `None` for any
             number.
         allow_older: Start from an older checkpoint when the newest is damaged. Sinks may then repeat output
-            that was committed since.
-        unaligned: Barriers overtake data, which becomes part of the checkpoint. A checkpoint then takes no
-            longer under back pressure, but is larger. Only with exactly once, and one checkpoint at a time.
+            that was committed after the older checkpoint.
+        unaligned: Barriers overtake data, which becomes part of the checkpoint. Then back pressure does not
+            delay a checkpoint, but makes it larger. Only with exactly once, and one checkpoint at a time.
             Savepoints are always aligned.
         aligned_timeout: With `unaligned`: a checkpoint begins aligned, and turns unaligned when an alignment
             takes longer than this; `None` for unaligned from the beginning.
         alignment: Treatment of a channel whose barrier has arrived in an aligned checkpoint. `hold` does not
-            read it. `store` stores its data until the other barriers arrive, so its sender continues, also to
-            other receivers. `store` only with exactly once, without `unaligned`.
+            read it. `store` stores its data until the other barriers arrive, so its sender can continue, also
+            for its other receivers. `store` is only for exactly once, without `unaligned`.
         max_alignment_bytes: With `store`: a checkpoint is aborted when a subtask has to store more than this;
             the stored data is then processed. `None` for no limit but the disk's.
 
@@ -146,16 +146,16 @@ class Checkpointing(Settings):
         elif self.unaligned:
             timeout = "" if self.aligned_timeout is None else f" and aligned_timeout={self.aligned_timeout!r}"
             msg = (
-                f"alignment='store' with unaligned=True{timeout}: barriers overtake data there and wait for "
-                "no slow channel, so data of a blocked channel is not stored. Leave one of the settings out"
+                f"alignment='store' with unaligned=True{timeout}: unaligned barriers overtake data and wait "
+                "for no slow channel, so there is nothing to store. Leave one of the settings out"
             )
             raise ConfigurationError(msg)
 
     def _check_unaligned(self) -> None:
         if self.unaligned and self.mode is CheckpointingMode.AT_LEAST_ONCE:
             msg = (
-                "unaligned=True with mode='at_least_once': unaligned checkpoints capture in-flight data, so "
-                "that exactly once need not wait for barriers. At least once never waits anyway. "
+                "unaligned=True with mode='at_least_once': unaligned checkpoints capture in-flight data so "
+                "that exactly once need not wait for barriers, and at least once never waits. "
                 "Use mode='exactly_once', or leave unaligned out"
             )
             raise ConfigurationError(msg)
@@ -173,7 +173,7 @@ class Checkpointing(Settings):
             raise ConfigurationError(msg)
 
     def options(self, kind: SnapshotKind) -> CheckpointOptions:
-        """Options of a snapshot of this kind; they go into its barrier. Savepoints are always aligned."""
+        """Options of a snapshot of this kind, which its barrier carries. Savepoints are always aligned."""
         if kind.is_savepoint or not self.unaligned:
             return CheckpointOptions(kind)
         timeout = None if self.aligned_timeout is None else as_seconds(self.aligned_timeout)

@@ -1,7 +1,7 @@
 """Checks that settings share: of locations, numbers, choices, and mappings with unknown names.
 
 Each check returns the value in the form that the runtime uses. Its `ConfigurationError` names the setting,
-the given value and the allowed ones.
+the given value and the allowed values.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def truth(name: str, value: object) -> bool:
 
 
 def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
-    """Return a member of `kind`, given as such or by its value."""
+    """Return a member of `kind`; users may give the member or its value."""
     if isinstance(value, kind):
         return value
     for member in kind:
@@ -78,7 +78,7 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
 
 
 def check_names(owner: str, given: Mapping[str, Any], allowed: list[str]) -> None:
-    """Refuse unknown names; the error names the nearest known one.
+    """Refuse unknown names; the error suggests the nearest known name.
 
     Example:
         >>> check_names("Checkpointing", {"evry": 1}, ["every", "storage"])

@@ -1,7 +1,7 @@
 """`JobConfig`: every setting of a job that is not part of its graph, and the state backends.
 
-`Semantics`: the rules in which Flink 1.11 differs from Penstock, as one value. Conformance cases replay Flink
-1.11 with the classes that jobs run, and differ only in this value. Users can set one of the rules:
+`Semantics` has the rules in which Flink 1.11 differs from Penstock. Conformance cases replay Flink 1.11 with
+the classes that jobs run; only this value differs. Users can set one of the rules:
 `JobConfig(end_of_partition=...)`.
 """
 
@@ -154,9 +154,9 @@ class AdvancedConfig(Settings):
     Attributes:
         buffer_rows: Maximum number of records in a buffer.
         buffer_bytes: Target size of an encoded buffer of rows.
-        debloat_target: Time that a receiver should need for all buffers of rows on one channel. Buffers in
-            front of a slow receiver get smaller, so barriers pass sooner. 0 leaves them as large as
-            `buffer_rows` and `buffer_bytes` allow.
+        debloat_target: Time that a receiver should need for all buffers of rows on one channel. Buffers for a
+            slow receiver get smaller, so barriers pass sooner. 0 leaves buffers as large as `buffer_rows` and
+            `buffer_bytes` allow.
         arrow_buffer_rows: Maximum number of records in a buffer that holds an Arrow batch.
         arrow_buffer_bytes: Target size of a buffer that holds an Arrow batch.
         credits: Maximum number of buffers in flight on one channel. More credits hide latency, and leave more
@@ -166,14 +166,14 @@ class AdvancedConfig(Settings):
             that has not answered for this long is killed, even if its processor time advances.
         heartbeat_timeout: Time after which a process that has not answered is killed if its processor time
             stands still, as under SIGSTOP. Status and logs name it after half of that time.
-        gap_timeout: Time that a receiver waits for an element that a later one has overtaken.
+        gap_timeout: Time that a receiver waits for an element that a later element has overtaken.
         cancellation_timeout: Time that users' code may take to return after a cancellation.
         storage_timeout: Time without progress after which a call to the storage fails. The end of a job also
             waits no longer than this for its storage.
         alignment_memory: With `Checkpointing(alignment="store")`: bytes that a subtask keeps in memory. The
             rest goes to a file in the temporary folder of the node.
-        max_raw_state_bytes: Maximum bytes of raw state of one operator in one subtask. Writing them takes
-            twice that memory. A checkpoint with more fails.
+        max_raw_state_bytes: Maximum bytes of raw state of one operator in one subtask; a checkpoint with more
+            fails. Writing the state takes twice its size in memory.
 
     Raises:
         ConfigurationError: A value is not allowed, or a setting is unknown (the nearest one is named).
@@ -223,10 +223,10 @@ class JobConfig(Settings):
     Attributes:
         checkpointing: Settings of checkpoints; `None` disables them, and no state survives a failure.
         restart: Restart strategy; for the default see `restart_or_default`.
-        failover: Scope of a restart after a failure: `region`, the subtasks that exchanges connect with the
-            failed one, or `full`, all subtasks.
+        failover: Scope of a restart after a failure: `region`, the subtasks that are connected with the
+            failed subtask by exchanges, or `full`, all subtasks.
         buffer_timeout: Maximum time that a record waits in a buffer that is not full. On an idle channel a
-            record is sent at once, or after a tenth of this at most if a frame has just left. So a slow
+            record is sent at once, or after at most a tenth of this time if a frame has just left. So a slow
             stream sends up to ten frames per timeout and channel, which cost processor time at both ends.
         allow_pickle: Whether values that no other codec knows are pickled, and unpickled from the snapshot
             that the job starts from. `False` makes them an error. `"records"` allows it for records between
@@ -235,13 +235,13 @@ class JobConfig(Settings):
         reuse_processes: Whether subtasks and the JobMaster may reuse processes of this program's earlier
             jobs, and leave their own to later jobs. A process costs about a second to start. `False` gives
             each of them a new process that ends with the job.
-        standby: Number of processes that the job keeps in reserve. One takes the place of a process that
-            dies, so a restart does not wait for a new one. Each costs about 70 MB. Subtasks with `num_cpus`,
+        standby: Number of processes that the job keeps in reserve. They replace processes that die, so a
+            restart does not wait for a new process. Each takes about 70 MB. Subtasks with `num_cpus`,
             `num_gpus` or `resources` can't use them.
         end_of_partition: Meaning of a channel's end for a checkpoint that waits for the channel's barrier:
             `counts_as_barrier`, or `aborts` as in Flink 1.11. `aborts` is refused with at least once.
-        state_backend: Backend of operators that don't choose one themselves: `HeapState()`, or `RocksDB()`
-            for state that is larger than memory.
+        state_backend: Backend of operators without a backend of their own: `HeapState()`, or `RocksDB()` for
+            state that is larger than memory.
         advanced: Settings that tune a job; few jobs need them.
 
     Raises:
@@ -362,7 +362,7 @@ def _kind_of(name: str, value: object, *kinds: type) -> None:
 
 
 def settings_as_text(config: JobConfig) -> dict[str, str]:
-    """Every setting by its name; a nested setting has its parent's name in front: `advanced.credits`."""
+    """Every setting by its name; a nested setting is prefixed with its parent: `advanced.credits`."""
     return dict(_flat(config, ""))
 
 

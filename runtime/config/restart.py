@@ -1,18 +1,18 @@
 """Restart strategies: whether and when a failed job restarts (Flink's `RestartBackoffTimeStrategy`).
 
-Users give a frozen description; the job keeps a strategy, which counts. A failure of the job counts as one
-restart, and so does the death of its JobMaster. A rescale does not count.
+Users give a frozen description. The job has a strategy object, which counts restarts. A failure of the job
+counts as one restart, and so does the death of its JobMaster. A rescale does not count.
 
 Every `AttemptBegun` in the decision log holds the strategy's memory at that time (`RestartMemory`). A
-restarted JobMaster takes the newest memory and adds the death of its predecessor. The record by which it
-takes the job over holds the sum. So no crash loop is longer than the description allows.
+restarted JobMaster takes the newest memory and adds the death of its predecessor. The record with which it
+takes over the job holds the sum. So no crash loop is longer than the description allows.
 
 Wall clocks are not used: they may be set, and two hosts may disagree. Strategies count in the *age* of the
 job: the sum of the seconds on the monotonic clocks of its JobMasters. Records of attempts and of completed
 checkpoints hold the age at which they were written. A successor continues from the highest recorded age, as
 if no time had passed since. So the age never runs ahead of real time: failures look closer together than they
-were, and no budget grows by a take-over. A job whose JobMasters die without a checkpoint in between has made
-no progress, so it counts as looping.
+were, and no take-over allows more restarts. A job whose JobMasters die without a checkpoint in between has
+made no progress, so it counts as looping.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ExponentialBackoff(Settings):
         initial: The first delay.
         maximum: The longest delay.
         multiplier: Factor from one delay to the next.
-        jitter: Fraction by which a delay may vary, so that jobs do not restart in step.
+        jitter: Fraction by which a delay may vary, so that jobs do not restart at the same time.
         reset_after: Time without a failure after which the delay is `initial` again.
         attempts: Maximum number of restarts in a row, less than `reset_after` apart; `None` for any number.
 
@@ -168,7 +168,7 @@ class RestartStrategy(Protocol):
     """Counts failures and decides about the next attempt; all times are ages of the job in seconds."""
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
-        """Return the memory with one more restart, for the death of the JobMaster; thread-safe, pure."""
+        """Return the memory with one more restart, for the death of the JobMaster; pure, so thread-safe."""
         ...
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:

@@ -8,12 +8,13 @@ in line, and the senders of blocked channels wait for its checkpoint.
 
 A deadlock: `split` sends to `count` by key, and both send to `join`; `split` does so by a forward exchange. A
 barrier of another sender triggers `count`. The barrier of `count` blocks its channel at `join` until the
-barrier of `split` arrives. `split` has data in front of its own barrier, and no credits from `count`. `count`
+barrier of `split` arrives. `split` has data before its own barrier, and no credits from `count`. `count`
 has no credits from `join`. The checkpoint waits for its own end, and only its timeout frees the job. A
 subtask that has taken the checkpoint (`count`) is *ahead* of an upstream one that has not (`split`).
 
-The rule: where such a circle can close, all exchanges from the upstream subtask to the one ahead stay in
-line. Then the downstream subtask takes the checkpoint after all subtasks upstream, as in an aligned one.
+The rule: where such a circle can close, all exchanges from the upstream subtask to the subtask ahead stay in
+line. Then the downstream subtask takes the checkpoint after all subtasks upstream, as in an aligned
+checkpoint.
 
 Search for circles: an edge that can be blocked *waits for* the vertices that the other senders in line
 depend on. Edge i leads to edge j when i waits for a vertex that the sender of j can be ahead of. That vertex
@@ -31,7 +32,7 @@ No other wait closes a circle. A subtask that has not taken the checkpoint has s
 outgoing channels are open. A subtask that misses no barrier waits only for its running call to end. That call
 waits for credits from downstream, and the sinks never wait.
 
-Flink has no such rule. It captures the data in front of a barrier that stayed in line
+Flink has no such rule. It captures the data before a barrier that stayed in line
 (`CheckpointOptions.AlignmentType.FORCED_ALIGNED`), and refuses to rescale with it.
 """
 

@@ -9,8 +9,8 @@ where possible (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is 
 * it requests no other CPUs, GPUs or resources than the chain has,
 * no other operator reads the producer's main output (readers of side outputs don't count: they get edges),
 * it does not make watermarks, or no operator reads a side output of the chain. Watermarks that leave a chain
-  go to all of its edges, and new ones say nothing about late records of the old event time. Side outputs of a
-  source without a strategy don't count, as they have no event time,
+  go to all of its edges, and new watermarks say nothing about late records of the old event time. Side
+  outputs of a source without a strategy don't count, because they have no event time,
 * chaining is not switched off for either of them.
 
 All other connections become edges: forward between equal parallelisms, else rebalance, unless the user asked
@@ -28,7 +28,7 @@ The pass follows the steps after a source while each output has exactly one read
   aggregation. The source then reads all columns that the steps up to this one read.
 
 A column that an operator reads is never left out. So the walk ends at a step of another kind, a key by a
-function, or a second reader. A reader of a side output ends it too: late records have all columns.
+function, or a second reader. A reader of a side output ends the walk, too: late records have all columns.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _pushed_down(number: int, graph: StreamGraph) -> StreamNode:
 
 
 def _steps_behind(number: int, graph: StreamGraph) -> Iterator[StreamNode]:
-    """The steps after a node, as long as each is the only reader of the one before."""
+    """The steps after a node, as long as each is the only reader of the step before it."""
     while True:
         readers = [(at, up) for at, node in enumerate(graph.nodes) for up in node.inputs if up.node == number]
         if len(readers) != 1:

@@ -1,6 +1,6 @@
 """`CollectionSource`: values of the program as a source.
 
-The source does no input or output. The connectors are in `io`, which this package may not import.
+The source does no input or output, so it is not in `io`, which this package may not import.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class CollectionSource(Generic[T], metaclass=NearestNames):
     """Reads a collection once from its beginning to its end.
 
-    The values travel with the job. A split is a range of positions in them, so a restored reader continues
+    The values are sent with the job. A split is a range of their positions, so a restored reader continues
     right after the last value that it returned.
 
     Args:

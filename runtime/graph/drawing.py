@@ -7,11 +7,11 @@ escaped, and the picture has no script, no link and no reference to another file
 1. Layers: a vertex lies one layer below its lowest producer, and a source right above its highest reader. An
    edge that passes layers gets a *bend* in each of them. So every link joins two neighbouring layers.
 2. Order: the order with the fewest crossings is NP-hard to find. The median heuristic comes near. Layer by
-   layer, down and up, a node moves to the median place of its neighbours. The best order on the way is kept.
+   layer, down and up, a node moves to the median place of its neighbours. The best of these orders is kept.
    Ties keep their order, so the same graph always gives the same picture.
-3. Places: the ideal place of a node is the mean of its neighbours, and the nodes of a layer keep their order
-   and distance. An isotonic regression finds the places nearest to the ideal ones, by the sum of squares.
-   Some sweeps down and up bring the layers into agreement.
+3. Places: the ideal place of a node is the mean of its neighbours. The nodes of a layer keep their order and
+   a minimum distance. An isotonic regression finds the places nearest to the ideal places, by the sum of
+   squares. Some sweeps down and up bring the layers into agreement.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def _ports(
     return found
 
 
-#: Pixels of a letter, of a line of text, around the text of a box, and around the picture.
+#: Width of a letter, height of a line, space around a box's text, and margin of the picture, in pixels.
 _LETTER: Final = 7.3
 _LINE: Final = 18.0
 _PADDING: Final = 12.0
@@ -360,7 +360,7 @@ def _edge(edge: EdgeInfo, curve: tuple[tuple[float, float], ...], position: int)
 
 
 def _label(edge: EdgeInfo) -> str:
-    """The short label of an edge; `edge_label` returns the full one."""
+    """The short label of an edge; `edge_label` returns the full label."""
     key = "" if edge.key is None else f" by {edge.key}"
     tag = "" if edge.side_output is None else f", {edge.side_output!r}"
     second = f"{edge.input_index + 1}: " if edge.input_index else ""

@@ -28,7 +28,7 @@ class InputChannelSpec:
 
     Attributes:
         gate: Number of the edge among the receiver's input edges.
-        forced_aligned: Barriers stay in line although in-flight data could be redistributed; see
+        forced_aligned: Whether barriers stay in line although in-flight data could be redistributed; see
             `edges_to_align`.
     """
 
@@ -138,7 +138,7 @@ class CurrentGraph:
             self.parallelism = parallelism
 
     def job_at(self, parallelism: Mapping[str, int]) -> JobGraph:
-        """The job with some vertices at another parallelism; the others keep their current one."""
+        """The job with some vertices at another parallelism; the others keep their current parallelism."""
         return with_parallelism(self._submitted, {**self.parallelism, **parallelism})
 
     def subtask(self, subtask: SubtaskId) -> ExecutionSubtask:

@@ -49,7 +49,7 @@ class JobStatistics(NearestMembers):
 
     Attributes:
         status: The job's state.
-        attempt: Number of the attempt that runs, from 1; 0 before the first.
+        attempt: Number of the running attempt, from 1; 0 before the first attempt.
         restarts: Number of restarts after failures, without rescales.
         completed_checkpoints: Completed checkpoints of all attempts. Checkpoints of the last two seconds
             before a JobMaster's death may be missing.
@@ -91,7 +91,7 @@ class CheckpointResult(NearestMembers):
 
     Attributes:
         path: URL of its folder, for `restore_from`. It belongs to the job, which deletes it when `retain`
-            newer checkpoints are complete. A savepoint stays.
+            newer checkpoints are complete. A savepoint is not deleted.
         size: Bytes of all its state, including state in files of earlier checkpoints.
         written_bytes: New bytes that the subtasks wrote for it.
         duration: Seconds from its trigger until the job could restart from it.
@@ -125,7 +125,7 @@ class JobInterface(Protocol):
 
 
 class JobHandle(Protocol):
-    """A submitted job. The job continues when its handle is thrown away.
+    """A submitted job. The job continues when its handle is discarded.
 
     A `timeout` is a `timedelta` or seconds; `None` waits for ever. On timeout, a method raises
     `JobTimeoutError`; the job and the request continue.
@@ -149,7 +149,7 @@ class JobHandle(Protocol):
         """Wait for the job to end.
 
         Args:
-            progress: Show a live line meanwhile: records in and out, last checkpoint, restarts.
+            progress: Show a live line while waiting: records in and out, last checkpoint, restarts.
 
         Raises:
             JobFailedError: The job failed; the message begins with the root cause.
@@ -174,7 +174,7 @@ class JobHandle(Protocol):
         """Take a checkpoint besides the periodic ones, and wait until it is complete.
 
         Args:
-            full: Write all state again, so that the checkpoint refers to no file of an earlier one.
+            full: Write all state again, so that the checkpoint refers to no file of an earlier checkpoint.
 
         Raises:
             CheckpointError: The checkpoint failed; the message says why.
@@ -214,7 +214,7 @@ class JobHandle(Protocol):
             URL of the savepoint's folder.
 
         Raises:
-            SavepointError: The job was not stopped, or is being stopped already in another way.
+            SavepointError: The job was not stopped, or is already being stopped in another way.
         """
         ...
 

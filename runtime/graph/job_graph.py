@@ -1,7 +1,6 @@
 """The job graph: chains of operators (vertices) and the exchanges between them (edges), as they are deployed.
 
-The graph is plain data, and the only part of a job that is pickled (with Ray's cloudpickle), because its
-factories hold users' functions.
+The graph is plain data. It is pickled with Ray's cloudpickle, because its factories hold users' functions.
 
 A vertex is rescaled with its whole chain. A forward edge between two vertices whose parallelism now differs
 becomes a rebalance, as if the program had asked for it. Edges by key need no change, because keys keep their
@@ -65,7 +64,7 @@ class OperatorSpec:
     """One operator as it is deployed.
 
     Attributes:
-        id: The user's id, or a generated one for stateless operators; unique in the graph. Empty in a stream
+        id: The user's id, or a generated id for stateless operators; unique in the graph. Empty in a stream
             graph if the user has chosen none.
         name: Readable description: `flat_map(split_words)`.
         factory: Makes the operator in the subtask; `None` for a source.
@@ -185,7 +184,7 @@ def with_parallelism(job: JobGraph, parallelism: Mapping[str, int]) -> JobGraph:
 def has_room_for_in_flight_data(before: JobGraph, after: JobGraph) -> bool:
     """Whether in-flight data of one graph can be restored in the other.
 
-    False where a rebalance becomes forward again: a forward channel takes only elements that were sent on it.
+    False if a rebalance becomes forward again: a forward channel takes only elements that were sent on it.
     """
     exchanges = zip(before.edges, after.edges, strict=True)
     return all(
@@ -196,7 +195,7 @@ def has_room_for_in_flight_data(before: JobGraph, after: JobGraph) -> bool:
 
 
 def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[str, int]:
-    """Convert a requested parallelism by operator id to one by vertex id.
+    """Convert requested numbers of subtasks by operator id to numbers by vertex id.
 
     Raises:
         ConfigurationError: No operator is given, an operator is unknown, a parallelism is invalid, or

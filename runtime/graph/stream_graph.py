@@ -80,9 +80,9 @@ class StreamNode:
         kind: Name of the API's method: `map`, `source`.
         operator: The operator as it is deployed; its id is empty if the user chose none.
         makes_watermarks: Whether the operator replaces upstream watermarks by its own.
-        num_cpus: The user's choice; `None` takes the chain's, as for `num_gpus` and `resources`.
+        num_cpus: The user's choice; `None` takes the chain's number. `num_gpus` and `resources` work alike.
         start_new_chain: Never chain the operator to its producer.
-        disable_chaining: Never chain the operator to another one.
+        disable_chaining: Never chain the operator to another operator.
     """
 
     kind: str
@@ -162,7 +162,7 @@ class StreamGraph:
         return None
 
     def operator_ids(self) -> list[str]:
-        """The id of each operator: the user's, or one that is made from its kind and number."""
+        """The id of each operator: the user's id, or an id made from its kind and number."""
         taken = {node.operator.id for node in self._nodes}
         fresh = {node.kind: _numbered(node.kind, taken) for node in self._nodes}
         return [node.operator.id or next(fresh[node.kind]) for node in self._nodes]

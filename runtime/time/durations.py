@@ -18,12 +18,12 @@ Duration: TypeAlias = timedelta | float
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-#: Largest distance of a moment from the epoch (some 146,000 years); its sum with a duration fits 64 bits.
+#: Bound of moments and durations (some 146,000 years); the sum of two such numbers fits 64 bits.
 _FARTHEST: Final = 1 << 62
 
 
 def micros_of(moment: object) -> int:
-    """Convert a moment to microseconds since the epoch; an `int` is already in that unit.
+    """Convert a moment to microseconds since the epoch; an `int` is already in microseconds.
 
     A `datetime` without a time zone is refused, because machines may be in different zones.
 

@@ -26,7 +26,7 @@ class InputWatermarks:
         self._whole = WatermarkValve(len(inputs))
         counts = [inputs.count(number) for number in range(max(inputs, default=0) + 1)]
         self._sides = [WatermarkValve(count) for count in counts] if len(counts) > 1 else [self._whole]
-        #: For each channel the valve of its input, and its number there.
+        #: For each channel the valve of its input, and the channel's number in this valve.
         self._places = [
             (self._sides[number], inputs[:channel].count(number)) for channel, number in enumerate(inputs)
         ]
@@ -50,6 +50,6 @@ class InputWatermarks:
         return self.status(channel, StreamStatus.IDLE)
 
     def of_input(self, input_index: int) -> int | None:
-        """Event time of one input; the operator's event time if that is later, because the input is idle."""
+        """Event time of one input, or the operator's event time if it is later because the input is idle."""
         reached = [valve.reached for valve in (self._sides[input_index], self._whole)]
         return max((at for at in reached if at is not None), default=None)

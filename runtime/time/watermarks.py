@@ -5,10 +5,10 @@ wait for slow ones. `IdlenessTimer` measures how long a stream has had no record
 pressure does not count.
 
 **`WatermarkValve`** (Flink's `StatusWatermarkValve`). The input as a whole has the watermark of the slowest
-channel that counts. An idle channel does not count. A channel that becomes active again behind the others
-does not count until it has caught up. When all channels are idle, event time advances to the greatest
-watermark of all. Flink does so only if the last channel to become idle was the slowest, so its result depends
-on the order.
+channel that counts. An idle channel does not count. A channel that becomes active again with a lower
+watermark than the others does not count until it has caught up. When all channels are idle, event time
+advances to the highest watermark of all. Flink does so only if the last channel to become idle was the
+slowest, so its result depends on the order.
 
 Before its end, a channel sends the watermark of the end of time, even if it is idle. Unlike Flink, the valve
 remembers the watermark of an idle channel, so that no end is lost. If some channels have ended and the others
@@ -64,7 +64,7 @@ class WatermarkOutput:
         self.is_idle = False
 
     def emit_watermark(self, moment: datetime | int) -> None:
-        """Declare that no record with this timestamp or an older one follows; marks the stream active.
+        """Declare that no record with this or an earlier timestamp follows; marks the stream active.
 
         Ignores a moment that is not later than the last watermark.
 
@@ -119,7 +119,7 @@ class WatermarkGenerator(Generic[T]):
     """
 
     def on_event(self, value: T, timestamp: int, output: WatermarkOutput) -> None:
-        """Handle a record; called for each in order.
+        """Handle a record; called for each record in order.
 
         Args:
             value: The record; a dict for a row of an Arrow batch.
@@ -154,14 +154,14 @@ ALIGNMENT_INTERVAL: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy(Generic[T], metaclass=NearestNames):
-    """Assigns timestamps to records and makes watermarks of them (Flink's `WatermarkStrategy`).
+    """Assigns timestamps to records and makes watermarks from them (Flink's `WatermarkStrategy`).
 
     Created by `for_bounded_out_of_orderness`, `for_monotonous_timestamps`, `for_punctuated` or
     `for_generator`.
 
     Attributes:
-        out_of_orderness: Microseconds by which a record may be older than the newest one before it; ignored
-            with a generator.
+        out_of_orderness: Microseconds by which a record may be older than the newest record before it;
+            ignored with a generator.
         timestamp_assigner: Returns the moment of a record; `None` keeps its timestamp.
         timestamp_column: Name of the column with the moments, in place of an assigner; `None` for none.
         generator: Makes the generator of a subtask or split; `None` for bounded out-of-orderness.
@@ -188,9 +188,12 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     @staticmethod
     @checked_keywords
     def for_bounded_out_of_orderness(most: Duration) -> WatermarkStrategy[Any]:
-        """Watermarks for records that may be older than the newest one by `most`, a `timedelta` or seconds.
+        """Watermarks for records that are older than the newest record by `most` or less.
 
-        A record that is older than that is late.
+        An older record is late.
+
+        Args:
+            most: A `timedelta`, or seconds.
         """
         return WatermarkStrategy(micros_in("most", most, at_least=0))
 
@@ -291,7 +294,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     def with_alignment(
         self, group: str, max_drift: Duration, interval: Duration = ALIGNMENT_INTERVAL
     ) -> WatermarkStrategy[T]:
-        """Return this strategy with a group of sources; a source that is far ahead of the others waits.
+        """Return this strategy with a group of sources; a source that is too far ahead of the others waits.
 
         Only for the strategy of a source. A subtask that is ahead reads nothing; a reader that `PausesSplits`
         pauses only the splits that are ahead. A source may exceed the drift by the records that it reads
@@ -415,7 +418,7 @@ class WatermarkValve:
         self._counts[channel] = self._active[channel] and caught_up and reached != END_OF_TIME
 
     def _slowest(self) -> int:
-        """The watermark of the slowest channel that counts; of the fastest if all are idle or ended."""
+        """The lowest watermark of the channels that count; the highest if all are idle or ended."""
         counted = [w for w, counts in zip(self._watermarks, self._counts, strict=True) if counts]
         if counted:
             return min(counted)

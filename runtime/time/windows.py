@@ -2,14 +2,14 @@
 
 Tumbling, sliding and cumulative windows are aligned to the epoch, in UTC: a tumbling window of one hour
 begins with the hour. For windows of event time and of one size, the timestamp alone decides
-(`WindowAssigner`). `RecordWindowAssigner` is the base of all others, and of users' own.
+(`WindowAssigner`). `RecordWindowAssigner` is the base of all other assigners, and of users' own.
 
 **Sessions** are records of a key that follow each other closely. Each record opens a window from its
 timestamp to one gap later. Windows that overlap are merged. So a session ends one gap after its last record,
-and each of its records is less than a gap after the one before.
+and each of its records is less than a gap after the record before it.
 
-Two windows that only touch are not merged. A watermark may have fired the first one before the second begins,
-so a merge would depend on when watermarks arrive. Flink merges windows that touch.
+Two windows that only touch are not merged. A watermark may fire the first window before the second begins, so
+a merge would depend on when watermarks arrive. Flink merges windows that touch.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def micros_of_user(name: str, duration: object, *, at_least: int = 1) -> int:
 
 
 class TumblingEventTimeWindows(metaclass=NearestNames):
-    """Windows of one size, side by side: every record is in exactly one.
+    """Windows of one size, side by side: every record is in exactly one window.
 
     Args:
         size: A `timedelta`, or seconds.
@@ -174,7 +174,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
     is_endless: ClassVar[bool] = False
 
     def windows(self, record: T, timestamp: int) -> Sequence[TimeWindow]:
-        """The windows of a record. Without any, it goes to the side output of late records.
+        """The windows of a record. A record without windows goes to the side output of late records.
 
         Args:
             timestamp: Event time in microseconds; the current time for windows of processing time.
@@ -188,7 +188,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
 
     @property
     def function(self) -> Callable[..., Any] | None:
-        """The user's function that receives records, for messages; `None` if none does."""
+        """The user's function that receives records, for messages; `None` without such a function."""
         return None if type(self).windows.__module__ == __name__ else self.windows
 
 
@@ -255,7 +255,7 @@ class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
     """Windows that begin together and end every `step`, up to a maximum size (`CUMULATE` of Flink SQL).
 
     For example, with a maximum size of a day and a step of an hour, the first window of a day is its first
-    hour. The last one is the whole day.
+    hour. The last window is the whole day.
 
     Args:
         max_size: Size of the last window, a whole number of steps; a `timedelta`, or seconds.

@@ -145,8 +145,8 @@ def add_windowed_aggregate(
     if type(windows) is EventTimeSessionWindows and windows.gap is not None:
         if not aggregation.combines:
             refuse(
-                "aggregate: sessions merge, and CountDistinct and functions without merge(...) can't; use "
-                "ApproxCountDistinct, or aggregate(id, AggregateFunction)"
+                "aggregate: sessions merge, but CountDistinct and functions without merge(...) can't be "
+                "merged; use ApproxCountDistinct, or aggregate(id, AggregateFunction)"
             )
         operator = partial(SessionAggregateOperator, key, aggregation, windows.gap, settings.late_tag)
     elif _suits_columns(windows):
@@ -220,7 +220,7 @@ def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, 
         refuse('aggregate: name at least one function, for example total=Sum("amount")')
     for name, function in functions.items():
         if name in key.names or name in own:
-            refuse(f"aggregate: {name!r} is a column of the result already; choose another name")
+            refuse(f"aggregate: {name!r} is already a column of the result; choose another name")
         if OF in name or not name:
             refuse(f"aggregate: {name!r} can't be the name of a result: it is empty or has a {OF!r} in it")
         for column in function.columns:

@@ -35,7 +35,7 @@ R = TypeVar("R")
 #: Seconds that an incomplete batch waits by default.
 _LINGER = 0.01
 
-#: Maximum calls of one subtask; each one is kept in memory and in every checkpoint.
+#: Maximum calls of one subtask; each call is kept in memory and in every checkpoint.
 _MOST_CALLS = 1_000_000
 
 
@@ -58,7 +58,7 @@ def add_map_async(
     key_selector: Callable[[Any], Any] | None = None,
 ) -> DataStream[Any]:
     """Add the operator of a `map_async`; the methods of the streams describe the arguments."""
-    # Loaded only for programs with asynchronous calls: asyncio takes its time to load.
+    # Loaded only for programs with asynchronous calls, because loading asyncio takes time.
     from penstock.runtime.operators.functions.async_map import AsyncMapOperator
     from penstock.runtime.operators.functions.keyed_async_map import KeyedAsyncMapOperator
 
@@ -221,24 +221,26 @@ class AsyncOperations(QuickLooks[T_co]):
     ) -> DataStream[Any]:
         """Replace each record by the answer of a coroutine function, with many calls at once.
 
-        Calls run on an event loop of the subtask. Records whose results have not left are in each checkpoint,
-        and are called again after a restore, with the same idempotency key (`async_call`). `docs/async.md`
-        says more.
+        Calls run on an event loop of the subtask. Each checkpoint holds the records whose results have not
+        been emitted. After a restore these are called again, with the same idempotency key (`async_call`).
+        `docs/async.md` says more.
 
         Args:
             function: A coroutine function, or a function that returns something to await, such as a Ray
                 `ObjectRef`. Or a class with such a method `__call__`; its methods `open(context)` and
                 `close()` may be coroutine functions, and run on the event loop.
             id: The operator's id; a restore finds the records in flight by this id.
-            capacity: Maximum calls of a subtask whose results have not left. With that many, input waits.
-            timeout: Longest time of a call, with all its tries and pauses; `None` for no limit.
+            capacity: Maximum calls of a subtask whose results have not been emitted. At this number the input
+                waits.
+            timeout: Longest time of a call, including all its tries and pauses; `None` for no limit.
             retry: Number of tries, or a `Retry`. By default the first failure ends the job.
-            ordered: Whether results leave in the order of the records. Otherwise a result leaves when it is
-                there, but never across a watermark.
-            on_timeout: Takes what the function took, and returns the result of a call without an answer in
-                time. By default a timeout ends the job.
+            ordered: Whether results leave in the order of the records. Otherwise a result leaves as soon as
+                its call has answered, but never across a watermark.
+            on_timeout: Takes the function's argument, and returns the result of a call that has timed out. By
+                default a timeout ends the job.
             batch: Maximum records of a call. The function then takes a list of records, and returns a list
-                with one result for each. With Arrow batches it is the maximum number of rows of a call.
+                with one result for each record. With Arrow batches it is the maximum number of rows of a
+                call.
             linger: Longest time that an incomplete batch waits for records; 0.01 seconds by default.
             batch_format: `arrow` gives the function a `pyarrow.RecordBatch`, and takes one.
             fn_constructor_args: Positional arguments for the constructor of a class.

@@ -181,8 +181,9 @@ def _co_operator(
 class KeyedConnectedStreams(_TwoStreams, Generic[K, T1, T2]):
     """Two streams with the same kind of key, which one operator reads; made by `KeyedStream.connect`.
 
-    Records of equal key meet in one subtask. Event time is the lower event time of the two streams. A stream
-    that is idle or has ended doesn't hold it back. The order between the streams is not defined.
+    Records of both streams with the same key are processed in one subtask. Event time is the lower event time
+    of the two streams. A stream that is idle or has ended doesn't hold it back. The order between the streams
+    is not defined.
     """
 
     @checked_with_options
@@ -205,10 +206,10 @@ class KeyedConnectedStreams(_TwoStreams, Generic[K, T1, T2]):
 
 
 class BroadcastConnectedStream(_TwoStreams, Generic[T1, T2]):
-    """A stream of data beside a broadcast stream; made by `DataStream.connect(other.broadcast())`.
+    """A data stream and a broadcast stream; made by `DataStream.connect(other.broadcast())`.
 
     Every subtask gets all records of the broadcast stream, and its part of the data. Event time is the lower
-    one of both streams; an idle stream and one that has ended don't hold it back.
+    event time of the two streams. A stream that is idle or has ended doesn't hold it back.
     """
 
     @checked_with_options
@@ -232,9 +233,9 @@ class BroadcastConnectedStream(_TwoStreams, Generic[T1, T2]):
 
 
 class KeyedBroadcastConnectedStream(_TwoStreams, Generic[K, T1, T2]):
-    """A keyed stream beside a broadcast stream; made by `KeyedStream.connect(other.broadcast())`.
+    """A keyed stream and a broadcast stream; made by `KeyedStream.connect(other.broadcast())`.
 
-    See `BroadcastConnectedStream`; the data has state and timers by key.
+    It works like a `BroadcastConnectedStream`, and also has state and timers for each key of the data.
     """
 
     @checked_with_options

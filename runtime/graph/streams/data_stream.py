@@ -172,7 +172,7 @@ class DataStream(JoinOperations[T_co]):
     def key_by(
         self, key: Callable[[T_co], Any] | str | list[str] | tuple[str, ...]
     ) -> KeyedStream[T_co, Any]:
-        """Group by key: records of equal key go to one subtask, in their order.
+        """Group by key: records with the same key go to one subtask, in their order.
 
         The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these. In columns,
         all nulls are one key; so are all NaNs, and 0.0 and -0.0.
@@ -231,7 +231,7 @@ class DataStream(JoinOperations[T_co]):
     def connect(
         self, other: DataStream[Any]
     ) -> ConnectedStreams[T_co, Any] | BroadcastConnectedStream[T_co, Any]:
-        """Connect this stream to another one, of records of any type, for an operator that reads both.
+        """Connect this stream to another stream, of records of any type, for an operator that reads both.
 
         The event time of the result is the lower event time of the two streams. For functions with state by
         key, call `key_by` on both streams first.
@@ -259,7 +259,7 @@ class DataStream(JoinOperations[T_co]):
     def broadcast(self) -> BroadcastStream[T_co]:
         """Send every record to all subtasks of the next operator.
 
-        As the argument of `connect` it can be kept in a `BroadcastState`.
+        Give the result to `connect` for a function that keeps its records in a `BroadcastState`.
         """
         broadcast = self._partitioned(Partitioner(Partitioning.BROADCAST))
         return BroadcastStream(self._builder, broadcast._inputs)
@@ -284,8 +284,8 @@ class DataStream(JoinOperations[T_co]):
         another parallelism the function gets the new number of subtasks.
 
         Args:
-            function: Takes a record and the number of subtasks, and returns the index of one, from 0. An
-                index out of range ends the job; the error names the record.
+            function: Takes a record and the number of subtasks, and returns the index of a subtask, from 0.
+                An index out of range ends the job; the error names the record.
             batch_format: With `"arrow"` the function takes a `pyarrow.RecordBatch` and the number of
                 subtasks, and returns an array of whole numbers, one for each row. Rows must be dicts then.
                 Records keep their own format.
@@ -414,7 +414,7 @@ class DataStream(JoinOperations[T_co]):
         if is_other and any(upstream.is_broadcast for upstream in self._inputs):
             refuse(
                 "broadcast() came before, and its copies for all subtasks would be lost: leave it out, or "
-                "connect the broadcast stream to the other one: data.connect(rules.broadcast())"
+                "connect the broadcast stream to the other stream: data.connect(rules.broadcast())"
             )
         inputs = tuple(replace(upstream, partitioner=partitioner) for upstream in self._inputs)
         return DataStream(self._builder, inputs)

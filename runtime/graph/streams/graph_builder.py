@@ -74,7 +74,7 @@ class GraphBuilder:
         check_options(kind, options)
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         if "state_backend" in given and not keyed:
-            refuse(f"{kind}: state_backend is for operators with keyed state; this one has none")
+            refuse(f"{kind}: state_backend is for operators with keyed state; this operator has none")
         parallelism = given.setdefault("parallelism", self._parallelism)
         states = _declared_states(kind, function, operator_id, keyed=keyed, broadcast=_is_broadcast(inputs))
         with refusals(kind):
@@ -143,6 +143,6 @@ def _declared_states(
     if states and operator_id is None:
         refuse(
             f"{kind}: {declaring.__name__} declares state, so the operator needs an id: {kind}(..., "
-            'id="...") that stays the same when the program changes, as state is found under it'
+            'id="...") that stays the same when the program changes, because a restore finds state by the id'
         )
     return states

@@ -1,4 +1,4 @@
-"""`JoinOperations`: the methods of a `DataStream` that join it with another, by keys that they name."""
+"""`JoinOperations`: the methods of a `DataStream` that join it with another stream by keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class JoinOperations(KeyedChoices[T_co]):
-    """Methods of a `DataStream` that group it and another stream by keys, and join both."""
+    """Methods of a `DataStream` that group it and another stream by keys, and join the two."""
 
     @checked_with_options
     def join(
@@ -209,8 +209,8 @@ class JoinOperations(KeyedChoices[T_co]):
             cache: Maximum number of cached results of a subtask; 0 for no cache.
             ttl: Age at which a cached result expires; never by default.
             negative_ttl: Age at which the result of a key without a record expires; `ttl` by default.
-            select: Makes the output of a record and the one that was found, or `None`. By default dicts are
-                merged.
+            select: Makes the output from a record and the record that was found, or `None`. By default dicts
+                are merged.
             suffix: As for `join`.
             batch_format: `"arrow"` looks up Arrow batches in a `pyarrow.Table`, several times faster than
                 rows. A function then takes a `pyarrow.RecordBatch` of distinct keys, and returns a batch or

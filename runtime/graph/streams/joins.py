@@ -44,7 +44,7 @@ _FURTHEST: Final = -(1 << 62)
 
 
 class JoinInputs:
-    """Both keyed streams of a join: where their records come from, and their keys."""
+    """Both keyed streams of a join: their upstream operators and their keys."""
 
     def __init__(
         self,
@@ -317,6 +317,6 @@ def _bounds(within: Within) -> tuple[int, int]:
     if lower > upper:
         refuse(
             f"join: within={within!r:.80} is the wrong way round: the first bound is the earliest right "
-            "record, relative to the left one, and the second the latest"
+            "record, relative to the left record, and the second bound the latest"
         )
     return lower, upper

@@ -45,10 +45,10 @@ Keys: TypeAlias = Callable[[Any], Any] | str | list[str] | tuple[str, ...]
 
 
 class KeyedChoices(RecordOperations[T_co]):
-    """Methods of a `DataStream` that let some records of each key pass.
+    """Methods of a `DataStream` that emit some of the records of each key.
 
-    Records keep their format and their timestamps, except with `change_kind` of `top_n`. With keys that
-    columns name, state is in columns, which are always on the heap. With a function, state is in rows on the
+    Records keep their format and their timestamps, except with `change_kind` of `top_n`. With keys named by
+    columns, state is in columns, which are always on the heap. With a key function, state is in rows in the
     operator's backend.
     """
 
@@ -68,7 +68,7 @@ class KeyedChoices(RecordOperations[T_co]):
             id: The operator's id; a restore finds the operator's state by this id.
             keys: The key, as in `key_by`.
             keep: `"first"` emits the first record of a key, in the order of arrival. `"last"` emits the
-                records that have the greatest timestamp of their key so far, once a batch; see `latest_by`.
+                records that have the greatest timestamp of their key so far, once per batch; see `latest_by`.
                 Without timestamps the order of arrival counts.
             ttl: Time after which a key is forgotten: a `timedelta`, seconds, or a `StateTtl`. With
                 `keep="first"` it begins with the emitted record, and again with each duplicate if reads
@@ -109,9 +109,9 @@ class KeyedChoices(RecordOperations[T_co]):
         ttl: Ttl | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[T_co]:
-        """Emit a record if no record of its key so far is newer; of equal ones the later arrival is newer.
+        """Emit a record if no earlier record of its key is newer; of equal records the later is newer.
 
-        With keys that columns name, the newest record of each key is emitted once a batch. A receiver that
+        With keys named by columns, the newest record of each key is emitted once per batch. A receiver that
         keeps the last record of each key always has the newest one. Records whose `by` is null or NaN are
         dropped. The metric `unranked_records` counts them.
 
@@ -146,9 +146,9 @@ class KeyedChoices(RecordOperations[T_co]):
         ttl: Ttl | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Emit the records that enter the best `n` of their key; of equal ones the earlier arrival is better.
+        """Emit the records that enter the best `n` of their key; of equal records the earlier is better.
 
-        With keys that columns name, a batch is one step: a record that enters and leaves within it is not
+        With keys named by columns, a batch is one step: a record that enters and leaves within it is not
         emitted. Records with a rank that is null or NaN are dropped. The metric `unranked_records` counts
         them.
 
@@ -163,7 +163,7 @@ class KeyedChoices(RecordOperations[T_co]):
             descending: Whether the greatest values are the best, for a column without a direction.
             change_kind: Name of a further column or field of the results. It is `"insert"` for a record that
                 enters, and `"delete"` for a record that leaves, which is then emitted again. The state holds
-                whole records. With keys that columns name, results are Arrow batches, a missing value is
+                whole records. With keys named by columns, results are Arrow batches, a missing value is
                 null, and each column keeps its type. By default records that leave are not emitted.
             ttl: Time without a record of a key after which its places are empty again; by default never.
                 Nothing is emitted then.
@@ -264,7 +264,7 @@ def _rank_of(call: str, by: Any, keys: Keys) -> Callable[[Any], Any]:
         return methodcaller("get", by)
     need_function(f"{call}: by", by)
     if as_column_key(keys) is not None:
-        refuse(f"{call}: by must be the name of a column, as the key names columns; or give functions")
+        refuse(f"{call}: by must be the name of a column, as the key names columns; or give two functions")
     function: Callable[[Any], Any] = by
     return function
 
@@ -279,7 +279,7 @@ def _add(
     in_rows: ChosenByFunction,
     options: OperatorOptions,
 ) -> DataStream[Any]:
-    """Add the operator for keys that columns name, or run a function for keys of a function."""
+    """Add the operator for keys named by columns, or for a key function."""
     keyed = cast("DataStream[Any]", stream).key_by(keys)
     selector = keyed._key_selector
     is_named = isinstance(selector, ColumnKey)

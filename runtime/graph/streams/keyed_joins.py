@@ -1,4 +1,4 @@
-"""`KeyedJoins`: the methods of a `KeyedStream` that join it with another."""
+"""`KeyedJoins`: the methods of a `KeyedStream` that join it with another keyed stream."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
 
         A left and a right record match if their keys are equal and their timestamps are near enough, as in
         Flink's interval join. With `window` they match if they are in one window. A key that is `None` or has
-        a `None` in it matches nothing. Late records of an interval join, at or before the watermark, go to
-        the side outputs `late_left` and `late_right`.
+        a `None` in it matches nothing. A record of an interval join is late if its timestamp is not after the
+        watermark. Late records go to the side outputs `late_left` and `late_right`.
 
-        A pair has the later timestamp of both. A record without a partner has its own timestamp, and is
-        emitted when no partner can come any more. So the watermark after an outer, semi or anti join lags
-        behind the input's.
+        A pair has the later timestamp of its two records. A record without a partner has its own timestamp,
+        and is emitted when no partner can come any more. So the watermark after an outer, semi or anti join
+        lags behind the input's.
 
         Args:
             other: The right stream.
-            within: The earliest and the latest right record, relative to the left one, both included. A
-                single duration stands for both directions.
+            within: The earliest and the latest right record, relative to the left record, both included. A
+                single duration limits both directions.
             window: Windows instead of `within`, for an inner join of rows. Results have the window's last
                 microsecond as timestamp. For records without a partner use `co_group`.
             how: `"inner"` emits pairs. `"left"`, `"right"` and `"full"` also emit the records of that side,
@@ -81,8 +81,8 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
                 left records without one.
             where: A further condition: a function of a left and a right record, or with
                 `batch_format="arrow"` an expression over the columns of the output.
-            select: Makes the output of a left and a right record; one of them is `None` if it had no partner.
-                By default dicts are merged: the key once, then the other left and right names.
+            select: Makes the output from a left and a right record; a missing partner is `None`. By default
+                dicts are merged: the key once, then the other left and right names.
             suffix: Appended to a right name that the left side also has.
             batch_format: `"arrow"` joins columns, with keys that name columns and state on the heap.
             id: The operator's id; a restore finds the operator's state by this id. By default it is made from
@@ -116,7 +116,7 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]:
-        """Call a function with the records of both streams that have one key and one window.
+        """Call a function with the records of both streams that have the same key and window.
 
         Late records go to the side output `late_records`, as pairs of side (0 or 1) and record.
 
@@ -146,25 +146,25 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Join each record of this stream with one record of the other: the one that is valid at its time.
+        """Join each record of this stream with the record of another stream that is valid at its time.
 
         The result has the left record's timestamp. It is emitted when no other right record can be its
-        partner any more. With `strategy="backward"` that is when the watermark reaches the left record.
-        Of right records with one timestamp, the one that arrived last counts.
+        partner any more. With `strategy="backward"` this is when the watermark reaches the left record. Of
+        right records with the same timestamp, the last to arrive counts.
 
-        Late records, at or before the watermark, go to the side outputs `late_left` and `late_right`. A key
-        that is `None` or has a `None` in it matches nothing.
+        A record is late if its timestamp is not after the watermark. Late records go to the side outputs
+        `late_left` and `late_right`. A key that is `None` or has a `None` in it matches nothing.
 
         Args:
             other: The right stream, such as quotes or readings.
-            strategy: `"backward"` takes the newest right record up to the left one's time. `"forward"` takes
-                the first one from there on. `"nearest"` takes the nearer one of both, and the earlier one if
-                both are equally near.
-            tolerance: Greatest distance of a partner. With it, state of keys that don't return is deleted.
-                Without it, `"forward"` and `"nearest"` may wait for a partner until the end of the data, and
-                the output's watermark waits with them.
+            strategy: `"backward"` takes the newest right record up to the left record's timestamp.
+                `"forward"` takes the first right record from this timestamp on. `"nearest"` takes the nearer
+                of these two, and the earlier if both are equally near.
+            tolerance: Maximum time between a left record and its partner. With it, the state of keys without
+                further records is deleted. Without it, `"forward"` and `"nearest"` may wait for a partner
+                until the end of the data, and the output's watermark waits with them.
             how: `"left"` also emits left records without a partner; `"inner"` does not.
-            allow_exact_matches: Whether a right record with the left one's timestamp may be its partner;
+            allow_exact_matches: Whether a right record with the left record's timestamp may be its partner;
                 always true for `"nearest"`.
             select: As for `join`.
             suffix: As for `join`.
@@ -203,14 +203,14 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
     ) -> DataStream[Any]:
         """Join each record with the version of its key that is valid at its time, as in a versioned table.
 
-        The right stream is the table's changes: each record is valid from its timestamp until the next one of
-        its key. It is `join_asof` with `strategy="backward"` and without a tolerance, so the newest version
-        of each key stays in state until it is deleted.
+        The right stream has the table's changes: each record is valid from its timestamp until the next
+        record of its key. The join works like `join_asof` with `strategy="backward"` and without a tolerance.
+        So the newest version of each key stays in state until it is deleted.
 
         Args:
             versions: The changes of the table.
-            deleted: Whether a right record is a delete, so that its key has no version from then on. It is a
-                function of the record, or with `batch_format="arrow"` an expression over its columns.
+            deleted: Says whether a right record is a delete, after which its key has no version. A function
+                of the record, or with `batch_format="arrow"` an expression over its columns.
             how: `"left"` also emits left records without a version; `"inner"` does not.
             select: As for `join`.
             suffix: As for `join`.

@@ -123,8 +123,8 @@ class KeyedStream(KeyedJoins[T, K]):
             id: The operator's id; a restore finds the operator's state by this id.
             function: An object; each subtask works with a copy of it. It may change its accumulator in place.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
-                Changed keys are emitted once a batch, or every `emit_every`, and before a checkpoint. Records
-                are combined by key before they are sent, as long as that reduces their number;
+                Changed keys are emitted once per batch, or every `emit_every`, and before a checkpoint.
+                Records are combined by key before they are sent, as long as that reduces their number;
                 `combine=False` turns this off. State in columns is always on the heap.
         """
         call = function_or_columns(function, named, ("combine", "emit_every"), "process")
@@ -227,10 +227,10 @@ class KeyedStream(KeyedJoins[T, K]):
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Replace each record by the answer of a coroutine function, the records of each key in their order.
+        """Replace each record by the answer of a coroutine function; records of a key keep their order.
 
-        Calls of one key run one after the other, calls of different keys at once. Results of a key leave in
-        the order of its records; no result leaves across a watermark. Idempotency keys contain the key group,
+        Calls of one key run one after the other, calls of different keys run at once. Results of a key leave
+        in the order of its records; no result leaves across a watermark. Idempotency keys have the key group,
         so they are the same at any parallelism. See `DataStream.map_async` for the arguments.
 
         Args:
@@ -265,10 +265,10 @@ class KeyedStream(KeyedJoins[T, K]):
     def connect(
         self, other: KeyedStream[Any, K] | BroadcastStream[Any]
     ) -> KeyedConnectedStreams[K, T, Any] | KeyedBroadcastConnectedStream[K, T, Any]:
-        """Connect this stream to another one with the same kind of key, for a function that reads both.
+        """Connect this stream to another stream with the same kind of key, for a function that reads both.
 
-        Records of equal key meet, whichever stream they come from. The event time of the result is the lower
-        event time of the two streams.
+        Records of both streams with the same key are processed in one subtask. The event time of the result
+        is the lower event time of the two streams.
 
         Args:
             other: A keyed stream of records of any type. A job fails if the keys of its streams can never be
@@ -310,7 +310,7 @@ class KeyedStream(KeyedJoins[T, K]):
 
         Args:
             assigner: For example `TumblingEventTimeWindows(size)`, `SlidingEventTimeWindows(size, slide)` or
-                `EventTimeSessionWindows(gap)`; time.md has a table of all.
+                `EventTimeSessionWindows(gap)`; time.md lists all assigners.
         """
         settings = WindowSettings.of("window", assigner)
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)

@@ -44,10 +44,10 @@ class PatternStream(GroupedStream, Generic[T, K]):
     """Matches of a pattern in the records of each key; made by `KeyedStream.pattern`.
 
     Records wait until a watermark reaches them, and are matched in the order of their timestamps. A result
-    has the timestamp of the record that completes the match. If time completes it, or a partial match times
-    out, the result has the end of the time limit. A record that arrives after the watermark is late and
-    counted. It goes to the side output `late_records` of the returned stream, or is dropped if no operator
-    reads that output.
+    has the timestamp of the record that completes the match. If a match is completed by time, or times out,
+    the timestamp is the end of the time limit. A record that arrives after the watermark is late and counted.
+    It goes to the side output `late_records` of the returned stream, or is dropped if no operator reads that
+    output.
     """
 
     _next_step = "say what each match emits, with select(id, function) or process(id, function) first"
@@ -92,8 +92,8 @@ class PatternStream(GroupedStream, Generic[T, K]):
             id: The operator's id; a restore finds the operator's state by this id.
             function: Takes a match, a dict of records as lists by the names of steps; the list of an optional
                 step may be empty.
-            timed_out: Tag of a side output for partial matches that exceed a limit of `within`: dicts as for
-                the function. By default they are dropped.
+            timed_out: Tag of a side output for partial matches that exceed a limit of `within`; they are
+                dicts as for the function. By default they are dropped.
             **options: See `OperatorOptions`.
         """
         need_function("select", function)
@@ -119,7 +119,7 @@ class PatternStream(GroupedStream, Generic[T, K]):
         if states:
             refuse(
                 f"process: {type(function).__name__} declares keyed state ({', '.join(map(repr, states))}), "
-                "but a pattern keeps its own; count matches with a KeyedProcessFunction of their stream"
+                "but a function of a pattern can't; keep state in a KeyedProcessFunction after the pattern"
             )
         return self._add(id, f"process({type(function).__name__})", function, tags, options)
 
@@ -155,7 +155,7 @@ class PatternStream(GroupedStream, Generic[T, K]):
 
 
 def checked_pattern(pattern: object) -> Pattern[Any]:
-    """Refuse values that are no pattern, and patterns that are not complete."""
+    """Return the pattern; refuse other values, and incomplete patterns."""
     if inspect.isclass(pattern) or not isinstance(pattern, Pattern):
         refuse(f'pattern needs a pattern such as Pattern.begin("a").next("b"), not {pattern!r:.80}')
     with refusals("pattern"):

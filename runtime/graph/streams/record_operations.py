@@ -354,15 +354,16 @@ class RecordOperations(AsyncOperations[T_co]):
     def rate_limit(
         self, per_second: float, *, id: str | None = None, **options: Unpack[OperatorOptions]
     ) -> DataStream[T_co]:
-        """Let at most this many records a second pass, in all subtasks together.
+        """Limit the stream to a number of records per second, in all subtasks together.
 
-        Each subtask has an equal share, also if others have nothing to read. A limited subtask takes no more
+        Each subtask has an equal share, even if others have nothing to read. A limited subtask takes no more
         records, so it slows down the source or the senders. Checkpoints, cancellation and timers do not wait
-        for it. Records that wait in channels delay aligned checkpoints as those of a slow operator do. So
-        limit the rate right behind the source, or use unaligned checkpoints.
+        for it. Records that wait in channels delay aligned checkpoints, as before a slow operator. So limit
+        the rate directly after the source, or use unaligned checkpoints.
 
         Args:
-            per_second: Records a second of the whole job, greater than 0. Bursts have at most a tenth of it.
+            per_second: Maximum number of records per second, greater than 0. A burst has at most a tenth of
+                this number.
             **options: See `OperatorOptions`.
 
         Example:

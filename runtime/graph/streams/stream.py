@@ -216,7 +216,7 @@ class QuickLooks(Stream, Generic[T_co]):
 
     @checked
     def show(self, limit: int = 20, *, timeout: Duration | None = None) -> None:
-        """Print the records of `take`, one a line; `take` describes the arguments."""
+        """Print the records of `take`, one per line; `take` describes the arguments."""
         for row in self._look(limit, timeout):
             print(row)
 

@@ -267,7 +267,7 @@ class StreamEnvironment(NearestMembers):
         Args:
             name: Name of the job; by default the environment's.
             restore_from: Path or URL of the initial snapshot: a savepoint's folder, a retained
-                checkpoint (`<storage>/<job>/chk-...`), or `<storage>/<job>` for the newest one of a job.
+                checkpoint (`<storage>/<job>/chk-...`), or `<storage>/<job>` for a job's newest checkpoint.
                 State is found by operator id, at any parallelism.
             allow_non_restored_state: Whether to drop the state of operators that this job does not have,
                 instead of failing.

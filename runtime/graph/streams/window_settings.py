@@ -43,7 +43,7 @@ class WindowSettings:
     """Settings of windows; each method returns new settings, or raises `GraphError` with the user's line.
 
     Attributes:
-        own_trigger: The user's trigger; `None` for the assigner's.
+        own_trigger: The user's trigger; `None` for the default of the assigner.
         lateness: Microseconds for which a window is kept after its end.
         last: Number of records in windows that slide by count.
     """

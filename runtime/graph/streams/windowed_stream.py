@@ -233,7 +233,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         call = function_or_columns(function, named, ("combine",), "apply")
         if call.function is None:
             if window_function is not None:
-                refuse("aggregate: a window_function needs an AggregateFunction in front of it")
+                refuse("aggregate: a window_function needs an AggregateFunction before it")
             call = call._replace(options=self._checked_options("aggregate", call.options))
             return add_windowed_aggregate(
                 self._builder, self._inputs, id, self._key_selector, self._settings, call
@@ -259,8 +259,8 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
             function: Takes the key if there is one, the window and its records in order of arrival. Returns
-                the records to emit: a list, a generator, or `None`. The function may change them: overlapping
-                windows have copies of their own.
+                the records to emit: a list, a generator, or `None`. The function may change the window's
+                records: overlapping windows have copies of their own.
             **options: See `OperatorOptions`.
         """
         need_function("apply", function)

@@ -1,47 +1,47 @@
 """`map_async`: calls a coroutine function for each record, many calls at once.
 
-**Threads.** The operator and its queue belong to the task thread, like every operator. Only coroutines of
-users run on the event loop (the port `EventLoop`). In a job the loop is a thread of its own, in a simulation
-a step of the agenda. The two sides share only the counts of retries and timeouts, which the loop changes. A
-call gets a copy of its record, a new one for each try, so no other try sees what a coroutine does to it. The
-answer is copied on the loop, before the coroutine can change it again, and travels to the task thread as
-mail. So nothing here needs a lock.
+**Threads.** The operator and its queue belong to the task thread, like every operator. Only users' coroutines
+run on the event loop (the port `EventLoop`). In a job the loop runs in its own thread, in a simulation as a
+step of the agenda. The two sides share only the counts of retries and timeouts, which the loop changes. Each
+try of a call gets its own copy of the record, so a coroutine's changes affect no other try. The answer is
+copied on the loop, before the coroutine can change it again, and is sent to the task thread as mail. So
+nothing here needs a lock.
 
 **The path of a record.** `process` puts it into the queue (`async_queue.py`) and into `_waiting`. As soon as
-fewer than `capacity` calls run, its call begins. The answer marks the record in the queue. `flush` is due
-when a record may leave. `flush` takes what may leave and emits it. A watermark or status goes into the queue
-behind the records that came before it, and leaves it in `flush`, too. With an empty queue it passes at once.
+fewer than `capacity` calls run, its call begins. The answer marks the record in the queue. When records may
+leave, `flush` is due: it removes and emits them. A watermark or status is queued after the records that came
+before it, and `flush` emits it, too. If the queue is empty, it is passed on at once.
 
-**Back pressure.** The queue holds `capacity` calls. `room` says how much is free, and the subtask cuts its
-slices by it. Without room it begins no slice, and sleeps until an answer comes as mail. It never blocks. So a
-checkpoint can be taken at any time. An aligned barrier is met when it stands right behind the records that
-were taken. An unaligned one also captures the slices that were not begun. An operator before this one in the
-chain may give more records than there is room for, and a restore may as well. They wait in `_waiting`.
+**Back pressure.** The queue has room for `capacity` calls. `room` is the free part, and the subtask limits
+its slices to it. Without room the subtask begins no slice, and sleeps until an answer arrives as mail. It
+never blocks. So a checkpoint can be taken at any time. An aligned barrier is handled when the records before
+it have been taken. An unaligned checkpoint also captures the slices that were not begun. An operator earlier
+in the chain, or a restore, may add more records than there is room for. These wait in `_waiting`.
 
-**A snapshot** has every record of the queue, answered or not, as bytes that were encoded when it came. An
-answer that has left belongs to the output in front of the barrier. An answer that has not left is thrown away
-with the attempt, and its record is called again, with the same idempotency key. So each record of the input
-has exactly one result in the output: before the barrier, or after a restore from it. A restored queue with
-more records than `capacity` fills `_waiting`, so restoring waits for nothing and can't deadlock.
+**A snapshot** has every record of the queue, answered or not, as bytes that were encoded when it arrived. An
+answer that has left is part of the output before the barrier. An answer that has not left is lost with the
+attempt. After a restore its record is called again, with the same idempotency key. So each record of the
+input has exactly one result in the output: before the barrier, or after a restore. Restored records above
+`capacity` wait in `_waiting`, so a restore never blocks and can't deadlock.
 
-Watermarks of the queue are restored at their places. At another parallelism their places mean nothing. The
-lowest watermark that all old subtasks had reached then comes behind the restored records.
+Watermarks of the queue are restored at their places. At another parallelism these places have no meaning.
+Then the lowest of the watermarks that the old subtasks had reached follows the restored records.
 
 **Idempotency keys** name the job, the operator, a place, a number and a digest of the record. The place is
 the subtask, or with keys the key group, which does not depend on the parallelism. The number counts the
 records of the place. Records that are read again after a restore are counted again. They get their old keys
-if they come in their old order. If they do not, the digest differs. Two equal records may swap their keys,
-which a service can't see. So a service that remembers keys never takes one record for another. A job that
-starts from a snapshot of another job keeps that job's name in its keys.
+if they come in the same order as before. Otherwise the digests differ. Only equal records may exchange keys,
+which makes no difference to a service. So a service that remembers keys never mistakes one record for
+another. A job that starts from a snapshot of another job keeps that job's name in its keys.
 
-**Keys.** `_by_key` lets calls of one key run one after the other, in their order, so their results leave in
-this order. `keyed_async_map.py` uses it for keyed streams, and lookups for their keys.
+**Keys.** `_by_key` lets the calls of one key run one after the other, in the order of their records. So their
+results leave in this order. `keyed_async_map.py` uses it for keyed streams, and lookups for their keys.
 
 **The end.** The end of the data waits until the queue is empty (`Operator.is_drained`). A stop with a
 savepoint without a drain does not wait: the queue is in the savepoint.
 
-Three things must never happen. A result must not leave twice, or after a watermark that it preceded. A call
-must not have two outcomes. A record must not be in two queues after a rescale.
+Three things must never happen. A result must not leave twice, or after a watermark that its record preceded.
+A call must not have two outcomes. A record must not be in two queues after a rescale.
 """
 
 from __future__ import annotations

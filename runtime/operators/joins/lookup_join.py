@@ -1,14 +1,14 @@
 """`stream.lookup(...)`: adds to each record the record that a table or a function has for its key.
 
-A function is called while the record that needs it is processed, so records keep their order.
-`async_lookup.py` is for coroutine functions, and `column_lookup.py` for Arrow batches.
+The function is called while the input record is processed, so records keep their order. `async_lookup.py` is
+for coroutine functions, and `column_lookup.py` for Arrow batches.
 
-Results are in a cache of the subtask, which no snapshot holds. An entry expires by its age. A key without a
-record has an entry, too, which expires at an age of its own. An expired entry is gone before the function is
-called again. So if that call fails, the job fails: no old record takes its place.
+Each subtask caches the results; snapshots do not hold the cache. An entry expires at a maximum age. A key
+without a record has an entry, too, with a maximum age of its own. An expired entry is deleted before the
+function is called again. So if that call fails, the job fails, and no expired record is used.
 
-The cache has copies of what the function returned, and users' functions get copies of these. So a function
-that keeps or changes a record affects no later result.
+The cache has copies of the function's results. Functions that may change these get copies again. So a
+function that keeps or changes a record affects no later result.
 """
 
 from __future__ import annotations

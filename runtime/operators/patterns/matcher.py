@@ -1,43 +1,44 @@
 """`Matcher`: finds the matches of a pattern in the records of one key, which come in the order of time.
 
-Matches are those of Flink's CEP.
+Matches follow the rules of Flink's CEP; `docs/patterns.md` lists the differences.
 
-**Partial matches.** A partial match is the records that each step has taken, and its *targets*: the
-transitions to the steps that may take the next record. `transitions.py` makes them of the pattern. A step
-that has taken a record and has room is a target. Once it has enough records the next step is a target, too.
-So are further steps while the steps before them are optional. The end of the pattern is a target if the
-pattern ends with a negative step. Otherwise a match is complete at once.
+**Partial matches.** A partial match has the records that each step has taken, and *targets*: the transitions
+to the steps that may take the next record. `transitions.py` makes them from the pattern. A step that has
+taken a record and has room is a target. Once it has enough records, the next step is a target, too. Further
+steps are targets as well while all steps before them are optional. The end of the pattern is a target if the
+pattern ends with a negative step. In other patterns a match is complete as soon as the last step has enough
+records.
 
-**Record.** Each target of each partial match is asked on its own. If the target's condition holds, a new
-partial match takes the record. The old one stays with the targets that may still wait. A strict target never
-waits, as nothing may come in between. A relaxed target waits if the record does not match. Any other target
-always waits. A partial match without targets is gone. So no two partial matches are equal. No match is found
-twice, unless its records can be divided into the runs of a group in two ways.
+**Records.** A record is tested at each target of each partial match. If it meets the target's condition, a
+new partial match takes it. The old partial match keeps only the targets that may wait. A strict target never
+waits, because no record may come in between. A relaxed target waits if the record does not match. Any other
+target always waits. A partial match without targets is deleted. So no two partial matches are equal. No match
+is found twice, unless its records can be divided into the runs of a group in two ways.
 
 The answers depend on the record and on the *state* of a partial match: its newest step, counts and targets.
-Only a condition that takes the match asks for more. So partial matches in the same state share the answers.
+Only a condition that takes the match needs more. So partial matches in the same state share the answers.
 
-- A record that a greedy step can take ends all targets that leave this step or pass over it.
+- If a greedy step can take a record, all targets that leave this step or pass over it end.
 - A record that matches `until` ends the target of its step.
-- A record that matches a negative step discards the partial match, with all that has grown out of it by this
-  record. The exception is a match that the record itself completes: this record does not lie before the end
-  of the match. `not_followed_by` holds from the first record of the step in front of it, `not_next` for the
-  record directly after that step.
-- Each record also begins new partial matches.
+- A record that matches `not_next` directly after the step before it discards the partial match.
+- A record that matches `not_followed_by` discards the partial match and all that grow out of it with this
+  record. `not_followed_by` applies from the first record of the step before it. It does not prevent a match
+  that the record itself completes, because this record does not lie before the end of the match.
+- Each record may also begin new partial matches.
 
-**Time.** A target ends `gap` after the newest record of its partial match, and every target ends `limit`
-after the first. `expire` removes them. It is called at each such moment, before the records of the moment. A
-partial match that loses its last target times out. If the target is the end after `not_followed_by`, the
-match is complete instead.
+**Time.** A target expires `gap` after the newest record of its partial match, and every target expires
+`limit` after the first record. `expire` removes these targets. It is called at each such moment, before the
+records of the moment. A partial match that loses its last target times out. If this target is the end after
+`not_followed_by`, the match is complete instead.
 
-**Skipping.** With a skip strategy a match is held until no partial match is left that began earlier. Then it
-is emitted and discards others. That is why a timeout may emit matches, too.
+**Skipping.** With a skip strategy, a complete match is held until no partial match is left that began
+earlier. Then it is emitted, and other matches are discarded. So a timeout may also emit matches.
 
-**Numbers.** Records are numbered in their order. A partial match refers to records by number, so the records
-are stored once. A record that no partial match refers to is deleted at once.
+**Numbers.** Records are numbered in order. A partial match refers to records by number, so each record is
+stored once. A record to which no partial match refers is deleted at once.
 
-The matcher must give the same matches when a partial match was saved and restored after any record. So all
-that it knows of a key is in `KeyMatches`, and `KeyMatches` holds plain values only.
+The matcher must find the same matches if partial matches are saved and restored after any record. So all its
+data about a key are in `KeyMatches`, which holds only plain values.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """`RankedColumnsOperator`: chooses records of a batch by their keys, with keyed state in columns.
 
 Rows and Arrow batches share one state: the keys, and for each key the ranks that the operator needs. Chosen
-records leave as they came, rows as rows and Arrow batches as Arrow batches.
+records are emitted in the format in which they arrived, as rows or as Arrow batches.
 
-`ranks_of` turns a column that ranks records into numbers. A record with a rank that is null or NaN is never
-chosen, but counted. Numbers of different units can't be compared, such as days of dates and microseconds of
-times. So the operator accepts one kind of ranks, and saves its name.
+`ranks_of` converts a column that ranks records to numbers. The operator never chooses a record with a rank
+that is null or NaN; it counts such records. Numbers of different units can't be compared, such as days of
+dates and microseconds of times. So the operator accepts one kind of ranks, and saves its name.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ def test_every_stream_in_groups_refuses_the_same_calls(
         ),
         (
             lambda s: s.window_all(TEN).aggregate("a", None, len, n=Count()),
-            "a window_function needs an AggregateFunction in front of it",
+            "a window_function needs an AggregateFunction before it",
         ),
         (lambda s: s.key_by("k").map(abs), "a KeyedStream has no map: call map before key_by"),
         (lambda s: s.window_all(TEN).map(abs), "an AllWindowedStream has no map: say what each window emits"),
