@@ -166,8 +166,8 @@ class AsyncMapOperator(FunctionOperator):
         self._subtask = connector.subtask, connector.parallelism
         self._place = f"{connector.subtask}"
         context.lists.refuse(
-            f"a function of {self.kind} has no state: its calls run at once, and run again after a restore. "
-            "Keep state in a function of `process` in front of the calls or behind them"
+            f"a function of {self.kind} has no state: its calls run concurrently, and again after a restore. "
+            "Keep state in a function of `process` before or after the calls"
         )
         super().open(context)
         self._calls = CallSettings(

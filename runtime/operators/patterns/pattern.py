@@ -302,7 +302,7 @@ class Pattern(Generic[T]):
         known = {leaf.name for leaf in leaves(self.steps)}
         for leaf in leaves((added,)):
             if leaf.name in known:
-                _refuse(call, f"the pattern has a step {leaf.name!r} already; each needs a name of its own")
+                _refuse(call, f"the pattern already has a step {leaf.name!r}; each needs a name of its own")
         if is_negative:
             self._check_negative(call)
         else:
