@@ -31,7 +31,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked bench dist compiled lint types help clean prose
+.PHONY: browser prometheus soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked bench peers dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
@@ -49,7 +49,8 @@ help:
 	@echo "make mutants    faults put into the rooms of tests/mutants/rooms.toml one at a time: does a test notice? ROOMS=job_master is one room: four minutes"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make dist       the wheel and the sdist, in dist/"
-	@echo "make bench      the benchmarks; those against Bytewax and PyFlink make environments of their own"
+	@echo "make bench      the benchmarks; those against other systems make what make peers has not made"
+	@echo "make peers      PyFlink, Bytewax, Klein and Quix Streams in environments of their own, and jars of connectors"
 
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Penstock needs Python 3.11 or newer: install it, or name yours with PYTHON=..."; exit 1; }
@@ -154,6 +155,10 @@ mutants: $(VENV)/.mutants compiled
 $(VENV)/.mutants: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'
 	@touch $@
+
+# In .venv/peers. PEERS="flink bytewax" makes some of them.
+peers: $(READY)
+	$(BIN)/python benchmarks/peers/environments.py $(PEERS)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run_all.py

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from measure import Sample, Steady
+from peers import environments
 
-VERSION = "0.21.1"
+VERSION = environments.version_of("bytewax")
 _HERE = Path(__file__).resolve().parent
-_ENVIRONMENT = _HERE.parent / ".venv-bytewax"
-_PYTHON = _ENVIRONMENT / "bin" / "python"
+_PYTHON = environments.python_of("bytewax")
 #: Records in a batch of its source: of 64 to 16,384 it is about the fastest.
 BATCH = 256
 #: Seconds until a worker that was given so many more than it needs is taken for stuck.
@@ -20,13 +19,8 @@ _PATIENCE = 120.0
 
 
 def prepare() -> None:
-    """Make the environment unless it is there; Bytewax pins other versions than Penstock needs."""
-    if _PYTHON.exists() and _has_bytewax():
-        return
-    print(f"installing bytewax {VERSION} into {_ENVIRONMENT.name} ...", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", str(_ENVIRONMENT)], check=True)
-    install = [str(_PYTHON), "-m", "pip", "install", "--quiet", f"bytewax=={VERSION}"]
-    subprocess.run([*install, "--disable-pip-version-check"], check=True)
+    """Make the environment unless it is there."""
+    environments.prepare("bytewax")
 
 
 def steady(scratch: Path, warm_up: float, seconds: float, batch: int = BATCH) -> Steady:
@@ -63,9 +57,3 @@ def steady(scratch: Path, warm_up: float, seconds: float, batch: int = BATCH) ->
     samples = [Sample(float(at), int(records), float(busy), 0) for at, records, busy in lines]
     begins = samples[0].at + warm_up
     return Steady(tuple(s for s in samples if s.at >= begins), 0)
-
-
-def _has_bytewax() -> bool:
-    asked = "from importlib.metadata import version; print(version('bytewax'))"
-    answer = subprocess.run([str(_PYTHON), "-c", asked], capture_output=True, text=True, check=False)
-    return answer.stdout.strip() == VERSION

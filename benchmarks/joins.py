@@ -1,6 +1,13 @@
-"""Interval joins: nanoseconds a row of the operator alone, and how long a checkpoint stops its task.
+"""Interval joins: whole jobs beside other systems, and the operator alone with its checkpoints.
 
     python benchmarks/joins.py --json joins.json
+    python benchmarks/joins.py --without-peers
+
+Jobs of Penstock and of Flink's SQL at parallelism 1, and of Structured Streaming with `local[2]`, run the
+join of `peers/interval_join.py`, one after the other. Each takes a checkpoint a second, and runs over two
+numbers of rows. A rate is the quotient of the differences, so it is without start and warm-up.
+
+The operator alone runs in this process.
 
 Both sides have an int64 key and an int64 payload. Timestamps are in order, and each row matches about one row
 of the other side. The processor time of the batches counts after the state has reached its full size. `stop`
@@ -13,17 +20,29 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import count
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from measure import Figures, machine, options, table, versions
+from measure import Figures, cluster, machine, options, scratch, table, versions
+from peers.comparison import failures_of, rate_of, rates_of
+from peers.environments import version_of
+from peers.interval_join import Band
+from peers.programs import settings_of
 
 from penstock import DataStream
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.testing import OperatorHarness
+
+#: Name of a ratio, the contender above, the one below, and what it has to be.
+_RATIOS = (
+    ("interval_join_vs_pyflink_sql", "Penstock, columns", "PyFlink SQL", "at least 8"),
+    ("interval_join_vs_spark", "Penstock, columns", "Spark", "at least 10"),
+    ("interval_join_rows_vs_pyflink_sql", "Penstock, rows", "PyFlink SQL", "at least 2"),
+)
 
 #: Microseconds from one row of a side to the next.
 _STEP = 20
@@ -113,29 +132,86 @@ def len_of_state(harness: OperatorHarness) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    given = options(__doc__, rows=4_000_000, state=11_000_000, row_state=200_000).parse_args(arguments)
+    sizes = {"side": 4_000_000, "row_side": 1_000_000, "event_rate": 50_000}
+    parser = options(__doc__, rows=4_000_000, state=11_000_000, row_state=200_000, **sizes)
+    parser.add_argument("--without-peers", action="store_true", help="measure the operator alone")
+    parser.add_argument("--only-peers", action="store_true", help="measure whole jobs only")
+    given = parser.parse_args(arguments)
+    figures = Figures()
+    if not given.without_peers:
+        compare_jobs(given.side, given.row_side, given.event_rate, figures)
+    if not given.only_peers:
+        measure_operators(given.rows, given.state, given.row_state, figures)
+    print(machine().in_words())
+    peers = {} if given.without_peers else {"flink": version_of("flink"), "pyspark": version("pyspark")}
+    figures.write(given.json, versions(**peers))
+    return 0
+
+
+def compare_jobs(side: int, row_side: int, event_rate: int, figures: Figures) -> None:
+    """Whole jobs of Penstock, Flink and Spark."""
+    band = Band.one_match(event_rate)
+    sizes, row_sizes = (side // 2, 2 * side), (row_side, 2 * row_side)
+    jobs = [(query, size) for query in ("source", "join") for size in sizes]
+    with scratch() as folder:
+        with cluster():
+            band.own(2_000, "arrow", folder)  # processes of the cluster start
+            rates = {
+                "Penstock, columns": rate_of(*(band.own(size, "arrow", folder) for size in sizes)),
+                "Penstock, rows": rate_of(*(band.own(size, "rows", folder) for size in row_sizes)),
+            }
+        for name, run in (("PyFlink SQL", band.flink), ("Spark", band.spark)):
+            ended = run(jobs, folder)
+            for query, failure in failures_of(ended).items():
+                print(f"{name} can't run {query}: {failure}", file=sys.stderr)
+            rates |= {
+                name if query == "join" else f"{name}, source": rate
+                for query, rate in rates_of(ended).items()
+            }
+    lines = []
+    for name, rate in rates.items():
+        lines.append([name, *rate.shown()])
+        if rate.rate is not None:
+            figures.rates[name] = rate.rate
+        if rate.by_core is not None:
+            figures.rates[f"{name}, a second of a core"] = rate.by_core
+    headings = ["interval join", "rows", "rows/s", "rows/s and core", "start"]
+    print(table(headings, lines), end="\n\n")
+    lines = []
+    for name, above, below, least in _RATIOS:
+        texts = ["", ""]
+        for place, ending in enumerate(("", ", a second of a core")):
+            if above + ending in figures.rates and below + ending in figures.rates:
+                ratio = figures.rates[above + ending] / figures.rates[below + ending]
+                figures.ratios[name + ending] = ratio
+                texts[place] = f"{ratio:.2f}"
+        lines.append([name, *texts, least])
+    print(table(["ratio", "rows/s", "rows/s and core", "target"], lines), end="\n\n")
+    print(f"{side:,} rows of each side, {row_side:,} for rows, {event_rate:,} in a second of event time.")
+    print("\n".join(map(settings_of, ("PyFlink SQL", "Spark"))), end="\n\n", flush=True)
+
+
+def measure_operators(rows: int, state: int, row_state: int, figures: Figures) -> None:
+    """The operator alone."""
     works = [
-        Work("inner", "arrow", given.state // 8, 1 << 14),
-        Work("inner", "arrow", given.state, 1 << 14),
-        Work("full", "arrow", given.state // 8, 1 << 14),
-        Work("inner", "rows", given.row_state, 1 << 11),
+        Work("inner", "arrow", state // 8, 1 << 14),
+        Work("inner", "arrow", state, 1 << 14),
+        Work("full", "arrow", state // 8, 1 << 14),
+        Work("inner", "rows", row_state, 1 << 11),
     ]
-    figures, lines = Figures(), []
+    lines = []
     for work in works:
         run = Run(work)
         run.push(work.state + work.state // 5)
-        run.push(given.rows if work.batch_format == "arrow" else given.rows // 10)
+        run.push(rows if work.batch_format == "arrow" else rows // 10)
         each, matches = run.seconds / run.rows, run.outputs / run.rows
-        state, stop = len_of_state(run.harness), run.stop()
+        held, stop = len_of_state(run.harness), run.stop()
         run.harness.close()
         name = f"{work.how}, {work.batch_format}, {work.state:,} rows of state"
         figures.seconds[name], figures.seconds[f"{name}: stop"] = each, stop
         shown = [f"{matches:.2f}", f"{each * 1e9:.0f} ns", f"{stop * 1e3:.0f} ms"]
-        lines.append([work.how, work.batch_format, f"{state:,}", *shown])
+        lines.append([work.how, work.batch_format, f"{held:,}", *shown])
     print(table(["join", "format", "rows of state", "matches a row", "a row", "stop"], lines), end="\n\n")
-    print(machine().in_words())
-    figures.write(given.json, versions())
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
-"""The queries of Nexmark over rows and over columns: events a second, and a second of a core.
+"""The queries of Nexmark over rows and over columns, beside other systems: events a second of a core.
 
     python benchmarks/nexmark.py --json nexmark.json
-    python benchmarks/nexmark.py --only q5 q7 --growth 2
+    python benchmarks/nexmark.py --only q5 q7 --growth 2 --without-peers
+    python benchmarks/nexmark.py --only source q0 --against "PyFlink SQL"
 
 A job reads all events of `examples/nexmark` at parallelism 1 and discards its results; it takes a checkpoint
 a second. Each query runs over two numbers of events. A rate is the quotient of the differences, so start and
 warm-up are left out; `start` is what the smaller run takes beyond its events. A second of a core is a second
-of processor time of the job's processes. `source` reads the events and does nothing else.
+of processor time of the job's processes, the JobMaster's among them. `source` reads the events and does
+nothing else.
+
+The other systems read the same events, one system after the other. Flink makes them by a generator in Java,
+Spark reads Parquet files, Bytewax and Klein have the generator of rows. `tests/benchmarks/test_peers.py`
+compares their results. Penstock runs a query over columns where it can, else over rows.
 """
 
 from __future__ import annotations
@@ -14,9 +20,8 @@ from __future__ import annotations
 # ruff: noqa: E402 (the path comes first)
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,12 +34,16 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (EXAMPLE, os.environ.get
 import nexmark_columns as columns
 import nexmark_patterns as patterns
 import nexmark_rows as rows
-from measure import Figures, busy_seconds, cluster, machine, options, rows_a_second, scratch, table, versions
+from measure import Figures, cluster, machine, options, scratch, table, versions
 from nexmark_events import NexmarkConfig
 from nexmark_source import NexmarkSource, add_events
+from peers import contenders, environments
+from peers.comparison import Rate, failures_of, geometric_mean, rate_of, rates_of
+from peers.own_job import run_to_end
+from peers.programs import settings_of
+from peers.report import Ended
 
-from penstock import Checkpointing, DataStream, DiscardSink, JobStatus, StreamEnvironment
-from penstock.cluster import RayJobHandle
+from penstock import Checkpointing, DataStream, DiscardSink, StreamEnvironment
 
 Query = Callable[[DataStream[Any], NexmarkConfig], DataStream[Any]]
 Format = Literal["rows", "arrow"]
@@ -46,87 +55,138 @@ QUERIES: Mapping[Format, Mapping[str, Query]] = {
     "arrow": {_SOURCE: lambda events, _: events, **columns.QUERIES},
 }
 
-#: Seconds between two looks at a job's processes.
-_LOOK = 0.05
+#: Seconds between two checkpoints of every system.
+_EVERY = 1.0
 
-#: Seconds by which the larger run must take longer than the smaller one.
-_SHORTEST = 0.2
+#: The smaller number of events of each system.
+_EVENTS = {"PyFlink SQL": 1_000_000, "Spark": 500_000, "Bytewax": 50_000, "Klein": 4_000}
 
+_ENVIRONMENTS = {"PyFlink SQL": "flink", "Bytewax": "bytewax", "Klein": "klein"}
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A finished job.
-
-    Attributes:
-        seconds: From the submission to the end.
-        busy: Processor seconds of its processes.
-    """
-
-    events: int
-    seconds: float
-    busy: float
+#: The mean of these ratios is a figure.
+_RATIOS = {"PyFlink SQL": "nexmark_vs_pyflink_sql", "Spark": "nexmark_vs_spark"}
 
 
-def run(query: str, batch_format: Format, count: int, folder: Path) -> Run:
+def run(query: str, batch_format: Format, count: int, folder: Path) -> Ended:
     """Run a query over so many events."""
     env = StreamEnvironment(
         f"nexmark-{query}-{batch_format}",
-        checkpointing=Checkpointing(every=1.0, storage=str(folder / f"{query}-{batch_format}-{count}")),
+        checkpointing=Checkpointing(every=_EVERY, storage=str(folder / f"{query}-{batch_format}-{count}")),
     )
     events = add_events(env, NexmarkSource(_CONFIG, count, batch_format=batch_format))
     QUERIES[batch_format][query](events, _CONFIG).sink("discard", DiscardSink())
-    job = env.submit()
-    assert isinstance(job, RayJobHandle)
-    first: dict[int, float] = {}
-    last: dict[int, float] = {}
-    while not (report := job.report()).status.is_terminal:
-        for process in report.processes:
-            last[process.pid] = busy_seconds(process.pid)
-            first.setdefault(process.pid, last[process.pid])
-        time.sleep(_LOOK)
-    if report.status is not JobStatus.FINISHED:
-        msg = f"{env.name} is {report.status.value}: {report.failure}"
-        raise RuntimeError(msg)
-    return Run(count, report.duration, sum(last.values()) - sum(first.values()))
+    return run_to_end(env, query, count)
+
+
+def own_rates(
+    formats: Mapping[Format, Sequence[str]], counts: Mapping[Format, int], growth: int, folder: Path
+) -> dict[tuple[str, Format], Rate]:
+    """The rates of Penstock's queries in each format."""
+    rates = {}
+    with cluster():
+        run(_SOURCE, "rows", 1_000, folder)  # processes of the cluster start
+        for batch_format, queries in formats.items():
+            for query in queries:
+                sizes = (counts[batch_format], counts[batch_format] * growth)
+                small, large = (run(query, batch_format, count, folder) for count in sizes)
+                rates[query, batch_format] = rate_of(small, large)
+                print(f"{query}, {batch_format}: done", file=sys.stderr, flush=True)
+    return rates
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    parser = options(__doc__, rows=100_000, columns=1_000_000, growth=5)
-    parser.add_argument("--only", nargs="+", choices=list(QUERIES["rows"]), help="some of the queries")
+    parser = options(__doc__, rows=60_000, columns=500_000, growth=3, scale=1.0)
+    every = [*QUERIES["rows"]]
+    parser.add_argument("--only", nargs="+", choices=every, default=every, help="some of the queries")
+    parser.add_argument("--against", nargs="*", choices=[*_EVENTS], default=[*_EVENTS], help="other systems")
+    parser.add_argument("--without-peers", action="store_true", help="no other systems")
+    parser.add_argument("--best", action="store_true", help="rows only where there is something to compare")
     given = parser.parse_args(arguments)
-    figures, lines = Figures(), []
-    with scratch() as folder, cluster():
-        run(_SOURCE, "rows", 1_000, folder)  # processes of the cluster start
-        for batch_format, queries in QUERIES.items():
-            count = given.rows if batch_format == "rows" else given.columns
-            for query in queries:
-                if given.only is not None and query not in given.only:
-                    continue
-                small = run(query, batch_format, count, folder)
-                large = run(query, batch_format, count * given.growth, folder)
-                name, sizes = f"{query}, {batch_format}", f"{small.events:,} and {large.events:,}"
-                if large.seconds - small.seconds < _SHORTEST:
-                    lines.append([query, batch_format, sizes, "too short", "", ""])
-                    continue
-                more = large.events - small.events
-                rate = more / (large.seconds - small.seconds)
-                figures.rates[name] = rate
-                figures.seconds[f"{name}, start"] = start = max(small.seconds - small.events / rate, 0.001)
-                shown = [rows_a_second(rate), "", f"{start:.1f} s"]
-                if large.busy > small.busy:
-                    by_core = more / (large.busy - small.busy)
-                    figures.rates[f"{name}, a second of a core"] = by_core
-                    shown[1] = rows_a_second(by_core)
-                lines.append([query, batch_format, sizes, *shown])
-                print(f"{name}: done", file=sys.stderr, flush=True)
-    figures.details["settings"] = {"parallelism": 1, "checkpoint every": 1.0, "config": repr(_CONFIG)}
-    headings = ["query", "format", "events", "events/s", "events/s and core", "start"]
-    print(table(headings, lines), end="\n\n")
+    if given.without_peers:
+        given.against = []
+    figures = Figures()
+    chosen = {system: [q for q in contenders.QUERIES[system] if q in given.only] for system in given.against}
+    formats: dict[Format, list[str]] = {
+        name: [q for q in queries if q in given.only] for name, queries in QUERIES.items()
+    }
+    if given.best:
+        by_rows = {q for system in ("Bytewax", "Klein") for q in chosen.get(system, ())}
+        formats["rows"] = [q for q in formats["rows"] if q not in QUERIES["arrow"] or q in by_rows]
+    with scratch() as folder:
+        for system in given.against:
+            if system != "Spark":
+                environments.prepare(_ENVIRONMENTS[system])
+        counts: dict[Format, int] = {"rows": given.rows, "arrow": given.columns}
+        own = own_rates(formats, counts, given.growth, folder)
+        show_own(own, figures)
+        events = contenders.Nexmark(_CONFIG, folder, _EVERY)
+        for system in given.against:
+            count = max(1, round(_EVENTS[system] * given.scale))
+            jobs = [(query, size) for query in chosen[system] for size in (count, count * given.growth)]
+            ended = contenders.SYSTEMS[system](events, jobs)
+            show_peer(system, own, rates_of(ended), figures)
+            figures.details[f"{system} can't run"] = failures_of(ended)
+            print(f"{system}: done", file=sys.stderr, flush=True)
+    figures.details["settings"] = {"parallelism": 1, "checkpoint every": _EVERY, "config": repr(_CONFIG)}
     print(f"Parallelism 1, a checkpoint a second, heap state. {_CONFIG}", end="\n\n")
     print(machine().in_words())
-    figures.write(given.json, versions())
+    systems = {
+        system: version("pyspark") if system == "Spark" else environments.version_of(_ENVIRONMENTS[system])
+        for system in given.against
+    }
+    figures.write(given.json, versions(**systems))
     return 0
+
+
+def show_own(own: Mapping[tuple[str, Format], Rate], figures: Figures) -> None:
+    """Penstock's rates."""
+    lines = []
+    for (query, batch_format), rate in own.items():
+        keep(f"{query}, {batch_format}", rate, figures)
+        lines.append([query, batch_format, *rate.shown()])
+    headings = ["query", "format", "events", "events/s", "events/s and core", "start"]
+    print(table(headings, lines), end="\n\n")
+
+
+def keep(name: str, rate: Rate, figures: Figures) -> None:
+    """Put a rate among the figures."""
+    if rate.rate is not None and rate.start is not None:
+        figures.rates[name] = rate.rate
+        figures.seconds[f"{name}, start"] = rate.start
+    if rate.by_core is not None:
+        figures.rates[f"{name}, a second of a core"] = rate.by_core
+
+
+def show_peer(
+    system: str, own: Mapping[tuple[str, Format], Rate], rates: Mapping[str, Rate], figures: Figures
+) -> None:
+    """The rates of another system, and the ratios of what a second of a core does."""
+    best, by_rows, lines = [], [], []
+    formats: list[Format] = ["arrow", "rows"]
+    for query, rate in rates.items():
+        keep(f"{query}, {system}", rate, figures)
+        quotients = {}
+        for name in formats:
+            mine = own.get((query, name))
+            if mine is not None and mine.by_core is not None and rate.by_core is not None:
+                quotients[name] = mine.by_core / rate.by_core
+        if quotients and query != _SOURCE:
+            best.append(next(iter(quotients.values())))
+            by_rows += [quotients["rows"]] if "rows" in quotients else []
+        texts = [f"{quotients[name]:.2f}" if name in quotients else "" for name in formats]
+        lines.append([query, *rate.shown(), *texts])
+    headings = [system, "events", "events/s", "events/s and core", "start", "columns", "rows"]
+    print(table(headings, lines), end="\n\n")
+    if best:
+        name = _RATIOS.get(system, f"nexmark_vs_{system.lower()}")
+        figures.ratios[name] = geometric_mean(best)
+        print(f"`{name}`: {figures.ratios[name]:.2f}, the geometric mean of {len(best)} queries", end="")
+        if by_rows:
+            figures.ratios[f"{name}, rows"] = geometric_mean(by_rows)
+            print(f"; over rows {geometric_mean(by_rows):.2f}, of {len(by_rows)}", end="")
+        print(".")
+    print(settings_of(system), end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

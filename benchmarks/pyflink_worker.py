@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from measure import Sample, Steady
+from peers import environments
 
-VERSION = "2.3.0"
+VERSION = environments.version_of("flink")
 _HERE = Path(__file__).resolve().parent
-_ENVIRONMENT = _HERE.parent / ".venv-pyflink"
-_PYTHON = _ENVIRONMENT / "bin" / "python"
+_PYTHON = environments.python_of("flink")
 #: Seconds between two looks at what it has told.
 _LOOK = 0.2
 #: Seconds until a job that tells nothing is taken for stuck.
@@ -22,13 +21,8 @@ _PATIENCE = 180.0
 
 
 def prepare() -> None:
-    """Make the environment unless it is there; PyFlink pins other versions than Penstock needs."""
-    if _PYTHON.exists() and _has_pyflink():
-        return
-    print(f"installing apache-flink {VERSION} into {_ENVIRONMENT.name} ...", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", str(_ENVIRONMENT)], check=True)
-    install = [str(_PYTHON), "-m", "pip", "install", "--quiet", f"apache-flink=={VERSION}"]
-    subprocess.run([*install, "--disable-pip-version-check"], check=True)
+    """Make the environment unless it is there."""
+    environments.prepare("flink")
 
 
 def steady(scratch: Path, warm_up: float, seconds: float) -> Steady:
@@ -84,9 +78,3 @@ def _wait_for(told: Path, seconds: float, job: subprocess.Popen[bytes]) -> list[
 def _sample(line: str) -> Sample:
     at, records = line.split()
     return Sample(float(at), int(records), 0.0, 0)
-
-
-def _has_pyflink() -> bool:
-    asked = "from importlib.metadata import version; print(version('apache-flink'))"
-    answer = subprocess.run([str(_PYTHON), "-c", asked], capture_output=True, text=True, check=False)
-    return answer.stdout.strip() == VERSION

@@ -58,6 +58,9 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
+#: The benchmarks that run other systems, unless they have `--without-peers`.
+WITH_PEERS: Final = ("row_path", "state", "nexmark", "joins")
+
 #: Ray's notices on the standard output of a program whose processes are killed.
 _OF_RAY = re.compile(r"^(\x1b\[\d+m)?\(raylet\).*\n?", re.MULTILINE)
 
@@ -119,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in given.only:
             print(f"== {name}", file=sys.stderr, flush=True)
             options_of = list(BENCHMARKS[name]) if given.quick else []
-            if name in ("row_path", "state") and given.without_peers:
+            if name in WITH_PEERS and given.without_peers:
                 options_of.append("--without-peers")
             figures = Path(folder) / f"{name}.json"
             printed = run(name, options_of, figures)

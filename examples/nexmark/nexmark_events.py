@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -179,6 +179,40 @@ def tables(config: NexmarkConfig, count: int) -> Mapping[str, pa.Table]:
     batch = events(config, np.arange(count, dtype=np.int64))
     names = ("person", "auction", "bid")
     return {name: pa.Table.from_struct_array(batch[name].filter(batch[name].is_valid())) for name in names}
+
+
+def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Each event as a dict; like `to_pylist`, which takes three times as long."""
+    rows: list[dict[str, Any]] = [
+        {"event_type": kind, "person": None, "auction": None, "bid": None, "dateTime": None}
+        for kind in batch["event_type"].to_pylist()
+    ]
+    for name in ("person", "auction", "bid"):
+        where = np.flatnonzero(batch[name].is_valid())
+        structs = batch[name].take(pa.array(where))
+        fields = [structs.type.field(index) for index in range(structs.type.num_fields)]
+        columns = [_values(column) for column in structs.flatten()]
+        names = [field.name for field in fields]
+        for index, values in zip(where.tolist(), zip(*columns, strict=True), strict=True):
+            row = rows[index]
+            row[name] = event = dict(zip(names, values, strict=True))
+            row["dateTime"] = event["dateTime"]
+    return rows
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if not pa.types.is_timestamp(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    naive = column.cast(pa.timestamp("ms")).to_numpy(zero_copy_only=False).astype(object)
+    return [moment.replace(tzinfo=UTC) for moment in naive]
+
+
+def texts() -> Mapping[str, Sequence[str]]:
+    """The texts that fields are drawn from, by the names of fields, or of kinds of events for `extra`."""
+    pools = ("email", "card", "item", "description", "channel", "url", *_EXTRA)
+    fixed = {"first": _FIRST_NAMES, "last": _LAST_NAMES, "city": _CITIES, "state": _STATES}
+    return {**fixed, **{name: _pool(name).to_pylist() for name in pools}}
 
 
 def _persons(config: NexmarkConfig, ids: Numbers, moments: Numbers) -> pa.RecordBatch:

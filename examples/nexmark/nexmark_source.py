@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import Any, Final, Literal
 
 import numpy as np
-import pyarrow as pa
-from nexmark_events import NexmarkConfig, events
+from nexmark_events import NexmarkConfig, as_rows, events
 
 from penstock import DataStream, GeneratorSource, StreamEnvironment, WatermarkStrategy
 from penstock.connectors import ConnectorContext, Polled, SplitProgress
@@ -80,7 +79,9 @@ class NexmarkReader:
         if source.count is not None:
             numbers = numbers[numbers < source.count]
         made = events(source.config, numbers)
-        return replace(polled, batch=ArrowBatch(made) if source.batch_format == "arrow" else _rows(made))
+        return replace(
+            polled, batch=ArrowBatch(made) if source.batch_format == "arrow" else RowBatch(as_rows(made))
+        )
 
     def snapshot(self) -> Sequence[Any]:
         """Return the positions in the ranges."""
@@ -94,30 +95,3 @@ class NexmarkReader:
 def add_events(env: StreamEnvironment, source: NexmarkSource) -> DataStream[Any]:
     """Add the events to a job, with their event time."""
     return env.from_source("events", source, watermarks=STRATEGY)
-
-
-def _rows(batch: pa.RecordBatch) -> RowBatch:
-    """Each event as a dict; like `to_pylist`, which takes three times as long."""
-    rows = [
-        {"event_type": kind, "person": None, "auction": None, "bid": None, "dateTime": None}
-        for kind in batch["event_type"].to_pylist()
-    ]
-    for name in ("person", "auction", "bid"):
-        where = np.flatnonzero(batch[name].is_valid())
-        structs = batch[name].take(pa.array(where))
-        fields = [structs.type.field(index) for index in range(structs.type.num_fields)]
-        columns = [_values(column) for column in structs.flatten()]
-        names = [field.name for field in fields]
-        for index, values in zip(where.tolist(), zip(*columns, strict=True), strict=True):
-            row = rows[index]
-            row[name] = event = dict(zip(names, values, strict=True))
-            row["dateTime"] = event["dateTime"]
-    return RowBatch(rows)
-
-
-def _values(column: pa.Array) -> list[Any]:
-    if not pa.types.is_timestamp(column.type):
-        values: list[Any] = column.to_pylist()
-        return values
-    naive = column.cast(pa.timestamp("ms")).to_numpy(zero_copy_only=False).astype(object)
-    return [moment.replace(tzinfo=UTC) for moment in naive]

@@ -37,7 +37,7 @@ def loaded(name: str) -> Any:
 def run_tiny(name: str, folder: Path, said: pytest.CaptureFixture[str], *extra: str) -> dict[str, Any]:
     """Run a benchmark and give the figures that it wrote."""
     written = folder / "figures.json"
-    if name in ("row_path", "state"):
+    if name in run_all.WITH_PEERS:
         extra = ("--without-peers", *extra)
     arguments = ["--json", str(written), *run_all.BENCHMARKS[name], *extra]
     module = loaded(name) if name == "columns" else importlib.import_module(name)

@@ -1,0 +1,97 @@
+"""Lines that a peer's program prints for its finished jobs, and processor time.
+
+It runs with the peers' Pythons too, so it needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+#: Begins a line that is meant for the benchmark; peers print other lines.
+MARK = "@report "
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A finished job.
+
+    Attributes:
+        query: Its name.
+        count: Events or rows that it has read.
+        seconds: From its submission to its end.
+        busy: Processor seconds of all its processes.
+        rows: Its results, where they are asked for.
+        failure: Why the peer can't run it; then the numbers mean nothing.
+    """
+
+    query: str
+    count: int
+    seconds: float = 0.0
+    busy: float = 0.0
+    rows: list[Mapping[str, Any]] | None = None
+    failure: str | None = None
+
+    def say(self) -> None:
+        """Print it for the benchmark."""
+        print(MARK + json.dumps(asdict(self), default=plain), flush=True)
+
+
+def plain(value: Any) -> Any:
+    """A value of a result for JSON: moments without their zone, which is UTC, and decimals as floats."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat()
+    return float(value) if isinstance(value, Decimal) else str(value)
+
+
+def said(lines: str) -> Iterator[Ended]:
+    r"""The jobs in what a program printed.
+
+    Example:
+        >>> next(said('noise\n@report {"query": "q1", "count": 7}')).count
+        7
+    """
+    for line in lines.splitlines():
+        if line.startswith(MARK):
+            yield Ended(**json.loads(line.removeprefix(MARK)))
+
+
+def busy_seconds(counts: Callable[[str], bool] = lambda command: True) -> float:
+    """Processor time of this process and of those below it.
+
+    Args:
+        counts: Whether a process below this one counts, by its command line.
+    """
+    parents: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    tick = os.sysconf("SC_CLK_TCK")
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            parents[int(folder.name)] = int(fields[1])
+            seconds[int(folder.name)] = sum(map(int, fields[11:15])) / tick
+    own = os.getpid()
+    total = seconds.get(own, 0.0)
+    for pid in parents:
+        above = parents[pid]
+        while above not in (0, own):
+            above = parents.get(above, 0)
+        if above == own and counts(_command(pid)):
+            total += seconds[pid]
+    return total
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
