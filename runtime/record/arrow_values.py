@@ -6,7 +6,7 @@ from `None`) that an Arrow type carries exactly. `[1, 2.5]` is refused, not turn
     bool, int, float, str, bytes                 bool, int64, double, string, binary
     int from 2**63 on, none of them negative     uint64
     date, time, timedelta, naive datetime        date32, time64[us], duration[us], timestamp[us]
-    datetime in a zone                           timestamp[us, zone]: one zone a column
+    datetime in a zone                           timestamp[us, zone]: one zone per column
     Decimal (38 digits)                          decimal128
     list                                         list
     tuple (one length)                           struct<_1, _2, ...>, as Spark names them

@@ -226,7 +226,7 @@ class ColumnKey:
         what = f"{reprlib.repr(row)} of type {type(row).__name__}"
         return PenstockError(
             f"key_by names the {self.__name__}, so it needs records that are dicts or Arrow batches, not "
-            f"{what}; give key_by a function, or put a map before it"
+            f"{what}; give key_by a function, or convert the records with map before it"
         )
 
 

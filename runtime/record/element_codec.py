@@ -1,8 +1,8 @@
 """Encodes and decodes batches and the elements of a channel.
 
-**Elements** travel in frames between subtasks, and are stored as captured in-flight data. The first byte is
-the kind. So a reader can distinguish a buffer from an event, and a barrier from a watermark, without
-decoding. A buffer's payload is not read. Numbers are little endian.
+**Elements** are sent in frames between subtasks, and stored as captured in-flight data. The first byte is the
+kind. So a reader can distinguish a buffer from an event, and a barrier from a watermark, without decoding. A
+buffer's payload is not read. Numbers are little-endian.
 
 **Batches** become buffers. A payload begins with one byte: the version of the format in the upper half, the
 kind of batch in the lower. The value codec encodes rows as one list, and transposes tuples, dicts and
@@ -348,7 +348,7 @@ def _encode_timestamps(stamps: Sequence[int], rows: int) -> bytes:
     if len(stamps) != rows:
         msg = (
             f"a batch has rows of length {rows} and timestamps of length {len(stamps)}; "
-            "give one for each row, or none"
+            "give one timestamp for each row, or none"
         )
         raise CodecError(msg)
     try:

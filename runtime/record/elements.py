@@ -89,7 +89,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class ArrowBatch:
-    """An Arrow record batch that flows as one unit with, optionally, one event timestamp per row.
+    """An Arrow record batch, sent as a whole, with or without one event timestamp per row.
 
     Attributes:
         batch: The columns; never changed in place.
@@ -122,7 +122,7 @@ class ArrowBatch:
         if len(stamps) != len(self):
             msg = (
                 f"an ArrowBatch of length {len(self)} has timestamps of length {len(stamps)}; "
-                "give one for each row"
+                "give one timestamp for each row"
             )
             raise PenstockError(msg)
 
@@ -209,7 +209,7 @@ class SnapshotKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
-    """Options of a checkpoint; they travel in its barrier.
+    """Options of a checkpoint; its barrier carries them.
 
     Attributes:
         aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
@@ -237,7 +237,7 @@ class CheckpointBarrier:
         checkpoint_id: Id of the checkpoint; ids grow within a job, with gaps.
         timestamp: Trigger time at the coordinator, in seconds since the epoch.
         confirmed_id: The newest completed checkpoint when this one was triggered (-1 for none). This
-            checkpoint may reuse state of the confirmed one, and of no other.
+            checkpoint may reuse state of the confirmed checkpoint, and of no other.
     """
 
     checkpoint_id: int

@@ -5,9 +5,9 @@ never depends on its neighbours (`arrow_types.py`). So the result of a row depen
 the cut into batches, the parallelism and the restarts. Rows of the same types, nearly all rows, stay together
 and cost one check of the types.
 
-**Columns as rows**: one dict a row. A literal `{'k': a, 'v': b}` in a list comprehension is one instruction a
-row, and is compiled once for each list of names. `dict(zip(names, values))` makes an iterator and a growing
-dict for each row, which is faster only with many columns.
+**Columns as rows**: one dict per row. A literal `{'k': a, 'v': b}` in a list comprehension is one instruction
+per row, and is compiled once for each list of names. `dict(zip(names, values))` makes an iterator and a
+growing dict for each row, which is faster only with many columns.
 
 Numpy makes times without a zone, and times in zones of a fixed offset. Arrow would make them one by one, and
 take microseconds for each time in a zone.
@@ -154,7 +154,7 @@ def uniform_rows(
     Yields the numbers of the rows in their batch, `None` for all of them, and their columns.
 
     Args:
-        in_order: Whether all rows keep their order, and not only those of equal types.
+        in_order: Whether all rows keep their order, and not only rows of equal types.
 
     Example:
         >>> columns = {"v": RowColumn.of([1, 2.5, 2])}

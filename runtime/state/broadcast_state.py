@@ -1,11 +1,11 @@
 """`BroadcastState`: a map that every subtask of an operator has, built from a broadcast stream.
 
-All subtasks get the same records of the broadcast stream. If these alone change the map, all maps are the
-same. So the map may change only while a record of the broadcast stream is processed. A change on the data
+All subtasks get the same records of the broadcast stream. If only these records change the map, all maps are
+the same. So the map may change only while a record of the broadcast stream is processed. A change on the data
 side would be in one subtask, and a restore at another parallelism would lose it or spread it.
 
 A snapshot has the map of each subtask as a list of pairs with the mode `broadcast`. So a new subtask starts
-with the copy of an old one.
+with an old subtask's copy.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class BroadcastState(DeclaredOperatorState, MutableMapping[K, V]):
 
     @property
     def types(self) -> tuple[type, ...]:
-        """Types of the keys and of the values; `object` for an omitted one."""
+        """Types of the keys and of the values; `object` for an omitted type."""
         if self.key_type is None and self.value_type is None:
             return ()
         return self.key_type or object, self.value_type or object

@@ -1,15 +1,15 @@
-"""Time to live of keyed state in columns; `time_to_live.py` has the rules, and this module their vectors.
+"""Time to live of keyed state in columns; applies the rules of `time_to_live.py` to whole arrays.
 
 A column of the table holds each key's *stamp*, the time of its last use. Operators report uses with the time
 of each row, and read which keys have expired at the time of a row. So an expired key is hidden at once, and
 the sweep only frees memory.
 
-**Lives.** Several rows of a key may lie further apart than the TTL, also within one batch. Then the key has
-several lives in the batch, one after the other. `lives` numbers them: 0 is the life that the state has, if it
-has one. In this way a row's result does not depend on the cut into batches. With every row as a use, a life
-ends at the first row that comes a TTL or more after the latest time so far. That is a running maximum within
-each key. It is computed for all keys at once. For that, times are replaced by their ranks, and each key's
-ranks are shifted above the ranks of the keys before it.
+**Lives.** Rows of a key may lie further apart than the TTL, even within one batch. Then the key has several
+lives in the batch, one after the other. `lives` numbers them: 0 is the life that the state has, if it has
+one. So a row's result does not depend on how rows are cut into batches. If every row counts as a use, a life
+ends at the first row that comes a TTL or more after the latest time. This latest time is a running
+maximum within each key, computed for all keys at once. For that, times are replaced by their ranks, and each
+key's ranks are shifted above the ranks of the keys before it.
 
 **Found.** The sweep scans all stamps, which costs a millisecond for a million keys. It scans when the
 earliest stamp may have expired, and at most 256 times in a TTL.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: Times in microseconds.
 Moments = NDArray[np.int64]
 
-#: Maximum number of scans in a TTL.
+#: Maximum number of scans per TTL.
 _SCANS: Final = 256
 #: Earlier than every stamp plus every TTL.
 _NEVER: Final = -(1 << 62)
@@ -42,8 +42,8 @@ _NEVER: Final = -(1 << 62)
 class ColumnLifetime:
     """The TTL of one table in columns.
 
-    Stamps of the other kind of time are in another column. So keys that were saved without a TTL, or with one
-    of the other kind of time, have no stamp. Their lives begin with the next sweep.
+    Stamps of the other kind of time are in another column. So keys that were saved without a TTL, or with a
+    TTL of the other kind of time, have no stamp. Their lives begin with the next sweep.
     """
 
     def __init__(self, ttl: StateTtl, time: StateTime, table: ColumnTable) -> None:
@@ -106,7 +106,7 @@ class ColumnLifetime:
         known = np.unique(slots)
         stamps = self._stamps
         before = np.where(stamps.valid[known], stamps.values[known], _NEVER)
-        # The stamp of each key comes in front of its rows.
+        # The stamp of each key comes before its rows.
         all_slots, times = np.concatenate((known, slots)), np.concatenate((before, moments))
         order = np.argsort(all_slots, kind="stable")
         ordered, times = all_slots[order], times[order]

@@ -1,18 +1,18 @@
-"""`ColumnTable`: keyed state of one name in columns, one slot a key; `StateTable` has rows instead.
+"""`ColumnTable`: keyed state of one name in columns, with one slot per key; `StateTable` has rows instead.
 
 The operator finds the slots of a batch's keys, changes the columns in place, and reports the changed slots. A
-key may have *extra* parts after the others, such as the start of a window, that do not decide its key group.
+key may end with *extra* parts that are not used to compute its key group, such as the start of a window.
 Keys and values may have several types in one column (`typed_columns.py`). Arrays are read from slots whose
 keys have one type in each column; `alike` groups slots in this way.
 
 The table must never give two keys one slot, and never forget a deleted key before a snapshot has it.
 
 `ColumnChanges` merges blocks; the newest entry of each key counts. A large state is merged every few
-checkpoints, outside the task's thread. Merging through a new table of keys would cost several cache misses a
-row. So rows are first partitioned, by bits of their hashes, so that a part fits into the cache. Each row of a
-part writes its number to a cell that other bits choose, and the last one stays. Rows whose cell has a row of
-another hash take part in the next round, with other bits. Rows of one hash are compared by key. Where two
-keys have one hash, or a column has several types, a `ColumnTable` merges the blocks.
+checkpoints, outside the task's thread. Merging through a new table of keys would cost several cache misses
+per row. So rows are first partitioned by bits of their hashes, into parts that fit into the cache. Each row
+of a part writes its number to a cell that other bits choose, and the last number remains. Rows whose cell has
+the number of a row with another hash try again, with other bits. Rows with the same hash are compared by key.
+If two keys have the same hash, or a column has several types, a `ColumnTable` merges the blocks.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class ColumnTable:
 
 
 def _parts(keys: pa.RecordBatch, extra: int) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
-    """The parts of keys that decide the key group, and the extra ones."""
+    """The parts of keys that are used to compute the key group, and the extra parts."""
     parts = dict(zip(keys.schema.names, keys.columns, strict=True))
     return parts, {name: parts.pop(name) for name in keys.schema.names[len(parts) - extra :]}
 
@@ -330,7 +330,7 @@ class ColumnChanges:
             self._blocks.append(block)
 
     def blocks(self, *, with_deleted: bool = True) -> Iterator[ColumnBlock]:
-        """The merged changes: deleted keys, then the others, sorted by key group."""
+        """The merged changes: deleted keys, then the other keys, sorted by key group."""
         if not self._blocks:
             return
         keys = _joined([block.keys for block in self._blocks])
@@ -451,7 +451,7 @@ def _taken(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
 
 
 def _batch(columns: dict[str, pa.Array], rows: int = 0) -> pa.RecordBatch:
-    """Make a batch of columns, or one of `rows` rows without columns."""
+    """Make a batch of columns, or a batch of `rows` rows without columns."""
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -243,8 +243,8 @@ class OperatorListState(DeclaredOperatorState, NearestMembers, Generic[T]):
     Args:
         of_type: The type of the values; `add` and `update` refuse other types. Any type by default.
         mode: Redistribution of the values at a restore. `"split_distribute"` gives each value to one subtask.
-            `"union"` gives all values of all subtasks to each. `"broadcast"` gives each a copy of one
-            subtask's list.
+            `"union"` gives each subtask all values of all subtasks. `"broadcast"` gives each subtask a copy
+            of one subtask's list.
         name: Name, unique in the operator; the name of the class attribute by default.
         migrate: Converts a saved value of another type to `of_type`. Without it such values are refused.
         renamed_from: The name under which the list was saved before.

@@ -13,13 +13,14 @@ of key groups. Rescaling changes only the ranges. The mappings in both direction
   turn, starting where the previous state stopped. So the totals of any two subtasks differ by at most one
   value.
 * union: every value goes to every new subtask.
-* broadcast: every old subtask had the same values; each new one takes one old copy.
+* broadcast: every old subtask had the same values; each new subtask takes one old copy.
 
 While an operator has not used a restored list, each subtask puts its *own part* of the list into checkpoints.
 In a union list this is the part of the old subtasks that the new one replaces. So the list neither shrinks
 nor multiplies, whichever subtasks use it.
 
-A handle of keyed state goes to every new subtask whose range overlaps its own. Each takes only its own keys.
+A handle of keyed state goes to every new subtask whose range overlaps the handle's range. A subtask takes
+only its own keys from it.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ OldStates: TypeAlias = Mapping[str, tuple[RedistributionMode, Sequence[T]]]
 
 
 def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict[str, list[T]]]:
-    """Assign the list states of the old subtasks to the new ones, by name.
+    """Assign the list states of the old subtasks to the new subtasks, by name.
 
     Example:
         >>> split = RedistributionMode.SPLIT_DISTRIBUTE
@@ -219,7 +220,7 @@ def reassign_keyed(
     new_parallelism: int,
     max_parallelism: int,
 ) -> list[list[KeyedStateHandle]]:
-    """Give each new subtask the handles of the old ones that hold keys of its range."""
+    """Give each new subtask the old handles that hold keys of its range."""
     if len(handles) != old_parallelism:
         msg = f"a snapshot of parallelism {old_parallelism} has a wrong number of subtasks: {len(handles)}"
         raise CorruptSnapshotError(msg)
@@ -239,7 +240,7 @@ def _modes(old: Sequence[OldStates[Any]]) -> dict[str, RedistributionMode]:
 
 
 def _copies(lists: Sequence[Sequence[T] | None], new_parallelism: int) -> list[list[T]]:
-    """Return an old copy for each new subtask: its own if it had one, else another's, in turn."""
+    """Return a copy for each new subtask: its old copy if it had one, else other subtasks' copies in turn."""
     holders = [values for values in lists if values is not None]
     copies = []
     for index in range(new_parallelism):
@@ -249,7 +250,7 @@ def _copies(lists: Sequence[Sequence[T] | None], new_parallelism: int) -> list[l
 
 
 def split_evenly(values: Sequence[T], pieces: int, first_with_more: int = 0) -> list[list[T]]:
-    """Cut values into contiguous pieces; the longer ones begin at `first_with_more` and wrap around."""
+    """Cut values into contiguous pieces; the longer pieces begin at `first_with_more` and wrap around."""
     size, more = divmod(len(values), pieces)
     split: list[list[T]] = []
     start = 0

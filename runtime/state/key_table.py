@@ -7,12 +7,12 @@ empty cell try the next cell together (linear probing).
 Why it is correct:
 
 1. *Place.* The first cell is chosen by other bits of the hash than the key group. With the same bits the keys
-   of one subtask would crowd in a part of the cells.
+   of one subtask would crowd into a part of the cells.
 2. *Equal hashes.* Slots are found by hash, then the owner compares the keys. Different keys with one hash are
    tried again with a hash that depends on the number of the try, the *level*. So a key's level depends on the
    keys that were in the table before it. A key is looked up on all levels before it gets a slot.
-3. *Contention.* New keys that want the same empty cell all write to it; the one that is read back wins. The
-   others check the same cell again, which now holds a slot, perhaps of an equal hash.
+3. *Contention.* New keys that want the same empty cell all write to it; the key whose number is read back
+   wins. The others check the same cell again, which now holds a slot, perhaps of an equal hash.
 4. *Deletion* leaves a mark in the cell, so that later cells of the probe are still found. Freed slots are
    reused. The cells are rebuilt when less than half of them are empty.
 
@@ -141,7 +141,7 @@ class KeyTable:
             result[going[hit]] = slots[hit]
             empty = going[slots == _EMPTY]
             if empty.size:
-                # All rows write; the one that is read back wins.
+                # All rows write; the row whose number is read back wins.
                 self._cells[positions[empty]] = -3 - empty
                 winners = empty[self._cells[positions[empty]] == -3 - empty]
                 new = self._take_slots(len(winners))

@@ -4,14 +4,14 @@ A chunk is a magic word, a version, a checksum (xxh3-64 of the rest) and a msgpa
 [block, ...]]`. A block is `[table, count, key groups, keys, values]`. Key groups are 16-bit little-endian
 numbers, so a reader that owns only some of them need not hash keys. Keys and values are lists. Each list is
 encoded as one value, so the value codec can put it into columns. A block without values lists deleted keys.
-Blocks apply in order; later ones win.
+Blocks apply in order; later blocks win.
 
 A block of a nested table has eight members. It has each key and its key group once, however many entries the
 key has; `count` is the number of entries. The sixth member is nil. The seventh has the number of entries of
 each key, as 32-bit little-endian numbers. The eighth has the second parts of all entries as one encoded list.
 
-A block of columns has a sixth member: the number of last parts of the key that don't decide its key group.
-The keys and the values are Arrow IPC streams of one record batch each.
+A block of columns has a sixth member: the number of trailing parts of the key that are not used to compute
+its key group. The keys and the values are Arrow IPC streams of one record batch each.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ColumnBlock:
     Attributes:
         keys: Columns of the key's parts; each key occurs once.
         values: Columns of the values; empty if the table has only keys, `None` for deleted keys.
-        extra: Number of last parts of the key that don't decide its key group.
+        extra: Number of trailing parts of the key that are not used to compute its key group.
     """
 
     table: str

@@ -18,8 +18,8 @@ touch a live table. It takes the interpreter's lock from the task, so it works o
 entries. The blocks of a checkpoint are one file.
 
 **Build on older files** (`Increments`). Files of a checkpoint are safe only once the checkpoint is known to
-be complete. Files of an aborted one are deleted, even if another snapshot was built on them. A subtask does
-not learn in time which checkpoints completed: notices may be late or lost. So the barrier itself carries
+be complete. Files of an aborted checkpoint are deleted, even if another snapshot built on them. A subtask
+does not learn in time which checkpoints completed: notices may be late or lost. So the barrier itself carries
 `confirmed_id`, the newest completed checkpoint at the time of the trigger. The state of a checkpoint is
 
     the chain of files of `confirmed_id`  +  one new file with every change since `confirmed_id`.
@@ -33,10 +33,10 @@ it by the chain that was written from exactly the base and those deltas. Many de
 win, deletions stay. A merged delta that straddles a confirmed id is kept: writing newer values of older keys
 again changes nothing. When the confirmed id is unknown here, there is no chain to build on. If there never
 was a base, the deltas are the whole state and stay. Otherwise all deltas are forgotten, even those that might
-be confirmed later, because an older chain lacks the deletions since. All live state then counts as dirty,
+be confirmed later, because an older chain lacks later deletions. All live state then counts as dirty,
 which is slower but never wrong.
 
-A snapshot must never name
+A snapshot must never refer to
 
 * a file of a checkpoint above `confirmed_id`;
 * an older chain when `confirmed_id` is unknown or -1, not even the chain of the restore: it may be deleted;
@@ -49,7 +49,8 @@ The coordinator keeps the files of `confirmed_id` while a checkpoint that was tr
 a large base for a few changes. Never merging would make restores slow and keep dead values for ever. So a
 *suffix* of the chain is merged, size-tiered as in log-structured stores. The whole chain is merged once the
 changes outweigh the base. If there are too many files, the merge begins at the oldest change that is no
-larger than all later ones together. So sizes fall from file to file, and a byte is rewritten O(log n) times.
+larger than all later changes together. So sizes fall from file to file, and a byte is rewritten O(log n)
+times.
 
 **Restore** (`KeyedStateBackend.restore`). The files of a chain are applied in order, each entry to its table.
 """
@@ -90,7 +91,7 @@ class CompactionPolicy:
 
 
 def first_to_merge(sizes: Sequence[int], policy: CompactionPolicy) -> int | None:
-    """Index of the first piece to merge with all later ones; `None` for no merge.
+    """Index of the first piece to merge with all later pieces; `None` for no merge.
 
     Args:
         sizes: Bytes of each piece, oldest first, the new one last.
@@ -223,7 +224,7 @@ class KeyedSnapshot:
         codec: ValueCodec,
         has_older: bool,
     ) -> tuple[list[Block], int]:
-        """Merge the blocks of files with new ones; return the result and the number of keys in the files."""
+        """Merge file blocks with new blocks; return the result and the number of keys in the files."""
         changes, read = MergedChanges(), 0
         for handle in chain:
             for block in read_chunk(files.read(handle), handle, self.max_parallelism, codec):
@@ -242,13 +243,13 @@ _PENDING_POLICY: Final = CompactionPolicy(max_files=8)
 
 
 class ConfirmableSnapshots:
-    """Snapshots of one backend that later ones may build on once a barrier confirms them."""
+    """Snapshots of one backend on which later snapshots may build once a barrier confirms them."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all snapshots: the next one holds all state."""
+        """Forget all snapshots: the next snapshot holds all state."""
         self.base: KeyedStateHandle | None = None
         self.base_id = _NOTHING
         self._in_flight: set[int] = set()
@@ -268,7 +269,7 @@ class ConfirmableSnapshots:
         return confirmed_id == self.base_id
 
     def begun(self, checkpoint_id: int) -> None:
-        """Note that a snapshot is being written that later ones may build on."""
+        """Note that a snapshot is being written on which later snapshots may build."""
         self._in_flight.add(checkpoint_id)
         if len(self._in_flight) > _MAX_FINISHED:
             self._in_flight.remove(min(self._in_flight))

@@ -285,7 +285,7 @@ class MapState(KeyedState, MutableMapping[K, V]):
 
     @property
     def types(self) -> tuple[type, ...]:
-        """Types of the keys and of the values; `object` for an omitted one."""
+        """Types of the keys and of the values; `object` for an omitted type."""
         if self.key_type is None and self.value_type is None:
             return ()
         return self.key_type or object, self.value_type or object
@@ -322,7 +322,7 @@ class ReducingState(_OfOneType, Generic[T]):
     """One value per key, which a function combines with each added value (Flink's `ReducingState`).
 
     Args:
-        function: Returns the new value from the value so far and the added one. The first added value is
+        function: Returns the new value from the value so far and the added value. The first added value is
             stored unchanged.
         of_type: The type of the values; any type by default. For the other arguments see `ValueState`.
 
@@ -366,7 +366,7 @@ class ReducingState(_OfOneType, Generic[T]):
         raise self._unbound()
 
     def add(self, value: T) -> None:
-        """Combine the current key's value with another one.
+        """Combine the current key's value with another value.
 
         Raises:
             TypeError: The value, or the function's result, is not of the declared type.

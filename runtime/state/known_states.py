@@ -11,7 +11,7 @@ A state is identified by its name. The rules for a program that starts from a sa
   count as changed. Without `migrate` the state is refused.
 * A subtask that has not used a state saves it as it was restored, with its old type and TTL. So the handles
   of one snapshot may differ, and a restore trusts a type only if all handles have it.
-* A state with `renamed_from` takes over the state of the old name, unless its new name was saved already.
+* A state with `renamed_from` takes over the state of the old name, unless a state of its new name was saved.
 
 The JobMaster also compares the states of the program and of the snapshot before it deploys. It warns by name
 (`state_changes` in `restore.py`).

@@ -4,26 +4,26 @@ A join keeps the rows of each side until no row of the other side can match them
 by key and time, flagged at most once, and deleted when event time has passed it. `ColumnTable` would look up
 each row before it adds it. This class appends instead.
 
-**Ring.** Rows lie in columns of one capacity, a power of two. The n-th row lies in slot `n & mask`. Rows die
-about in the order in which they came, so the first live row moves ahead and frees slots. A full ring is
+**Ring.** All columns have one capacity, a power of two. The n-th row is in slot `n & mask`. Rows are deleted
+roughly in the order of their arrival, so the first live row moves ahead and frees slots. A full ring is
 rebuilt. The live rows move to the front, and the capacity doubles if they need more than half of it. So a row
-with a time far ahead, which blocks the first slot, costs a rebuild and no memory without bound.
+with a time far ahead, which blocks the first slot, costs a rebuild, but not unlimited memory.
 
 **Chains.** The rows whose hashes share some bits form a chain, the newest first. A search walks the chains of
 all its keys together, one row each per step. It compares hash and time in arrays, then the keys of the hits.
-A chain ends at the first row that has left the ring. A step has a price of its own, however few keys are
-left, and a key may have a million rows. So after `_MOST_STEPS` the remaining keys are searched in a sorted
-copy of their rows.
+A chain ends at the first row that has left the ring. A step has a fixed cost, however few keys are left, and
+a key may have a million rows. So after `_MOST_STEPS` the remaining keys are searched in a sorted copy of
+their rows.
 
-**Time.** A segment is a run of slots with the earliest time of its live rows. A search for rows up to a
-moment reads only the segments that have one.
+**Time.** A segment is a run of slots. For each segment the log has the earliest time of its live rows. A
+search for rows up to a moment reads only the segments that have such rows.
 
-**Snapshots.** The key of a row in state is its own key and a number, which grows with each row and never
-decides the key group. So blocks of a `ColumnTable` and of a log have one format (`keyed_chunk.py`), and
-merge, restore and move between subtasks in the same way. A row that came and went between two snapshots
-leaves no trace. Restored rows come from a `ColumnTable` (`fill`).
+**Snapshots.** The key of a row in state is its own key and a number. The number grows with each row, and is
+never used to compute the key group. So blocks of a `ColumnTable` and of a log have one format
+(`keyed_chunk.py`), and are merged, restored and redistributed in the same way. A row that was added and
+deleted between two snapshots leaves no trace. Restored rows come from a `ColumnTable` (`fill`).
 
-No two live rows of a key have one number: the next number is greater than all restored ones.
+No two live rows of a key have the same number: the next number is greater than all restored numbers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LEAST: Final = 1 << 10
 #: Slots of a segment.
 _SEGMENT: Final = 1 << 12
 
-#: Rows of a chain that a search looks at before it sorts.
+#: Rows of a chain that a search examines before it sorts.
 _MOST_STEPS: Final = 128
 
 #: Rounds in which rows of one chain are linked one by one before they are sorted.
@@ -328,7 +328,7 @@ class RowLog:
         chosen = np.flatnonzero(self._is_live[slots] & np.isin(self._hashes[slots], wanted))
         positions, slots = positions[chosen], slots[chosen]
         moments = np.unique(self.times[slots])
-        # One number stands for hash and time: a number's order is the order of both.
+        # One number combines hash and time, so the order of numbers is the order by hash and time.
         base = np.int64(len(moments) + 1)
         numbers = np.searchsorted(wanted, self._hashes[slots]) * base + np.searchsorted(
             moments, self.times[slots]
@@ -350,7 +350,7 @@ class RowLog:
         return (hashes >> np.uint64(16)).astype(np.int64) & (len(self._newest) - 1)
 
     def _link(self, positions: Slots) -> None:
-        """Put rows in front of their chains, in order of their positions."""
+        """Put rows at the front of their chains, in order of their positions."""
         chains = self._chains(self._hashes[positions & self._mask])
         for _ in range(_MOST_ROUNDS):
             before = self._newest[chains]
@@ -408,7 +408,7 @@ class RowLog:
         self._is_changed |= self._is_live
 
     def take_changes(self) -> Iterator[ColumnBlock]:
-        """Changes since the last call: deleted rows, then new and changed ones."""
+        """Changes since the last call: deleted rows, then new and changed rows."""
         yield from _joined(self._deleted)
         self._deleted = []
         changed = np.flatnonzero(self._is_changed)
@@ -430,7 +430,7 @@ class RowLog:
         return ColumnBlock(self.name, keys, self._groups[slots], values, 1)
 
     def fill(self, table: ColumnTable) -> None:
-        """Replace all rows by the restored ones of a table, in order of their numbers."""
+        """Replace all rows by the restored rows of a table, in order of their numbers."""
         self.clear()
         if not len(table):
             return

@@ -9,7 +9,7 @@ Otherwise two subtasks would hold state for the same key. So:
 
 * whole numbers of every type from -2**63 to 2**64-1 go through one mixer. Other numbers go through Python's
   numeric hash, which the language defines to be equal for equal numbers (CPython, 64 bits: modulus 2**61-1);
-* strings and bytes go through xxh3, with a seed of their own for each kind of value;
+* strings and bytes go through xxh3, with a separate seed for each kind of value;
 * compound values hash the hashes of their parts; frozensets in sorted order;
 * times are counted in microseconds, aware ones in UTC. A time in an hour that clocks repeat or skip is
   refused, unless its offset is fixed, as in UTC. Python treats two different times of a zone as equal there;

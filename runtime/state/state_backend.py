@@ -241,7 +241,7 @@ class KeyedStateBackend(ABC):
             raise ValueError(msg)
 
     def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
-        """Note the files of a snapshot: later ones may build on it, unless it is self-contained."""
+        """Note the files of a snapshot: later snapshots may build on it, unless it is self-contained."""
         self._snapshots.finished(checkpoint_id, handle)
 
     def confirm(self, checkpoint_id: int) -> None:  # noqa: B027 (as in Flink, a backend may have nothing to do)
@@ -330,6 +330,6 @@ StateBackendOpener: TypeAlias = Callable[[StateBackend, BackendSetup], KeyedStat
 def other_form(name: str, *, was_nested: bool) -> StateMismatchError:
     before, now = ("several entries", "one") if was_nested else ("one entry", "several")
     return StateMismatchError(
-        f"state {name!r} was saved with {before} a key and is now used with {now}: it was another "
+        f"state {name!r} was saved with {before} per key and is now used with {now}: it was another "
         "kind of state. Give the new state another name"
     )

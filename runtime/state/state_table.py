@@ -1,7 +1,7 @@
 """`StateTable`: one named table of keyed state on the heap, and its entries with a TTL as views see them.
 
-All kinds of state use this table. A *flat* table has one entry per key. A *nested* one has several, which a
-second part distinguishes: a map key, or the number of a list's element. Each entry is saved separately. So a
+All kinds of state use this table. A *flat* table has one entry per key. A *nested* table has several entries
+per key, each with a second part: a map key, or the number of a list's element. Each is saved separately. So a
 checkpoint's size depends on the changed entries, even if one key has a million of them. Other operators use
 the start of a window or the name of a timer service as second part, like Flink's namespace.
 """
@@ -38,7 +38,7 @@ class StateTable:
         entries: Value by key. In a nested table the value is a dict by second part, which is never empty.
         changed: Entries written or deleted since the last snapshot; in a nested table pairs of key and second
             part. Always empty in a job without snapshots.
-        lifetime: The TTL; `None` for none. With one, each value is a *cell*: a pair of its stamp
+        lifetime: The TTL; `None` for none. With a TTL each value is a *cell*: a pair of its stamp
             (`time_to_live.py`) and the user's value.
     """
 
@@ -61,7 +61,7 @@ class StateTable:
         self.lifetime: Lifetime | None = None
 
     def cells(self) -> Iterator[tuple[Any, Any]]:
-        """Yield all entries with their values or cells; `put` may replace these meanwhile."""
+        """Yield all entries with their values or cells; the caller may replace these with `put`."""
         for key, held in self.entries.items():
             if self.nested:
                 yield from [((key, part), cell) for part, cell in held.items()]

@@ -15,8 +15,9 @@ A state copies the values that it takes and returns, unless they are immutable (
 changing a value in place without putting it back changes nothing, on the heap as in RocksDB. The state owns
 an accumulator, and its function may change it in place.
 
-An element of a list is an entry whose second part is a number. Numbers grow within a list, so they give the
-order of the list. Appending is one new entry, so a checkpoint writes only the elements that were added.
+Each element of a list is an entry, and the second part of the entry is a number. Numbers grow within a list,
+so they give the order of its elements. An appended element is one new entry, so a checkpoint writes only the
+elements that were added.
 """
 
 from __future__ import annotations

@@ -15,11 +15,12 @@ subtasks had reached different times, event time begins with the earliest, becau
 **Found.** The cost of scans would depend on the size of the state, not on the number of expired entries. So
 entries wait in *buckets* by time of expiry; a bucket spans a 256th of the TTL. Writing an entry again changes
 only its stamp, which is checked when the bucket is due. A refreshed entry then moves to the bucket of its new
-time. So an entry is checked once per TTL, and a sweep can't delete a refreshed one.
+time. So an entry is checked once per TTL, and a sweep can't delete a refreshed entry.
 
 **Deleted.** The task sweeps some entries between two batches, whenever a bucket is due
 (`runtime/operators/keyed_state_requests.py`). A snapshot first completes the sweep, so it has no expired
-entries. Deleted entries count as changed: the next checkpoint hides them in older files.
+entries. Deleted entries count as changed: the next checkpoint records their deletion, so a restore ignores
+them in older files.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Rows have no declared types, and two rows may hold 2 and 2.5. A common type woul
 subtask has seen, so parallelism would change results. Here each value keeps its type. Nearly always there is
 only one type, and then there is only one column.
 
-In a block of a snapshot the column of the first type has the plain name. The others have names such as
+In a block of a snapshot the column of the first type has the plain name. The other columns have names such as
 `total:sum|double`. Readers don't depend on which type is the first.
 
 `GrowingColumn` has values of one Arrow type. Arrow arrays can't be changed, so the values are in a numpy

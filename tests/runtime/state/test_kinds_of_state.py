@@ -420,7 +420,9 @@ def test_a_map_does_not_take_values_that_were_saved_before_kinds_were() -> None:
     backend.table("s").entries["ann"] = {"a": 1}
     backend.table("s").changed.add("ann")
     handle = take(backend, files, 1, -1)
-    with pytest.raises(StateMismatchError, match="state 's' was saved with one entry a key and is now used"):
+    with pytest.raises(
+        StateMismatchError, match="state 's' was saved with one entry per key and is now used"
+    ):
         restored_with([handle], files, MapState(name="s"))
 
 

@@ -271,11 +271,11 @@ def test_rows_of_a_key_group_stand_together_and_in_the_order_of_the_groups() -> 
 def test_a_table_of_one_form_is_not_taken_for_one_of_the_other() -> None:
     backend = opened()
     put(backend, {"a": 1})
-    with pytest.raises(StateMismatchError, match="'t' was saved with one entry a key and is now used with"):
+    with pytest.raises(StateMismatchError, match="'t' was saved with one entry per key and is now used with"):
         backend.table("t", nested=True)
     files = Files()
     handle = take(backend, files, 1)
-    with pytest.raises(StateMismatchError, match="'t' was saved with one entry a key and is now used with"):
+    with pytest.raises(StateMismatchError, match="'t' was saved with one entry per key and is now used with"):
         restored([handle], files).table("t", nested=True)
 
 
