@@ -1,6 +1,7 @@
 """Runs all benchmarks and puts what they print into `RESULTS.md`.
 
     python benchmarks/run_all.py --json results.json
+    python benchmarks/run_all.py --only nexmark -- --best
 
 Each benchmark's part of `RESULTS.md` stands between two marks and is replaced; the text around it stays.
 """
@@ -115,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="see that they run; the figures mean nothing")
     parser.add_argument("--without-peers", action="store_true", help="do not install or run other systems")
+    parser.add_argument("arguments", nargs="*", help="for the benchmarks; they come after --")
     given = parser.parse_args(arguments)
     results = Path(given.results)
     collected: dict[str, Any] = {}
@@ -124,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options_of = list(BENCHMARKS[name]) if given.quick else []
             if name in WITH_PEERS and given.without_peers:
                 options_of.append("--without-peers")
+            options_of += given.arguments
             figures = Path(folder) / f"{name}.json"
             printed = run(name, options_of, figures)
             print(printed, end="\n\n", flush=True)
