@@ -21,6 +21,7 @@ import socket
 import struct
 import sys
 import types
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -58,7 +59,7 @@ def main() -> None:
     # Wait for the first request: until then the node is starting, and needs the processor more.
     if end in select.select([listener.fileno(), end], [], [])[0]:
         return
-    _import_all()
+    import_all()
     # Forked processes share the pages of existing objects until one writes there, as the collector would.
     # These objects live as long as the process, so they stay frozen.
     gc.collect()
@@ -71,14 +72,17 @@ def main() -> None:
         _become_worker(request)
 
 
-def _import_all() -> None:
+def import_all() -> None:
     import importlib
 
     worker = "ray._private.workers.default_worker"
     for name in (
         worker,
-        # Ray imports these at the first call with arguments.
-        "pydantic",
+        # Ray imports these at a worker's first calls.
+        "ray._common.pydantic_compat",
+        "ray._common.usage.usage_lib",
+        "ray._private.arrow_serialization",
+        "pydantic.v1.fields",
         "pyarrow.json",
         "penstock.actors.master.job_master",
         "penstock.actors.master.master_process",
@@ -86,6 +90,8 @@ def _import_all() -> None:
         "penstock.actors.subtask.subtask_actor",
     ):
         importlib.import_module(name)
+    with suppress(ImportError):  # Ray imports it, too, where Ray Serve is installed
+        importlib.import_module("starlette.datastructures")
     for public in ("", ".windows", ".aggregates", ".state", ".operators", ".connectors"):
         module = importlib.import_module(f"penstock{public}")
         for name in module.__all__:

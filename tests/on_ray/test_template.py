@@ -97,6 +97,14 @@ print(json.dumps({**tellings, "alive": len(alive), "loaded": loaded, "checkpoint
 
 TEMPLATE = "penstock.actors.template.template_process"
 
+#: Prints the modules that the template has loaded before it forks.
+LOADED_BY_TEMPLATE = f"""
+import json, sys
+from {TEMPLATE} import import_all
+import_all()
+print(json.dumps(list(sys.modules)))
+"""
+
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
@@ -159,3 +167,10 @@ def test_a_subtask_that_writes_json_lines_has_loaded_no_coordinator_and_no_parqu
     assert {name for name in loaded if name.startswith(of_others)} == {"penstock.actors.master.job_master"}
     assert not {"penstock.runtime.job.scheduler", "penstock.runtime.graph.streams.data_stream"} & loaded
     assert not {"rich", "typer", "pandas", "pyarrow.parquet", "pyarrow.compute"} & loaded
+
+
+def test_the_template_has_loaded_all_that_ray_and_penstock_load_in_a_worker(told: dict[str, Any]) -> None:
+    template = subprocess.run(
+        [sys.executable, "-c", LOADED_BY_TEMPLATE], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert set(told["loaded"]) - set(json.loads(template.stdout)) == set()
