@@ -134,7 +134,7 @@ class ColumnLookup:
         return of_all
 
     def output(self, found: LookedUp, answer: pa.RecordBatch | None) -> Iterator[ArrowBatch]:
-        """The rows with their records; the answer has those of the missing keys and goes into the cache."""
+        """The rows with their records; the answer has the records of missing keys and goes into the cache."""
         batch, records, has = found.batch, found.known, found.places >= 0
         if answer is not None:
             places, values = self._keep(found.missing, answer)
@@ -186,7 +186,7 @@ class ColumnLookup:
         self._kinds.check(side, [one[0] if len(one) == 1 else tuple(one)])
 
     def checked_answer(self, answer: Any) -> pa.RecordBatch:
-        """Return what a function has answered as one batch of its own memory."""
+        """Return a function's answer as one batch with memory of its own."""
         if isinstance(answer, pa.Table):
             answer = one_batch(answer)
         if not isinstance(answer, pa.RecordBatch):

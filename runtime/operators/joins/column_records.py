@@ -1,4 +1,4 @@
-"""Records by key for lookups over Arrow batches: those of a table, or a cache of those of a function.
+"""Records by key for lookups over Arrow batches: the records of a table, or a cache of a function's records.
 
 `TableRecords` keeps the columns of a table as they are, and indexes their rows by key. `CachedRecords` is a
 `ColumnTable`, whose slots can be changed and deleted. Both answer a whole batch of keys at once.
@@ -46,7 +46,7 @@ class KeyedRecords(Protocol):
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
-        """Types of the columns besides those of the key."""
+        """Types of the columns besides the key columns."""
         ...
 
     def find(self, keys: Columns, now: float) -> Places:
@@ -54,7 +54,7 @@ class KeyedRecords(Protocol):
         ...
 
     def take(self, places: Places) -> Columns:
-        """The columns of records besides those of the key; null where there is none."""
+        """The columns of records besides the key columns; null where there is no record."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""`KeyMatches`: the partial matches of one key and their records, as the matcher and the state have them."""
+"""`KeyMatches`: the partial matches of one key and their records, as the matcher and the state hold them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Taken = tuple[tuple[int, ...], ...]
 
 
 class PartialMatch(NamedTuple):
-    """A partial match; a complete one that is held has no targets.
+    """A partial match, or a complete match that is held and has no targets.
 
     Attributes:
         taken: Numbers of the records of each leaf.
@@ -76,7 +76,7 @@ class KeyMatches:
 
     @classmethod
     def of(cls, saved: Mapping[int, Sequence[Any]], records: dict[int, tuple[int, Any]]) -> KeyMatches:
-        """Make them of saved partial matches: the fields of `PartialMatch` by id.
+        """Make the matches from saved partial matches: the fields of `PartialMatch` by id.
 
         Records are added to the dict and deleted from it; a copy for each record would cost too much.
         """
@@ -93,7 +93,7 @@ class KeyMatches:
         self.deleted: set[int] = set()
 
     def put(self, match_id: int, match: PartialMatch) -> None:
-        """Add or replace a partial match or a held one."""
+        """Add or replace a partial or held match."""
         self.changed.add(match_id)
         self.deadline = None
         if not match.targets:

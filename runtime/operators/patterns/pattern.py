@@ -147,7 +147,7 @@ class Pattern(Generic[T]):
 
     @checked_keywords
     def next(self, step: str | Pattern[T], where: Condition[T] | None = None) -> Pattern[T]:
-        """Add a step or a group whose record directly follows the one before it."""
+        """Add a step or a group whose record directly follows the previous record."""
         return self._with_step("next", step, where, Contiguity.STRICT)
 
     @checked_keywords

@@ -25,12 +25,12 @@ class Step:
 
     Attributes:
         name: Name of the step; of a group, its steps as text.
-        contiguity: Records that may lie between this step and the one before it.
-        is_negative: Whether no record may match.
+        contiguity: Records that may lie between this step and the previous step.
+        is_negative: Whether a record must not match.
         at_most: Maximum number of records; `None` for no limit.
         inner: Records that may lie between two records of this step.
         until: Ends the step: it takes neither the record that matches this condition nor a later one.
-        gap: Microseconds within which a record must follow the one before it; `None` for no limit.
+        gap: Microseconds within which a record must follow the previous record; `None` for no limit.
         members: Steps of a group; empty for a step that is no group.
     """
 
@@ -74,7 +74,7 @@ class Step:
 
 
 def leaves(steps: Sequence[Step]) -> Iterator[Step]:
-    """Iterate over the steps that are no groups, those of groups included."""
+    """Iterate over the steps that are no groups, also over the steps within groups."""
     for step in steps:
         if step.members:
             yield from leaves(step.members)

@@ -175,7 +175,7 @@ class TransitionGraph:
 
 
 def _places(members: Sequence[Step], around: list[_Place]) -> Iterator[list[_Place]]:
-    """For each leaf its place in the pattern or in a group, behind the places of the groups around it."""
+    """For each leaf, the places of the groups around it, then its place in the pattern or its group."""
     for index, member in enumerate(members):
         place = [*around, (members, index)]
         if member.members:
