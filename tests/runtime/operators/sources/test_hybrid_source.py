@@ -318,5 +318,5 @@ def test_a_reader_that_triggers_checkpoints_is_refused() -> None:
             return Inducing("a", [])
 
     source = HybridSource(Induced("a"), then=GeneratorSource(abs))
-    with pytest.raises(PenstockError, match="Inducing is an ExternallyInducedReader, which a reader of"):
+    with pytest.raises(PenstockError, match="Inducing is an ExternallyInducedReader, but its splits"):
         source.reader(CONTEXT, [(0, None, "a")]).poll(1)

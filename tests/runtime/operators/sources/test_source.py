@@ -156,7 +156,7 @@ def test_a_poll_that_returns_something_else_is_told_so(make_context):
         (lambda: Polled(pa.record_batch({"a": [1]})), r"give .* Polled\(ArrowBatch\(record_batch\)\)"),  # type: ignore[arg-type]
         (
             lambda: Polled(RowBatch([1, 2], [1])),
-            "rows of length 2 and timestamps of length 1; give a list with one for each",
+            "rows of length 2 and timestamps of length 1; give a list with one timestamp for each",
         ),
         (lambda: Polled(RowBatch([1], iter([1]))), "rows of length 1 and timestamps of type list_iterator"),  # type: ignore[arg-type]
         (lambda: Polled(ready_at="soon"), "ready_at 'soon' of type str; give seconds"),  # type: ignore[arg-type]
