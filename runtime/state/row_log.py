@@ -6,13 +6,18 @@ each row before it adds it. This class appends instead.
 
 **Ring.** All columns have one capacity, a power of two. The n-th row is in slot `n & mask`. Rows are deleted
 roughly in the order of their arrival, so the first live row moves ahead and frees slots. A full ring is
-rebuilt. The live rows move to the front, and the capacity doubles if they need more than half of it. So a row
-with a time far ahead, which blocks the first slot, costs a rebuild, but not unlimited memory.
+rebuilt. The live rows move to the front, and the capacity doubles if they need more than three quarters of
+it. So a row with a time far ahead, which blocks the first slot, costs rebuilds, but not unlimited memory. A
+smaller ring is faster, because the first access to new memory costs more than the row.
+
+**Cells.** Hash, time, previous row of the chain, and number of a row share one cell of 32 bytes. A search
+reads rows in random order, so a row costs one cache miss instead of four.
 
 **Chains.** The rows whose hashes share some bits form a chain, the newest first. A search walks the chains of
 all its keys together, one row each per step. It compares hash and time in arrays, then the keys of the hits.
-A chain ends at the first row that has left the ring. A step has a fixed cost, however few keys are left, and
-a key may have a million rows. So after `_MOST_STEPS` the remaining keys are searched in a sorted copy of
+A chain ends at the first row that has left the ring. A search first links the rows that came since the last
+one. So rows that are only read by time are never linked. A step has a fixed cost, however few keys are left,
+and a key may have a million rows. So after `_MOST_STEPS` the remaining keys are searched in a sorted copy of
 their rows.
 
 **Time.** A segment is a run of slots. For each segment the log has the earliest time of its live rows. A
@@ -61,7 +66,13 @@ _MOST_STEPS: Final = 128
 #: Rounds in which rows of one chain are linked one by one before they are sorted.
 _MOST_ROUNDS: Final = 4
 
+#: Rows that are linked together; their chains stay in the processor's cache.
+_LINKED_AT_ONCE: Final = 1 << 14
+
 _FAR: Final = np.iinfo(np.int64).max
+
+#: Columns of the cells.
+_HASH, _TIME, _PREVIOUS, _NUMBER = range(4)
 
 
 class RowLog:
@@ -88,6 +99,8 @@ class RowLog:
     def clear(self) -> None:
         self._keys: dict[str, TypedColumns] = {}
         self._columns: dict[str, GrowingColumn] = {}
+        #: Columns that may have a null in a live row.
+        self._with_nulls: set[str] = set()
         self._deleted: list[ColumnBlock] = []
         self._length = 0
         self._next_number = 0
@@ -97,16 +110,18 @@ class RowLog:
         """Make the arrays of an empty ring; the columns keep theirs."""
         self._mask = capacity - 1
         self._first = self._end = 0
-        self.times: Moments = np.empty(capacity, np.int64)
-        self._hashes: HashArray = np.empty(capacity, np.uint64)
-        self._numbers: NDArray[np.int64] = np.empty(capacity, np.int64)
-        self._groups: NDArray[np.uint16] = np.empty(capacity, np.uint16)
+        self._cells: NDArray[np.int64] = np.empty((capacity, 4), np.int64)
+        self._hashes: HashArray = self._cells.view(np.uint64)[:, _HASH]
+        self.times: Moments = self._cells[:, _TIME]
+        self._previous: NDArray[np.int64] = self._cells[:, _PREVIOUS]
+        self._numbers: NDArray[np.int64] = self._cells[:, _NUMBER]
         self._is_live: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
         self._is_saved: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
         self._is_changed: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
-        #: The previous row of each row's chain, and the newest row of each chain; rows by their position.
-        self._previous: NDArray[np.int64] = np.empty(capacity, np.int64)
-        self._newest: NDArray[np.int64] = np.full(2 * capacity, -1, np.int64)
+        #: The newest row of each chain, by its position; empty before the first search.
+        self._newest: NDArray[np.int64] = np.empty(0, np.int64)
+        #: Rows up to this position are in chains.
+        self._linked = 0
         self._earliest: Moments = np.full(max(1, capacity // _SEGMENT), _FAR, np.int64)
 
     def __len__(self) -> int:
@@ -140,10 +155,7 @@ class RowLog:
         """
         hashes = key_hashes(list(keys.values())) if hashes is None else hashes
         numbers = np.arange(self._next_number, self._next_number + len(times))
-        groups = (hashes % np.uint64(self._max_parallelism)).astype(np.uint16)
-        slots = self._put(keys, times, values, hashes, numbers, groups)
-        self._is_changed[slots] = self._tracks
-        return slots
+        return self._put(keys, times, values, hashes, numbers, is_changed=self._tracks, is_saved=False)
 
     def _put(
         self,
@@ -152,39 +164,51 @@ class RowLog:
         values: Mapping[str, pa.Array],
         hashes: HashArray,
         numbers: NDArray[np.int64],
-        groups: NDArray[np.uint16],
+        *,
+        is_changed: bool | NDArray[np.bool_],
+        is_saved: bool | NDArray[np.bool_],
     ) -> Slots:
         self._make_room(len(times))
-        positions = np.arange(self._end, self._end + len(times))
-        slots: Slots = positions & self._mask
+        slots: Slots = np.arange(self._end, self._end + len(times)) & self._mask
         if not self._keys:
             self._keys = {name: TypedColumns(name) for name in keys}
             for typed in self._keys.values():
                 typed.reserve(len(self.times))
-        for name, part in keys.items():
-            self._keys[name].put(slots, part)
         for name, value in values.items():
             self.column(name, value.type)
-        for name, column in self._columns.items():
-            if name in values:
-                column.put(slots, values[name])
-            else:
-                column.clear(slots)
-        self.times[slots], self._hashes[slots] = times, hashes
-        self._numbers[slots], self._groups[slots] = numbers, groups
-        self._is_live[slots], self._is_saved[slots], self._is_changed[slots] = True, False, False
-        self._link(positions)
+        self._with_nulls |= self._columns.keys() - values.keys()
+        self._with_nulls |= {name for name, value in values.items() if value.null_count}
+        for at, some in self._spans(len(times)):
+            for name, part in keys.items():
+                self._keys[name].put(at, part[some])
+            for name, column in self._columns.items():
+                if name in values:
+                    column.put(at, values[name][some])
+                else:
+                    column.clear(at)
+            self._hashes[at], self.times[at], self._numbers[at] = hashes[some], times[some], numbers[some]
+        self._is_live[slots], self._is_saved[slots], self._is_changed[slots] = True, is_saved, is_changed
         np.minimum.at(self._earliest, slots // _SEGMENT, times)
         self._end += len(times)
         self._length += len(times)
         self._next_number = max(self._next_number, int(numbers.max(initial=-1)) + 1)
         return slots
 
+    def _spans(self, rows: int) -> Iterator[tuple[slice, slice]]:
+        """The next slots, and the rows for them; two pairs where the ring wraps around."""
+        start = self._end & self._mask
+        fit = min(rows, self._mask + 1 - start)
+        yield slice(start, start + fit), slice(0, fit)
+        if fit < rows:
+            yield slice(0, rows - fit), slice(fit, rows)
+
     def column(self, name: str, kind: pa.DataType) -> GrowingColumn:
         column = self._columns.get(name)
         if column is None:
             column = self._columns[name] = GrowingColumn(name, kind)
             column.reserve(len(self.times))
+            if self._length:
+                self._with_nulls.add(name)
         column.adopt(kind)
         return column
 
@@ -205,7 +229,9 @@ class RowLog:
             if column.is_object:
                 column.clear(slots)
         self._length -= len(slots)
-        segments = np.unique(slots // _SEGMENT)
+        touched = np.zeros(len(self._earliest), np.bool_)
+        touched[slots // _SEGMENT] = True
+        segments = np.flatnonzero(touched)
         live, times = self._segments(self._is_live, segments), self._segments(self.times, segments)
         self._earliest[segments] = np.where(live, times, _FAR).min(axis=1)
         self._move_first()
@@ -225,9 +251,12 @@ class RowLog:
         """The rows with times up to a moment, by time and then by arrival."""
         segments = np.flatnonzero(self._earliest <= moment)
         live, times = self._segments(self._is_live, segments), self._segments(self.times, segments)
-        at, place = np.nonzero(live & (times <= moment))
-        slots: Slots = segments[at] * _SEGMENT + place
-        return slots[np.lexsort((self._numbers[slots], self.times[slots]))]
+        found = np.flatnonzero(live & (times <= moment))
+        slots: Slots = segments.take(found // _SEGMENT) * _SEGMENT + found % _SEGMENT
+        moments = self.times[slots]
+        if (moments[1:] > moments[:-1]).all():
+            return slots
+        return slots[np.lexsort((self._numbers[slots], moments))]
 
     def _segments(self, array: NDArray[Any], segments: Slots) -> NDArray[Any]:
         return array.reshape(len(self._earliest), -1)[segments]
@@ -244,7 +273,11 @@ class RowLog:
         return {name: [column.kind for column in typed.all] for name, typed in self._keys.items()}
 
     def values(self, slots: Slots) -> pa.RecordBatch:
-        return _batch({name: column.take(slots) for name, column in self._columns.items()}, len(slots))
+        return _batch({name: self.value(name, slots) for name in self._columns}, len(slots))
+
+    def value(self, name: str, slots: Slots) -> pa.Array:
+        """One column of live rows."""
+        return self._columns[name].take(slots, has_nulls=name in self._with_nulls)
 
     # -- search ------------------------------------------------------------------------------------------
 
@@ -269,6 +302,7 @@ class RowLog:
         if not self._length:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         hashes = key_hashes(list(keys.values())) if hashes is None else hashes
+        self._link_new()
         rows, positions = self._walk(hashes, earliest, latest)
         slots = positions & self._mask
         if not (len(self._keys) == 1 and self._are_exact(keys)):
@@ -294,23 +328,26 @@ class RowLog:
         stable sort by row merges a few runs.
         """
         found_rows, found_positions = [], []
-        rows, at = np.arange(len(hashes)), self._newest[self._chains(hashes)]
+        wanted = hashes.view(np.int64)
+        rows, at = np.arange(len(hashes)), self._newest.take(self._chains(hashes))
+        has_holes = self._length < self._end - self._first
         for _ in range(_MOST_STEPS):
             going = np.flatnonzero(at >= self._first)
             if len(going) < len(rows):
-                rows, at = rows[going], at[going]
-                hashes, earliest, latest = hashes[going], earliest[going], latest[going]
+                rows, at, wanted = rows.take(going), at.take(going), wanted.take(going)
+                earliest, latest = earliest.take(going), latest.take(going)
             if not len(rows):
                 break
-            slots = at & self._mask
-            times = self.times[slots]
-            hit = np.flatnonzero((self._hashes[slots] == hashes) & (times >= earliest) & (times <= latest))
-            hit = hit[self._is_live[slots[hit]]]
-            found_rows.append(rows[hit])
-            found_positions.append(at[hit])
-            at = self._previous[slots]
+            cells = self._cells.take(at & self._mask, axis=0)
+            times = cells[:, _TIME]
+            hit = np.flatnonzero((cells[:, _HASH] == wanted) & (times >= earliest) & (times <= latest))
+            if has_holes:
+                hit = hit[self._is_live.take(at[hit] & self._mask)]
+            found_rows.append(rows.take(hit))
+            found_positions.append(at.take(hit))
+            at = cells[:, _PREVIOUS]
         else:
-            here, there = self._find_sorted(hashes, earliest, latest, at)
+            here, there = self._find_sorted(wanted.view(np.uint64), earliest, latest, at)
             by_arrival = np.argsort(there)
             found_rows.append(rows[here[by_arrival]])
             found_positions.append(there[by_arrival])
@@ -349,13 +386,24 @@ class RowLog:
         """The chain of each hash, by other bits than the key group."""
         return (hashes >> np.uint64(16)).astype(np.int64) & (len(self._newest) - 1)
 
+    def _link_new(self) -> None:
+        """Put the rows that came since the last search into chains."""
+        if not len(self._newest):
+            self._newest = np.full(2 * len(self.times), -1, np.int64)
+        for start in range(max(self._linked, self._first), self._end, _LINKED_AT_ONCE):
+            self._link(np.arange(start, min(start + _LINKED_AT_ONCE, self._end)))
+        self._linked = self._end
+
     def _link(self, positions: Slots) -> None:
         """Put rows at the front of their chains, in order of their positions."""
         chains = self._chains(self._hashes[positions & self._mask])
         for _ in range(_MOST_ROUNDS):
-            before = self._newest[chains]
+            before = self._newest.take(chains)
             self._newest[chains[::-1]] = positions[::-1]  # the last write stays: the first row of a chain
-            is_first = self._newest[chains] == positions
+            is_first = self._newest.take(chains) == positions
+            if is_first.all():
+                self._previous[positions & self._mask] = before
+                return
             self._previous[positions[is_first] & self._mask] = before[is_first]
             positions, chains = positions[~is_first], chains[~is_first]
         if not len(positions):
@@ -375,16 +423,16 @@ class RowLog:
         capacity = self._mask + 1
         if self._end - self._first + rows <= capacity:
             return
-        if 2 * (self._length + rows) > capacity:
-            capacity = 1 << (2 * (self._length + rows) - 1).bit_length()
+        while 4 * (self._length + rows) > 3 * capacity:
+            capacity *= 2
         self._rebuild(capacity)
 
     def _rebuild(self, capacity: int) -> None:
         slots = np.arange(self._first, self._end) & self._mask
         slots = slots[self._is_live[slots]]
         kept = {
-            name: getattr(self, name)[slots]
-            for name in ("times", "_hashes", "_numbers", "_groups", "_is_live", "_is_saved", "_is_changed")
+            name: getattr(self, name).take(slots, axis=0)
+            for name in ("_cells", "_is_live", "_is_saved", "_is_changed")
         }
         self._allocate(capacity)
         for name, array in kept.items():
@@ -398,8 +446,6 @@ class RowLog:
             column.clear(np.arange(len(column.valid)))
             column.values[: len(slots)], column.valid[: len(slots)] = values, valid
         self._end = len(slots)
-        for start in range(0, self._end, 1 << 16):
-            self._link(np.arange(start, min(start + (1 << 16), self._end)))
         np.minimum.at(self._earliest, np.arange(self._end) // _SEGMENT, self.times[: self._end])
 
     # -- snapshots ---------------------------------------------------------------------------------------
@@ -413,7 +459,9 @@ class RowLog:
         self._deleted = []
         changed = np.flatnonzero(self._is_changed)
         if len(changed):
-            changed = changed[np.argsort(self._numbers[changed], kind="stable")]
+            numbers = self._numbers[changed]
+            if (numbers[1:] < numbers[:-1]).any():
+                changed = changed[np.argsort(numbers, kind="stable")]
             for some in self.alike(changed):
                 yield self._block(changed[some])
             self._is_saved[changed], self._is_changed[changed] = True, False
@@ -423,11 +471,14 @@ class RowLog:
         return alike(list(self._keys.values()), slots)
 
     def _block(self, slots: Slots, *, deleted: bool = False) -> ColumnBlock:
-        keys = self.keys(slots).append_column(NUMBER, pa.array(self._numbers[slots]))
+        cells = self._cells.take(slots, axis=0)
+        keys = self.keys(slots).append_column(NUMBER, pa.array(cells[:, _NUMBER].copy()))
         values = None
         if not deleted:
-            values = _batch({TIME: pa.array(self.times[slots])} | dict(_items(self.values(slots))))
-        return ColumnBlock(self.name, keys, self._groups[slots], values, 1)
+            values = _batch({TIME: pa.array(cells[:, _TIME].copy())} | dict(_items(self.values(slots))))
+        hashes = cells.view(np.uint64)[:, _HASH]
+        groups = (hashes % np.uint64(self._max_parallelism)).astype(np.uint16)
+        return ColumnBlock(self.name, keys, groups, values, 1)
 
     def fill(self, table: ColumnTable) -> None:
         """Replace all rows by the restored rows of a table, in order of their numbers."""
@@ -446,8 +497,7 @@ class RowLog:
             times = values.pop(TIME).to_numpy()
             values = {plain_name(label, value.type): value for label, value in values.items()}
             hashes = key_hashes(list(keys.values()))
-            into = self._put(keys, times, values, hashes, numbers, block.key_groups)
-            self._is_changed[into], self._is_saved[into] = changed, ~changed
+            self._put(keys, times, values, hashes, numbers, is_changed=changed, is_saved=~changed)
 
 
 def _items(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:

@@ -54,20 +54,22 @@ class GrowingColumn:
         self.values, self.valid = _longer(self.values, capacity), _longer(self.valid, capacity)
         self.valid[old:] = False
 
-    def put(self, slots: Slots, column: pa.Array) -> None:
+    def put(self, slots: Slots | slice, column: pa.Array) -> None:
         self.adopt(column.type)
         if kinds.is_null(column.type):
             self.clear(slots)
             return
         self.values[slots], self.valid[slots] = self.arrays_of(column)
 
-    def clear(self, slots: Slots) -> None:
+    def clear(self, slots: Slots | slice) -> None:
         self.valid[slots] = False
         if self.is_object:
             self.values[slots] = None
 
-    def take(self, slots: Slots) -> pa.Array:
-        values, valid = self.values[slots], self.valid[slots]
+    def take(self, slots: Slots, *, has_nulls: bool = True) -> pa.Array:
+        """The values of slots; without `has_nulls` the caller knows that each of them has one."""
+        values = self.values.take(slots)
+        valid = self.valid.take(slots) if has_nulls else np.ones(0, np.bool_)
         if kinds.is_null(self.kind):
             return pa.nulls(len(slots))
         if self.is_object:
@@ -200,11 +202,11 @@ class TypedColumns:
         for column in self.all:
             column.reserve(capacity)
 
-    def clear(self, slots: Slots) -> None:
+    def clear(self, slots: Slots | slice) -> None:
         for column in self.all:
             column.clear(slots)
 
-    def put(self, slots: Slots, column: pa.Array) -> None:
+    def put(self, slots: Slots | slice, column: pa.Array) -> None:
         own = self.of(column.type)
         own.put(slots, column)
         for other in self.all:

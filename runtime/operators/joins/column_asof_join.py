@@ -26,7 +26,7 @@ from penstock.runtime.operators.expressions import as_mask, batch_of, compute
 from penstock.runtime.operators.functions.function_operator import own_state
 from penstock.runtime.operators.joins.asof_join import VERSIONS, AsofJoin
 from penstock.runtime.operators.joins.column_join import SLICE, ColumnJoinOperator
-from penstock.runtime.operators.joins.column_names import Columns
+from penstock.runtime.operators.joins.column_names import Columns, columns_of
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, SIDES, Side
 from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.record.column_key import ColumnKey
@@ -170,12 +170,12 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
         # In a join without versions the table only numbers the keys of this step.
         table = self._versions if self._join.looks_back else ColumnTable("step", 1, tracks_changes=False)
         table.column(AT, pa.int64())
-        groups = table.slots_of(_by_name(right.keys(new))) if len(new) else np.empty(0, np.int64)
+        groups = table.slots_of(columns_of(right.keys(new))) if len(new) else np.empty(0, np.int64)
         last = np.flatnonzero(table.are_last(groups)) if len(new) else new
         slots = self._candidates(reached, new[last])
         if len(slots):
             at = self._times(slots)
-            keys = table.find(_by_name(left.keys(slots)))
+            keys = table.find(columns_of(left.keys(slots)))
             partners, due = self._partners(table, groups, new, keys, at)
             is_decided = due <= reached
             yield from self._emit(slots[is_decided], at[is_decided], partners[is_decided], new)
@@ -193,7 +193,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
             return slots
         if len(last):
             furthest = np.full(len(last), END_OF_TIME)
-            found = left.find(_by_name(right.keys(last)), -furthest, furthest)[1]
+            found = left.find(columns_of(right.keys(last)), -furthest, furthest)[1]
             slots = np.union1d(slots, found[self._times(found) <= reached])
         return slots[np.argsort(self._times(slots), kind="stable")]
 
@@ -266,7 +266,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
 
     def _stored_versions(self, slots: Slots) -> dict[str, pa.Array]:
         values = {name: typed.take(slots) for name, typed in self._versions.columns.items() if name != AT}
-        return {**_by_name(self._versions.keys(slots)), **values}
+        return {**columns_of(self._versions.keys(slots)), **values}
 
     def _set_versions(self, slots: Slots, rows: Slots) -> None:
         """Make right rows the versions of their keys; `slots` has the slot of each row's key."""
@@ -289,7 +289,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
         left = self._logs[LEFT]
         is_moved = (due > reached) & (due != left.times[slots])
         moved, later = slots[is_moved], due[is_moved]
-        keys = _by_name(left.keys(moved)) if len(moved) else {}
+        keys = columns_of(left.keys(moved)) if len(moved) else {}
         values = {name: column.take(moved) for name, column in left.columns.items()}
         left.delete(slots[(due <= reached) | is_moved])
         if len(moved):
@@ -317,10 +317,6 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
         times = self._times(self._logs[LEFT].all_slots)
         times = times[times <= reached]
         return int(times.min()) if len(times) else None
-
-
-def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 def _later(times: Moments, distances: Moments | int) -> Moments:

@@ -103,7 +103,7 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
         if not (self._join.emits_pairs or self._where is not None):
             return None, places, slots
         mine = {name: column.take(pa.array(places)) for name, column in columns.items()}
-        theirs = self._stored(other_side(side), slots)
+        theirs = self._stored(other_side(side), slots, self._same_keys(side, mine))
         pairs = self._output.pairs(*((mine, theirs) if side == LEFT else (theirs, mine)))
         if self._where is None:
             return pairs, places, slots
@@ -111,16 +111,28 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
         chosen = np.flatnonzero(as_mask(result, "join").fill_null(False).to_numpy(zero_copy_only=False))
         return pairs.take(pa.array(chosen)), places[chosen], slots[chosen]
 
+    def _same_keys(self, side: Side, columns: Columns) -> Columns | None:
+        """The keys of the partners of rows, under their names; `None` if these keys are of another type.
+
+        Equal keys of one type are identical, because keys are canonical. So the log need not be read.
+        """
+        other, own = other_side(side), [columns[name] for name in self._keys[side].names]
+        stored = self._logs[other].key_types.values()
+        if any(types != [part.type] for types, part in zip(stored, own, strict=True)):
+            return None
+        return dict(zip(self._keys[other].names, own, strict=True))
+
     def _mark(self, side: Side, slots: Slots) -> Iterator[Output]:
         """Mark rows in the log as matched; a semi join emits each of them at its first match."""
         if side not in self._join.marks or not len(slots):
             return
         log = self._logs[side]
         flags = log.columns[MATCHED].values
-        new = np.unique(slots[~flags[slots]])
+        new = slots[~flags[slots]]
         flags[new] = True
         log.note_changed(new)
         if self._join.how == "semi" and len(new):
+            new = np.unique(new)
             yield ArrowBatch(self._output.only(self._stored(side, new)), pa.array(log.times[new]))
 
     def _add(

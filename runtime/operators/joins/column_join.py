@@ -22,7 +22,7 @@ from penstock.runtime.operators.aggregation.batch_columns import plain_column
 from penstock.runtime.operators.functions.input_keys import InputKeys
 from penstock.runtime.operators.functions.record_functions import arrow_parts
 from penstock.runtime.operators.held_watermark import ReachedWatermark
-from penstock.runtime.operators.joins.column_names import Columns, OutputColumns
+from penstock.runtime.operators.joins.column_names import Columns, OutputColumns, columns_of
 from penstock.runtime.operators.joins.interval_join import LEFT, REACHED, RIGHT, SIDES, Side, no_timestamps
 from penstock.runtime.operators.joins.join_shape import SHAPE, JoinShape
 from penstock.runtime.operators.metrics import LATE_OF_SIDE
@@ -131,12 +131,12 @@ class ColumnJoinOperator(TwoInputOperator):
             if part.timestamps is None:
                 raise no_timestamps(side)
             in_time = part
-            if self._reached.timestamp is not None:
-                is_late = pc.less_equal(part.timestamps, self._reached.timestamp)
-                if is_late.true_count:
-                    self._late[side] += is_late.true_count
-                    yield Tagged(self._late_tags[side], part.filter(is_late))
-                    in_time = part.filter(pc.invert(is_late))
+            reached = self._reached.timestamp
+            if reached is not None and len(part) and part.timestamps.to_numpy().min() <= reached:
+                is_late = pc.less_equal(part.timestamps, reached)
+                self._late[side] += is_late.true_count
+                yield Tagged(self._late_tags[side], part.filter(is_late))
+                in_time = part.filter(pc.invert(is_late))
             if len(in_time):
                 yield from self._in_time(side, in_time)
         self._gauges[side].set(self._rows(side))
@@ -174,18 +174,17 @@ class ColumnJoinOperator(TwoInputOperator):
         known = self._types[side]
         known.update({name: kind for name, kind in types.items() if name not in known or not is_null(kind)})
 
-    def _stored(self, side: Side, slots: Slots) -> dict[str, pa.Array]:
-        """Rows of a log; the keys of these rows must be of one type."""
+    def _stored(self, side: Side, slots: Slots, keys: Columns | None = None) -> dict[str, pa.Array]:
+        """Rows of a log; `keys` are theirs, if they are known, else these must be of one type."""
         log = self._logs[side]
-        keys = log.keys(slots)
-        columns = dict(zip(keys.schema.names, keys.columns, strict=True))
+        columns = columns_of(log.keys(slots)) if keys is None else dict(keys)
         for name, kind in self._types[side].items():
             if name not in columns:
                 stored = log.columns.get(name)
                 if stored is None or is_null(stored.kind):
                     columns[name] = pa.nulls(len(slots), kind)
                 else:
-                    columns[name] = stored.take(slots)
+                    columns[name] = log.value(name, slots)
         return columns
 
     def _alike(self, side: Side, slots: Slots) -> Iterator[Slots]:

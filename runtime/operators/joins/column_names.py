@@ -18,6 +18,10 @@ from penstock.runtime.record.column_key import ColumnKey
 Columns = Mapping[str, pa.Array]
 
 
+def columns_of(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
 class OutputColumns:
     """Puts the columns of both sides together.
 
