@@ -185,12 +185,27 @@ class ColumnTable:
         return slots, np.concatenate(new_rows) if new_rows else np.empty(0, np.int64)
 
     def are_first(self, slots: Slots) -> NDArray[np.bool_]:
-        if len(self._rows) < len(self._changed):
-            self._rows = np.empty(len(self._changed), np.int32)
-        rows = np.arange(len(slots), dtype=np.int32)
-        self._rows[slots[::-1]] = rows[::-1]  # the last row of a slot stays
+        self._note_rows(slots[::-1])
+        rows = np.arange(len(slots) - 1, -1, -1, dtype=np.int32)
         are_first: NDArray[np.bool_] = self._rows.take(slots) == rows
         return are_first
+
+    def _note_rows(self, slots: Slots) -> None:
+        """Write the last row of each slot into the scratch space."""
+        if len(self._rows) < len(self._changed):
+            self._rows = np.zeros(len(self._changed), np.int32)
+        self._rows[slots] = np.arange(len(slots), dtype=np.int32)
+
+    def last_rows(self, slots: Slots, wanted: Slots) -> Slots:
+        """Return the last row of `slots` with each wanted slot; -1 if there is none, or the slot is -1."""
+        if not len(slots):
+            return np.full(len(wanted), -1, np.int64)
+        self._note_rows(slots)
+        # The number of a slot that is not in `slots` is an old one, and means another row's slot.
+        rows = self._rows.take(wanted, mode="wrap").astype(np.int64)
+        rows[(rows < 0) | (rows >= len(slots))] = 0
+        rows[slots.take(rows) != wanted] = -1
+        return rows
 
     def are_last(self, slots: Slots) -> NDArray[np.bool_]:
         return self.are_first(slots[::-1])[::-1]

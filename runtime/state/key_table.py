@@ -108,7 +108,7 @@ class KeyTable:
 
     def _find(self, hashes: HashArray, level: int) -> NDArray[np.int64]:
         mask, positions = len(self._cells) - 1, self._start(hashes)
-        slots = self._cells[positions].astype(np.int64)
+        slots = self._cells.take(positions).astype(np.int64)
         going = np.flatnonzero(~((slots == _EMPTY) | self._has(slots, hashes, level)))
         while going.size:
             positions[going] = (positions[going] + 1) & mask
@@ -121,7 +121,7 @@ class KeyTable:
         """Whether each slot has this level and hash; false for a cell without a slot."""
         has: NDArray[np.bool_]
         if not level and not self._last_level:
-            has = (self.hashes[slots] == hashes) & (slots >= 0)
+            has = (self.hashes.take(slots, mode="wrap") == hashes) & (slots >= 0)
         else:
             own = _at_level(self.hashes[slots], level)
             has = (own == hashes) & (slots >= 0) & (self._levels[slots] == level)

@@ -63,35 +63,32 @@ class SortedRows:
     """
 
     def __init__(self, groups: Slots, times: Moments) -> None:
-        is_new = np.ones(len(times), np.bool_)
-        is_new[1:] = times[1:] != times[:-1]
-        self._moments = times[is_new]
-        # One number combines key and time, so the order of numbers is the order by key and time.
-        self._base = len(self._moments) + 1
-        self._order = np.argsort(groups, kind="stable")
-        self._groups = groups[self._order]
-        self._numbers = self._groups * self._base + np.cumsum(is_new)[self._order] - 1
+        self._groups, self._times = groups, times
+        self._base = len(times) + 1
+        # One number combines key and row, and rows are in order of time. Sorting numbers costs less than
+        # sorting their index.
+        self._numbers = np.sort(groups * self._base + np.arange(len(groups)))
 
     def before(self, groups: Slots, times: Moments, *, is_exact: bool) -> Places:
         """For each key and moment, the last row up to this moment."""
-        ranks = np.searchsorted(self._moments, times, side="right" if is_exact else "left")
-        return self._checked(groups, np.searchsorted(self._numbers, groups * self._base + ranks) - 1)
+        ends = np.searchsorted(self._times, times, side="right" if is_exact else "left")
+        return self._rows(groups, np.searchsorted(self._numbers, groups * self._base + ends) - 1)
 
     def after(self, groups: Slots, times: Moments, *, is_exact: bool) -> Places:
         """For each key and moment, the last row with the first timestamp from this moment on."""
-        ranks = np.searchsorted(self._moments, times, side="left" if is_exact else "right")
-        places = np.searchsorted(self._numbers, groups * self._base + ranks)
-        inside = places < len(self._numbers)
-        first = self._numbers[places[inside]]
-        places[inside] = np.searchsorted(self._numbers, first, side="right") - 1
-        return self._checked(groups, places)
+        starts = np.searchsorted(self._times, times, side="left" if is_exact else "right")
+        rows = self._rows(groups, np.searchsorted(self._numbers, groups * self._base + starts))
+        found = np.flatnonzero(rows >= 0)
+        rows[found] = self.before(groups[found], self._times[rows[found]], is_exact=True)
+        return rows
 
-    def _checked(self, groups: Slots, places: Places) -> Places:
+    def _rows(self, groups: Slots, places: Places) -> Places:
         """The rows at some places in sorted order; -1 where the row there has another key."""
         found = np.full(len(places), -1, np.int64)
         inside = np.flatnonzero((places >= 0) & (places < len(self._numbers)))
-        inside = inside[self._groups[places[inside]] == groups[inside]]
-        found[inside] = self._order[places[inside]]
+        rows = self._numbers[places[inside]] % self._base
+        same = self._groups[rows] == groups[inside]
+        found[inside[same]] = rows[same]
         return found
 
 
@@ -205,10 +202,9 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
         A partner is a position in `new`, `len(new)` plus the slot of a version, or -1 for none.
         """
         join, times = self._join, self._logs[RIGHT].times[new]
-        rows = SortedRows(groups, times)
         partners, distances = np.full(len(at), -1, np.int64), np.full(len(at), END_OF_TIME)
         if join.looks_back:
-            partners = rows.before(keys, at, is_exact=join.is_exact)
+            partners = self._before(table, groups, times, keys, at)
             found = np.flatnonzero(partners >= 0)
             distances[found] = at[found] - times[partners[found]]
             versions = table.column(AT, pa.int64())
@@ -226,13 +222,30 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
         if not join.looks_ahead:
             return partners, at
         due = _later(at, np.minimum(distances, join.furthest))
-        ahead = rows.after(keys, at, is_exact=join.is_exact)
+        ahead = SortedRows(groups, times).after(keys, at, is_exact=join.is_exact)
         found = np.flatnonzero(ahead >= 0)
         moments = times[ahead[found]]
         is_nearer = (moments < due[found]) | ((moments == due[found]) & (partners[found] < 0))
         partners[found[is_nearer]] = ahead[found[is_nearer]]
         due[found] = np.minimum(due[found], moments)
         return partners, due
+
+    def _before(self, table: ColumnTable, groups: Slots, times: Moments, keys: Slots, at: Moments) -> Places:
+        """The last right row up to each left row; `groups` and `times` are those of the right rows.
+
+        Mostly the key has no right row in this step, or its last one is the partner. Only the others are
+        searched.
+        """
+        partners = table.last_rows(groups, keys)
+        found = np.flatnonzero(partners >= 0)
+        last = times[partners[found]]
+        found = found[(last > at[found]) if self._join.is_exact else (last >= at[found])]
+        if len(found):
+            wanted = np.flatnonzero(table.last_rows(keys[found], groups) >= 0)
+            rows = SortedRows(groups[wanted], times[wanted])
+            earlier = rows.before(keys[found], at[found], is_exact=self._join.is_exact)
+            partners[found] = np.where(earlier < 0, -1, wanted[earlier])
+        return partners
 
     def _emit(self, slots: Slots, at: Moments, partners: Places, new: Slots) -> Iterator[Output]:
         if not self._join.emits_alone:
