@@ -134,6 +134,19 @@ class DirtyEntries:
             self.only_leaves = False
         self.written[entry] = value
 
+    def put_many_new(self, entries: Mapping[Any, Any]) -> None:
+        """Report new entries; none of them was ever in the table before."""
+        if entries:
+            self.only_leaves = False
+            self.written.update(entries)
+
+    def put_again(self, entries: Mapping[Any, Any]) -> None:
+        """Report other values of entries that were reported as new ones."""
+        if entries:
+            self._revived.update(entries.keys() - self.written.keys())
+            self.only_leaves = False
+            self.written.update(entries)
+
     def remove(self, entry: Any) -> None:
         """Report the deletion of an entry that was reported by `put_new`."""
         if entry in self.written and entry not in self._revived and entry not in self.dirty_keys:
@@ -244,6 +257,12 @@ class DirtyKeys(DirtyEntries):
 
     def remove(self, entry: Any) -> None:
         self.add(entry)
+
+    def put_many_new(self, entries: Mapping[Any, Any]) -> None:
+        self.update(entries)
+
+    def put_again(self, entries: Mapping[Any, Any]) -> None:
+        self.update(entries)
 
     def remove_many(self, entries: Iterable[Any]) -> None:
         self.update(entries)

@@ -188,7 +188,9 @@ class KeyedFunctionOperator(FunctionOperator):
     def _keys_of(self, batch: RowBatch) -> list[Any]:
         select = self._selector
         self._selecting = True
-        keys = [select(row) for row in self._cursor.over(batch.rows)]
+        keys = select.of_rows(batch.rows) if type(select) is ColumnKey else None
+        if keys is None:
+            keys = [select(row) for row in self._cursor.over(batch.rows)]
         kinds = types_of_keys(keys)
         if not kinds <= self._checked_types:
             for key, _ in zip(keys, self._cursor.over(batch.rows), strict=True):

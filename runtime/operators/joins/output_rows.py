@@ -6,7 +6,7 @@ without a partner has `None` under each name that the other side has had so far.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.runtime.errors import PenstockError
@@ -46,7 +46,7 @@ class OutputRows:
     def state(self) -> Mapping[str, SavedList]:
         return {}
 
-    def note(self, side: Side, rows: Iterable[Any]) -> None:
+    def note(self, side: Side, rows: Sequence[Any]) -> None:
         """Examine the rows of a batch before any of them is joined."""
 
     def alone(self, side: Side, row: Any) -> Any:
@@ -98,6 +98,8 @@ class MergedRows(OutputRows):
         self._names: tuple[dict[str, None], dict[str, None]] = {}, {}
         #: Names in the output, by the names on the right side.
         self._right: dict[str, str] = {}
+        #: Names of the output, in its order.
+        self._output_names: list[str] = []
 
     @property
     def user_functions(self) -> tuple[Callable[..., Any], ...]:
@@ -115,12 +117,14 @@ class MergedRows(OutputRows):
         names = [(side, name) for side, names in enumerate(self._names) for name in names]
         return {NAMES: SavedList(names, RedistributionMode.UNION)}
 
-    def note(self, side: Side, rows: Iterable[Any]) -> None:
+    def note(self, side: Side, rows: Sequence[Any]) -> None:
         known, before = self._names[side], len(self._names[side])
-        for row in rows:
-            check_dict(row)
-            if not row.keys() <= known.keys():
-                known.update(dict.fromkeys(row))
+        if set(map(type, rows)) != {dict}:
+            for row in rows:
+                check_dict(row)
+        # Nearly all rows have the same names.
+        for names in dict.fromkeys(map(tuple, rows)):
+            known.update(dict.fromkeys(names))
         if len(known) > before:
             self._name_right()
 
@@ -129,12 +133,17 @@ class MergedRows(OutputRows):
         return self._merged(row, other) if side == LEFT else self._merged(other, row)
 
     def _merged(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-        merged = {name: left.get(name) for name in self._names[LEFT]}
         if self._shared and not self._names[LEFT]:
             merged = {name: right.get(name) for name in self._shared}
-        for name, output in self._right.items():
-            merged[output] = right.get(name)
-        return merged
+            merged.update(zip(self._right.values(), map(right.get, self._right), strict=True))
+            return merged
+        return dict(
+            zip(
+                self._output_names,
+                [*map(left.get, self._names[LEFT]), *map(right.get, self._right)],
+                strict=True,
+            )
+        )
 
     def _name_right(self) -> None:
         left = self._names[LEFT]
@@ -151,6 +160,7 @@ class MergedRows(OutputRows):
                 raise PenstockError(msg)
             named[name] = output
         self._right = named
+        self._output_names = [*left, *named.values()]
 
 
 def check_dict(record: Any) -> None:

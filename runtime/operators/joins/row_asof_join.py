@@ -119,7 +119,7 @@ class RowAsofJoinOperator(RowJoinOperator):
     def _joined(self, side: Side, keys: Sequence[Any], batch: RowBatch, late: Late) -> Iterator[list[Any]]:
         reached, is_delete = self._reached.timestamp, self._is_delete if side == RIGHT else None
         table = self._tables[side]
-        added = []
+        added: dict[tuple[Any, int], Row] = {}
         try:
             for key, at, row in zip(keys, batch.timestamps or (), self._cursor.over(batch.rows), strict=True):
                 if reached is not None and at <= reached:
@@ -127,7 +127,7 @@ class RowAsofJoinOperator(RowJoinOperator):
                     late.append((row, at))
                 elif has_null(key):
                     if side == LEFT and self._join.emits_alone:
-                        self._stamp = at
+                        self._stamps = [at]
                         yield [self._output.alone(LEFT, row)]
                 else:
                     rows = table.entries.get(key)
@@ -136,13 +136,13 @@ class RowAsofJoinOperator(RowJoinOperator):
                         rows = table.entries[key] = {}
                     number = self._next_number
                     self._next_number += 1
-                    rows[number] = (at, is_delete is not None and bool(is_delete(row)), row)
-                    added.append((key, number))
+                    value = (at, is_delete is not None and bool(is_delete(row)), row)
+                    rows[number] = added[key, number] = value
                     self._add(side, at, number, key)
         except TypeError:
             self._after_type_error(keys)
             raise
-        table.changed.update(added)
+        table.changed.put_many_new(added)
 
     def _add(self, side: Side, at: int, number: int, key: Any) -> None:
         self._counts[side] += 1
@@ -233,7 +233,7 @@ class RowAsofJoinOperator(RowJoinOperator):
             del self._waiting[key][number]
             if not self._waiting[key]:
                 del self._waiting[key]
-        self._stamp = at
+        self._stamps = [at]
         if version is not None:
             yield [self._output.function(record, version[2])]
         elif self._join.emits_alone:
@@ -245,7 +245,7 @@ class RowAsofJoinOperator(RowJoinOperator):
         row: Row = rows.pop(number)
         if not rows:
             del table.entries[key]
-        table.changed.add((key, number))
+        table.changed.remove((key, number))
         self._counts[side] -= 1
         return row
 

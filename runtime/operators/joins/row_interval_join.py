@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from operator import itemgetter
+from operator import neg
 from typing import Any, Final, TypeAlias
 
 from penstock.runtime.operators.functions.function_operator import check_function, only_tables
@@ -29,24 +29,34 @@ TABLES: Final = "join_left", "join_right"
 #: Maximum number of rows of a key that are compared one by one; `ByTime` indexes more rows than these.
 _FEW: Final = 64
 
+#: Results that are collected together, unless a function of the user makes them.
+_MOST_RESULTS: Final = 256
+
+#: Rows that expire together if none of them comes out.
+_MOST_EXPIRED: Final = 64
+
 #: A row in state: timestamp, whether it had a partner, and the record.
 Row: TypeAlias = tuple[int, bool, Any]
 
 
+#: Key and number of a row in state.
+Entry: TypeAlias = tuple[Any, int]
+
+
 class Expiring:
-    """Rows by timestamp, in one sorted run for each batch, because most batches are already sorted.
+    """Entries of a table by timestamp, in one sorted run for each batch, because most batches are sorted.
 
     Example:
         >>> due = Expiring()
-        >>> due.add([(3, 0, "a"), (1, 1, "b")])
-        >>> due.add([(2, 2, "a")])
-        >>> due.first, list(due.until(2)), len(due)
-        (1, [(1, 1, 'b'), (2, 2, 'a')], 1)
+        >>> due.add([3, 1], [("a", 0), ("b", 1)])
+        >>> due.add([2], [("a", 2)])
+        >>> due.first, list(due.until(2, 10)), len(due)
+        (1, [[('b', 1)], [('a', 2)]], 1)
     """
 
     def __init__(self) -> None:
-        #: First timestamp of each run, the run's number, and its rows in reverse order.
-        self._runs: list[tuple[int, int, list[tuple[int, int, Any]]]] = []
+        #: First timestamp of each run, the run's number, its timestamps and its entries in reverse order.
+        self._runs: list[tuple[int, int, list[int], list[Entry]]] = []
         self._next = 0
         self._length = 0
 
@@ -57,27 +67,31 @@ class Expiring:
     def first(self) -> int | None:
         return self._runs[0][0] if self._runs else None
 
-    def add(self, rows: list[tuple[int, int, Any]]) -> None:
-        """Add rows: timestamp, number and key."""
-        if rows:
-            rows.sort(key=itemgetter(0), reverse=True)
-            self._length += len(rows)
-            self._push(rows)
+    def add(self, times: list[int], entries: list[Entry]) -> None:
+        """Add entries, and the timestamps of their rows."""
+        if entries:
+            self._length += len(entries)
+            if times != sorted(times):
+                order = sorted(range(len(times)), key=times.__getitem__)
+                times, entries = [times[n] for n in order], [entries[n] for n in order]
+            self._push(times[::-1], entries[::-1])
 
-    def until(self, moment: int) -> Iterator[tuple[int, int, Any]]:
-        """Take out the rows up to a moment, run by run; rows that the caller does not draw stay."""
+    def until(self, moment: int, most: int) -> Iterator[list[Entry]]:
+        """Take out the entries up to a moment, at most `most` at once; entries that are not drawn stay."""
         while self._runs and self._runs[0][0] <= moment:
-            run = heappop(self._runs)[2]
-            try:
-                while run and run[-1][0] <= moment:
-                    self._length -= 1
-                    yield run.pop()
-            finally:
-                if run:
-                    self._push(run)
+            _, _, times, entries = heappop(self._runs)
+            start = max(len(times) - most, 0)
+            if times[start] > moment:
+                start = bisect_left(times, -moment, key=neg)
+            taken = entries[start:]
+            del times[start:], entries[start:]
+            self._length -= len(taken)
+            if times:
+                self._push(times, entries)
+            yield taken[::-1]
 
-    def _push(self, run: list[tuple[int, int, Any]]) -> None:
-        heappush(self._runs, (run[-1][0], self._next, run))
+    def _push(self, times: list[int], entries: list[Entry]) -> None:
+        heappush(self._runs, (times[-1], self._next, times, entries))
         self._next += 1
 
 
@@ -140,10 +154,12 @@ class RowIntervalJoinOperator(RowJoinOperator):
         left.changed.never_in_place = right.changed.never_in_place = True
         for side in (LEFT, RIGHT):
             entries = self._tables[side].entries.items()
-            rows = [(row[0], number, key) for key, held in entries for number, row in held.items()]
-            self._next_number = max((self._next_number, *(number + 1 for _, number, _ in rows)))
-            self._due[side].add(rows)
+            rows = [(row[0], (key, number)) for key, held in entries for number, row in held.items()]
+            self._next_number = max((self._next_number, *(number + 1 for _, (_, number) in rows)))
+            self._due[side].add([at for at, _ in rows], [entry for _, entry in rows])
         self._keeps_order = not context.is_restored
+        # A function may be slow, and may change a record that it has returned.
+        self._most_results = 1 if tuple(self._functions) else _MOST_RESULTS
 
     @property
     def _functions(self) -> Iterable[Callable[..., Any]]:
@@ -158,9 +174,12 @@ class RowIntervalJoinOperator(RowJoinOperator):
         first_distance, last_distance = join.distances(side)
         marks_partners, emits_pairs, function = other in join.marks, join.emits_pairs, self._output.function
         drops_matched = side == LEFT and not emits_pairs
-        number = self._next_number
-        added: list[tuple[int, int, Any]] = []
-        marked: list[tuple[Any, int]] = []
+        number, most, keeps_order = self._next_number, self._most_results, self._keeps_order
+        times: list[int] = []
+        added: dict[Entry, Row] = {}
+        marked: dict[Entry, Row] = {}
+        results: list[Any] = []
+        stamps: list[int] = []
         by_time: dict[Any, ByTime | None] = {}
         try:
             for key, at, row in zip(keys, batch.timestamps or (), self._cursor.over(batch.rows), strict=True):
@@ -173,16 +192,18 @@ class RowIntervalJoinOperator(RowJoinOperator):
                 found = partners_of(key) if has_key else None
                 if found is not None:
                     first, last = at + first_distance, at + last_distance
-                    if len(found) <= _FEW:
-                        candidates = self._in_order(found)
+                    candidates: Iterable[tuple[int, Row]]
+                    if len(found) == 1:
+                        candidates = found.items()
+                    elif len(found) <= _FEW:
+                        candidates = list(found.items()) if keeps_order else sorted(found.items())
                     elif key in by_time:
                         index = by_time[key] = by_time[key] or ByTime(found)
                         candidates = index.between(first, last)
                     else:
                         by_time[key] = None  # the next row of this batch will need an index
-                        candidates = self._in_order(found)
-                    for partner_number, partner in candidates:
-                        time, was_matched, record = partner
+                        candidates = list(found.items()) if keeps_order else sorted(found.items())
+                    for partner_number, (time, was_matched, record) in candidates:
                         if not first <= time <= last:
                             continue
                         left, right = (row, record) if side == LEFT else (record, row)
@@ -190,47 +211,52 @@ class RowIntervalJoinOperator(RowJoinOperator):
                             continue
                         is_matched = True
                         if marks_partners and not was_matched:
-                            found[partner_number] = (time, True, record)
-                            marked.append((key, partner_number))
+                            found[partner_number] = marked[key, partner_number] = (time, True, record)
                             if not emits_pairs and join.how == "semi":
-                                self._stamp = time
-                                yield [record]
+                                results.append(record)
+                                stamps.append(time)
                         if emits_pairs:
-                            self._stamp = at if at > time else time
-                            yield [function(left, right)]
+                            results.append(function(left, right))
+                            stamps.append(at if at > time else time)
+                        if len(results) >= most:
+                            self._stamps = stamps
+                            yield results
+                            results, stamps = [], []
                 if is_matched and drops_matched:
                     if join.how == "semi":
-                        self._stamp = at
-                        yield [row]
-                    continue
-                if not has_key or (expired is not None and at <= expired):
+                        results.append(row)
+                        stamps.append(at)
+                elif not has_key or (expired is not None and at <= expired):
                     if not is_matched and join.comes_alone(side):
-                        self._stamp = at
-                        yield [self._alone(side, row)]
-                    continue
-                own = rows_of_key(key)
-                if own is None:
-                    if found is None:
-                        self._check_key(key)
-                    own = rows[key] = {}
-                own[number] = (at, is_matched, row)
-                added.append((at, number, key))
-                number += 1
+                        results.append(self._alone(side, row))
+                        stamps.append(at)
+                else:
+                    value = (at, is_matched, row)
+                    own = rows_of_key(key)
+                    if own is None:
+                        if found is None:
+                            self._check_key(key)
+                        rows[key] = {number: value}
+                    else:
+                        own[number] = value
+                    added[key, number] = value
+                    times.append(at)
+                    number += 1
+                if len(results) >= most:
+                    self._stamps = stamps
+                    yield results
+                    results, stamps = [], []
         except TypeError:
             self._after_type_error(keys)
             raise
+        if results:
+            self._stamps = stamps
+            yield results
         self._next_number = number
-        self._due[side].add(added)
+        self._due[side].add(times, list(added))
         # A report may evict rows from memory, so it comes when no row is in use any more.
-        self._tables[other].changed.update(marked)
-        self._tables[side].changed.update([(key, number) for _, number, key in added])
-
-    def _in_order(self, rows: Mapping[int, Row]) -> Iterable[tuple[int, Row]]:
-        """A copy of a key's rows in order of arrival; the rows may change while a caller iterates it."""
-        items = list(rows.items())
-        if len(items) > 1 and not self._keeps_order:
-            items.sort()
-        return items
+        self._tables[other].changed.put_again(marked)
+        self._tables[side].changed.put_many_new(added)
 
     def _alone(self, side: Side, row: Any) -> Any:
         return row if self._join.how == "anti" else self._output.alone(side, row)
@@ -248,19 +274,24 @@ class RowIntervalJoinOperator(RowJoinOperator):
     def _rows(self, side: Side) -> int:
         return len(self._due[side])
 
-    def _pop_due(self, until: int) -> Iterator[tuple[Side, int, int, Any]]:
+    def _pop_due(self, until: int) -> Iterator[tuple[Side, list[Entry]]]:
         for side in (LEFT, RIGHT):
-            for at, number, key in self._due[side].until(self._join.expired(side, until)):
-                yield side, at, number, key
+            most = self._most_results if self._join.comes_alone(side) else _MOST_EXPIRED
+            for entries in self._due[side].until(self._join.expired(side, until), most):
+                yield side, entries
 
-    def _results(self, due: Iterable[tuple[Side, int, int, Any]]) -> Iterator[list[Any]]:
-        for side, at, number, key in due:
-            table = self._tables[side]
-            rows = table.entries[key]
-            _, is_matched, record = rows.pop(number)
-            if not rows:
-                del table.entries[key]
-            table.changed.add((key, number))
-            if not is_matched and self._join.comes_alone(side):
-                self._stamp = at
-                yield [self._alone(side, record)]
+    def _results(self, due: Iterable[tuple[Side, list[Entry]]]) -> Iterator[list[Any]]:
+        for side, entries in due:
+            table, alone = self._tables[side], []
+            rows_by_key = table.entries
+            for key, number in entries:
+                rows = rows_by_key[key]
+                row = rows.pop(number)
+                if not rows:
+                    del rows_by_key[key]
+                if not row[1]:
+                    alone.append(row)
+            table.changed.remove_many(entries)
+            if alone and self._join.comes_alone(side):
+                self._stamps = [at for at, _, _ in alone]
+                yield [self._alone(side, record) for _, _, record in alone]

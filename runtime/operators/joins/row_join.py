@@ -61,8 +61,8 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         self._late_tags = late_tags
         self._late = [0, 0]
         self._input_keys = InputKeys()
-        #: Timestamp of the result that is being collected.
-        self._stamp: int | None = None
+        #: Timestamps of the results that are being collected.
+        self._stamps: list[int] | None = None
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -98,7 +98,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
 
     @abstractmethod
     def _results(self, due: Iterable[Any]) -> Iterator[list[Any]]:
-        """Change the state for each due item, and yield results; set `_stamp` before each result."""
+        """Change the state for each due item, and yield results; set `_stamps` before each list of them."""
 
     @abstractmethod
     def _rows(self, side: Side) -> int:
@@ -175,11 +175,11 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         self._show_state()
 
     def _collected(self, results: Iterator[list[Any]]) -> Iterator[Output]:
-        return self._collector.collect(self._ended(results), iter(lambda: self._stamp, None))
+        return self._collector.collect(self._ended(results), iter(lambda: self._stamps, None))
 
     def _ended(self, results: Iterator[list[Any]]) -> Iterator[list[Any]]:
         yield from results
-        self._stamp = None
+        self._stamps = None
 
     def _show_state(self) -> None:
         for side in (LEFT, RIGHT):

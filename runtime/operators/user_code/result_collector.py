@@ -104,14 +104,19 @@ class ResultCollector:
         self._chunk = _FIRST_CHUNK
 
     def collect(
-        self, results: Iterable[Any], timestamps: Iterable[int] | None, *, are_iterable: bool = False
+        self,
+        results: Iterable[Any],
+        timestamps: Iterable[int | list[int]] | None,
+        *,
+        are_iterable: bool = False,
     ) -> Iterator[RowBatch]:
         """Flatten results into batches, in order.
 
         Args:
             results: One result for each input record, drawn when the previous result has been consumed.
-            timestamps: Timestamps of the input records, each drawn right after its result; may be `None`.
-            are_iterable: Whether all results are already iterable (`iterable_of`), so that none is checked.
+            timestamps: Timestamps of the input records, each drawn right after its result; may be `None`. For
+                a result that is a list, it may be a list of as many timestamps.
+            are_iterable: Whether all results are iterable already (`iterable_of`), so that none is checked.
         """
         stamps: list[int] = []
         if timestamps is None:
@@ -148,15 +153,16 @@ class ResultCollector:
             self._chunk = min(_LARGEST_CHUNK, self._chunk * 2)
 
     def _lists(
-        self, results: Iterable[Any], timestamps: Iterable[int], stamps: list[int]
+        self, results: Iterable[Any], timestamps: Iterable[int | list[int]], stamps: list[int]
     ) -> Iterator[list[Any]]:
         draw = self._emission.drawn
         for result, stamp in zip(results, timestamps, strict=True):
             kind = type(result)
             if kind is list:
-                stamps += [stamp] * len(result)
+                stamps += stamp if isinstance(stamp, list) else [stamp] * len(result)
                 yield draw(iter(result), len(result))
             elif result is not None:
+                assert not isinstance(stamp, list), "only a list has several timestamps"
                 iterator = result if kind is GeneratorType else iterator_of(result)
                 wanted = drawn = self._chunk
                 while drawn == wanted:
