@@ -96,10 +96,9 @@ class MergedRows(OutputRows):
         self._suffix = suffix
         #: The names of each side, in order of their first appearance.
         self._names: tuple[dict[str, None], dict[str, None]] = {}, {}
-        #: Names in the output, by the names on the right side.
-        self._right: dict[str, str] = {}
-        #: Names of the output, in its order.
-        self._output_names: list[str] = []
+        #: The left names, and the right ones with their names in the output.
+        self._left: tuple[str, ...] = ()
+        self._right: tuple[tuple[str, str], ...] = ()
 
     @property
     def user_functions(self) -> tuple[Callable[..., Any], ...]:
@@ -133,17 +132,15 @@ class MergedRows(OutputRows):
         return self._merged(row, other) if side == LEFT else self._merged(other, row)
 
     def _merged(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-        if self._shared and not self._names[LEFT]:
+        if tuple(left) == self._left:
+            merged = dict(left)
+        elif self._shared and not self._left:
             merged = {name: right.get(name) for name in self._shared}
-            merged.update(zip(self._right.values(), map(right.get, self._right), strict=True))
-            return merged
-        return dict(
-            zip(
-                self._output_names,
-                [*map(left.get, self._names[LEFT]), *map(right.get, self._right)],
-                strict=True,
-            )
-        )
+        else:
+            merged = {name: left.get(name) for name in self._left}
+        for name, output in self._right:
+            merged[output] = right.get(name)
+        return merged
 
     def _name_right(self) -> None:
         left = self._names[LEFT]
@@ -159,8 +156,7 @@ class MergedRows(OutputRows):
                 )
                 raise PenstockError(msg)
             named[name] = output
-        self._right = named
-        self._output_names = [*left, *named.values()]
+        self._left, self._right = tuple(left), tuple(named.items())
 
 
 def check_dict(record: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,17 @@ def test_one_name_gives_the_value_and_several_give_a_tuple() -> None:
     assert ColumnKey(("a",))(row) == 1
     assert ColumnKey(("b", "a", "c", "missing"))(row) == ("x", 1, None, None)
     assert (ColumnKey(("a",)).is_single, ColumnKey(("a", "b")).is_single) == (True, False)
+
+
+def test_keys_of_many_dicts_are_those_of_each_of_them() -> None:
+    rows = [{"a": 1, "b": "x"}, {"b": "y"}, {"a": None}]
+    assert ColumnKey(("a",)).of_rows(rows) == [ColumnKey(("a",))(row) for row in rows] == [1, None, None]
+
+
+@pytest.mark.parametrize("rows", [[{"a": 0.0}], [{"a": 1}, ("a", 1)], [defaultdict(int)]], ids=repr)
+def test_keys_that_are_no_plain_values_of_dicts_are_made_one_by_one(rows: list[Any]) -> None:
+    assert ColumnKey(("a",)).of_rows(rows) is None
+    assert ColumnKey(("a", "b")).of_rows([{"a": 1, "b": 2}]) is None
 
 
 @pytest.mark.parametrize("nan", [math.nan, -math.nan, float("nan"), np.float64("nan")], ids=repr)

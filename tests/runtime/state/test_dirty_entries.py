@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from heap_setup import ALL, Files, new_backend, restored, take
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.runtime.operators.keyed_state_requests import StateSweep
 from penstock.runtime.operators.timers import TimerQueue
@@ -212,6 +214,37 @@ def test_a_timer_that_is_set_again_after_its_deletion_was_examined_is_deleted_fo
     changes.put_new(("a", 1), 6)
     changes.remove(("a", 1))
     assert changes.take(changes.mutable()) == [{("a", 1): DELETED}]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["new", "again", "remove", "save"]), st.integers(0, 5)), max_size=30)
+)
+def test_entries_of_a_log_are_saved_with_their_last_values_and_leave_nothing_else(
+    steps: list[tuple[str, int]],
+) -> None:
+    changes = DirtyEntries({}, ImmutableValues(ValueCodec()), nested=True)
+    changes.never_in_place = True
+    live: dict[Any, int] = {}
+    saved: dict[Any, int] = {}
+    for number, (step, chosen) in enumerate(steps):
+        if step == "new":
+            live["k", number] = 0
+            changes.put_many_new({("k", number): 0})
+        elif step == "save":
+            for taken in changes.take(changes.mutable()):
+                for entry, value in taken.items():
+                    assert value is not DELETED or entry in saved, "it came and went between two snapshots"
+                    saved[entry] = value
+            saved = {entry: value for entry, value in saved.items() if value is not DELETED}
+            assert saved == live
+        elif live:
+            entry = list(live)[chosen % len(live)]
+            if step == "again":
+                live[entry] += 1
+                changes.put_again({entry: live[entry]})
+            else:
+                del live[entry]
+                changes.remove_many([entry])
 
 
 def restored_timers(handle: Any, files: Files) -> dict[Any, Any]:

@@ -41,7 +41,13 @@ STEPS = st.lists(
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small limits, so that few rows wrap around the ring, fill segments and are searched by sorting."""
-    for name, value in {"_LEAST": 8, "_SEGMENT": 4, "_MOST_STEPS": 3, "_MOST_ROUNDS": 2}.items():
+    for name, value in {
+        "_LEAST": 8,
+        "_SEGMENT": 4,
+        "_MOST_STEPS": 3,
+        "_MOST_ROUNDS": 2,
+        "_LINKED_AT_ONCE": 3,
+    }.items():
         monkeypatch.setattr(row_log, name, value)
 
 
@@ -138,6 +144,23 @@ def test_a_row_far_ahead_in_time_does_not_keep_the_rows_behind_it() -> None:
         log.delete(log.until(at))
     assert len(log) == 1
     assert len(log.times) == 8
+
+
+def test_rows_that_are_only_read_by_time_are_never_linked() -> None:
+    log = RowLog("log", 8)
+    log.append({"k": pa.array(["x", "y"])}, np.array([1, 2]), {"n": pa.array([0, 1])})
+    assert numbers(log, log.until(5)) == [0, 1]
+    assert not len(log._newest)
+    _, slots = log.find({"k": pa.array(["y"])}, np.array([0]), np.array([5]))
+    assert numbers(log, slots) == [1]
+
+
+def test_a_column_that_begins_with_nulls_keeps_them_when_it_gets_values() -> None:
+    log = RowLog("log", 8)
+    log.append({"k": pa.array(["x"])}, np.array([1]), {})
+    log.append({"k": pa.array(["x"])}, np.array([2]), {"n": pa.array([5])})
+    log.append({"k": pa.array(["x"])}, np.array([3]), {"n": pa.array([None], pa.int64())})
+    assert numbers(log, log.until(5)) == [None, 5, None]
 
 
 def test_a_row_that_came_and_went_between_two_snapshots_leaves_no_trace() -> None:

@@ -321,6 +321,26 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("asof", [False, True])
+def test_a_snapshot_of_rows_looks_up_none_of_them(asof: bool) -> None:
+    def build(left: DataStream[Any], right: DataStream[Any]) -> DataStream[Any]:
+        return left.join_asof(right, on="k") if asof else left.join(right, on="k", within=10, how="full")
+
+    with OperatorHarness.of(build) as harness:
+        assert harness._backend is not None
+        tables = [harness._backend.table(f"join_{side}", nested=True) for side in ("left", "right")]
+        for at in (0, 1):
+            push(harness, 0, [{"k": key, "n": at} for key in range(3)], [at] * 3)
+            push(harness, 1, [{"k": key, "m": at} for key in range(3)], [at] * 3)
+        for table in tables:
+            assert not table.changed.dirty_keys
+            written = {entry: table.entries[entry[0]][entry[1]] for entry in table.changed.written}
+            assert table.changed.written == written
+            assert len(written) == 6
+        harness.push_watermark(END)
+        assert not any(table.changed.written for table in tables), "rows that came and went leave no trace"
+
+
 def test_every_row_that_matched_is_marked_however_little_is_in_memory() -> None:
     with joined("rows", how="full", state_backend=RocksDB()) as harness:
         push(harness, 0, [{"k": key, "n": n} for n, key in enumerate("abaa")], [1, 1, 2, 3])
