@@ -115,7 +115,7 @@ class AsyncLookupOperator(AsyncMapOperator):
         self, rows: Sequence[Any], records: Sequence[Any], stamps: Sequence[int] | None
     ) -> Iterator[Output]:
         lookup = self._lookup
-        lookup.output.note(RIGHT, (record for record in records if record is not None))
+        lookup.output.note(RIGHT, [record for record in records if record is not None])
         pairs = zip(self._cursor.over(rows), records, strict=True)
         yield from self._collector.collect((lookup.joined(*pair) for pair in pairs), stamps)
         self._cursor.done()
