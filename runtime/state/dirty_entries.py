@@ -155,14 +155,17 @@ class DirtyEntries:
             self._revived.discard(entry)
             self.written[entry] = DELETED
 
-    def remove_many(self, entries: Iterable[Any]) -> None:
+    def remove_many(self, entries: Sequence[Any]) -> None:
         """Report the deletion of entries, as `remove` does; for entries of a key that were deleted together.
 
         A backend may write back all reported changes of a key at once. A deletion that is not reported yet
         would be lost then.
         """
-        for entry in entries:
-            self.remove(entry)
+        if self.dirty_keys or not self.written.keys().isdisjoint(entries):
+            for entry in entries:
+                self.remove(entry)
+        else:
+            self.written.update(zip(entries, repeat(DELETED)))
 
     def put_all(self) -> None:
         if self._nested:
@@ -264,7 +267,7 @@ class DirtyKeys(DirtyEntries):
     def put_again(self, entries: Mapping[Any, Any]) -> None:
         self.update(entries)
 
-    def remove_many(self, entries: Iterable[Any]) -> None:
+    def remove_many(self, entries: Sequence[Any]) -> None:
         self.update(entries)
 
     def clear(self) -> None:
