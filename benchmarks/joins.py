@@ -1,4 +1,4 @@
-"""Interval joins: whole jobs beside other systems, and the operator alone with its checkpoints.
+"""Joins: whole jobs beside other systems, and the operator alone with its checkpoints.
 
     python benchmarks/joins.py --json joins.json
     python benchmarks/joins.py --without-peers
@@ -9,9 +9,11 @@ numbers of rows. A rate is the quotient of the differences, so it is without sta
 
 The operator alone runs in this process.
 
-Both sides have an int64 key and an int64 payload. Timestamps are in order, and each row matches about one row
-of the other side. The processor time of the batches counts after the state has reached its full size. `stop`
-is the synchronous half of a snapshot, after a tenth of the state came since the last one.
+Both sides have an int64 key and an int64 payload. Timestamps are in order. In an interval join each row
+matches about one row of the other side. In an as-of join the state is one version of each key. The processor
+time of the batches counts after the state has reached its full size. `stop` is the synchronous half of a
+snapshot, after a tenth of the state came since the last one. Python's cycle collector runs as in a subtask's
+process.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ from peers.interval_join import Band
 from peers.programs import settings_of
 
 from penstock import DataStream
+from penstock.actors.shared.system_ports import spare_loaded_modules
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT
-from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.testing import OperatorHarness
 
 #: Name of a ratio, the contender above, the one below, and what it has to be.
@@ -67,16 +70,19 @@ class Work:
         batch_format: Any = self.batch_format
         return left.join(right, on="key", within=self.band, how=how, batch_format=batch_format)
 
+    @property
+    def keys(self) -> int:
+        return max(1, self.state // 2)
+
     def batches(self) -> Iterator[tuple[int, Batch, int]]:
         """Side, batch, and the watermark behind it, without end."""
         draws = np.random.default_rng(7)
-        keys = max(1, self.state // 2)
         for number in count():
             start = number * self.batch_rows
             stamps = np.arange(start, start + self.batch_rows) * _STEP
             for side in (LEFT, RIGHT):
                 columns = {
-                    "key": draws.integers(0, keys, self.batch_rows),
+                    "key": draws.integers(0, self.keys, self.batch_rows),
                     "value" if side == LEFT else "other": np.arange(self.batch_rows) + number,
                 }
                 batch = pa.record_batch(columns)
@@ -84,6 +90,18 @@ class Work:
                     yield side, ArrowBatch(batch, pa.array(stamps)), int(stamps[0]) - 1
                 else:
                     yield side, RowBatch(batch.to_pylist(), stamps.tolist()), int(stamps[0]) - 1
+
+
+class Asof(Work):
+    """A join with the newest right row of each of `state` keys."""
+
+    def build(self, left: DataStream[Any], right: DataStream[Any]) -> DataStream[Any]:
+        batch_format: Any = self.batch_format
+        return left.join_asof(right, on="key", batch_format=batch_format)
+
+    @property
+    def keys(self) -> int:
+        return self.state
 
 
 class Run:
@@ -106,9 +124,11 @@ class Run:
             begun = time.thread_time()
             for _ in chain.process(batch, side):
                 pass
-            harness.push_watermark(watermark)
+            for _ in chain.process_time(Watermark(watermark)):
+                pass
             while harness._operator.flush_at is not None:
-                harness.flush()
+                for _ in chain.flush(0.0):
+                    pass
             self.seconds += time.thread_time() - begun
             self.rows += len(batch)
             self.outputs += sum(map(len, harness._main))
@@ -197,12 +217,14 @@ def measure_operators(rows: int, state: int, row_state: int, figures: Figures) -
         Work("inner", "arrow", state // 8, 1 << 14),
         Work("inner", "arrow", state, 1 << 14),
         Work("full", "arrow", state // 8, 1 << 14),
+        Asof("as-of", "arrow", state // 110, 1 << 14),
+        Asof("as-of", "arrow", state // 11, 1 << 14),
         Work("inner", "rows", row_state, 1 << 11),
     ]
     lines = []
     for work in works:
         run = Run(work)
-        run.push(work.state + work.state // 5)
+        run.push(10 * work.state if isinstance(work, Asof) else work.state + work.state // 5)
         run.push(rows if work.batch_format == "arrow" else rows // 10)
         each, matches = run.seconds / run.rows, run.outputs / run.rows
         held, stop = len_of_state(run.harness), run.stop()
@@ -215,4 +237,5 @@ def measure_operators(rows: int, state: int, row_state: int, figures: Figures) -
 
 
 if __name__ == "__main__":
+    spare_loaded_modules()
     sys.exit(main())
