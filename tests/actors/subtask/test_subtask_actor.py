@@ -22,6 +22,7 @@ import ray
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.actors.shared.system_ports import answered, collect_what_has_ended
 from penstock.actors.subtask import attempt as attempt_module
+from penstock.actors.subtask import subtask_actor
 from penstock.actors.subtask.attempt import Attempt
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
@@ -440,6 +441,17 @@ def test_a_process_in_which_users_code_can_not_be_closed_serves_no_other_role() 
         await actor.deploy(ROLE.at(1), descriptor(1, sink=StillLocked()), NO_MASTER)
         assert await give_back(actor, ROLE), "it was never told to run"
         assert actor._why_not_again() == "users' code has failed here"
+
+    run(scenario)
+
+
+def test_a_process_that_has_worked_for_long_serves_no_other_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        actor = await an_actor()
+        assert await give_back(actor, ROLE)
+        assert actor._why_not_again() is None
+        monkeypatch.setattr(subtask_actor, "_MOST_WORK", 0.0)
+        assert "of processor time" in str(actor._why_not_again())
 
     run(scenario)
 
