@@ -9,3 +9,6 @@ import os
 from typing import Final
 
 DEEP: Final = int(os.environ.get("PENSTOCK_DEEP", "1"))
+
+#: Seeds from 0 on whose simulated jobs the tests judge.
+SEEDS: Final = 500 * DEEP
