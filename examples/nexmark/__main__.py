@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from itertools import islice
+from pathlib import Path
 
 import nexmark_columns as columns
 import nexmark_patterns as patterns
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--event-rate", type=float, default=10_000, help="events a second of event time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parallelism", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="folder of the files of q10; needed for q10")
     parser.add_argument("--arrow", action="store_true", help="run the version over Arrow columns")
     given = parser.parse_args()
     queries = columns.QUERIES if given.arrow else {**rows.QUERIES, **patterns.QUERIES}
@@ -35,8 +37,16 @@ def main() -> int:
     config = NexmarkConfig(seed=given.seed, event_rate=given.event_rate)
     source = NexmarkSource(config, given.events, given.rate, "arrow" if given.arrow else "rows")
     env = StreamEnvironment(f"nexmark-{given.query}", parallelism=given.parallelism)
+    results_of_query = queries[given.query](add_events(env, source), config)
+    if given.query == "q10":
+        if given.folder is None:
+            parser.error("q10 writes files: give --folder")
+        results_of_query.sink("out", rows.bid_files(given.folder.absolute()))
+        env.run()
+        print(f"the bids of {given.events:,} events are in {given.folder}")
+        return 0
     results = CollectSink()
-    queries[given.query](add_events(env, source), config).sink("out", results)
+    results_of_query.sink("out", results)
     env.run()
     found = results.rows()
     for row in islice(found, max(0, len(found) - 5), None):

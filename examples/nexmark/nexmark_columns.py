@@ -164,6 +164,12 @@ def q9(events: Columns, config: NexmarkConfig) -> Columns:
     return winning_bids(events, config)
 
 
+def q10(events: Columns, config: NexmarkConfig) -> Columns:
+    """All bids with their days and minutes, which name the folders of their files."""
+    at = pc.field("dateTime")
+    return q0(events, config).with_columns(dt=pc.strftime(at, "%Y-%m-%d"), hm=pc.strftime(at, "%H:%M"))
+
+
 def q11(events: Columns, config: NexmarkConfig) -> Columns:
     """The bids of each session of a bidder."""
     sessions = bids(events).key_by("bidder").window(EventTimeSessionWindows(TEN_SECONDS))
@@ -341,7 +347,7 @@ def q23(events: Columns, config: NexmarkConfig) -> Columns:
 QUERIES: Final[Mapping[str, Callable[[Columns, NexmarkConfig], Columns]]] = {
     query.__name__: query
     for query in (
-        *(q0, q1, q2, q3, q4, q5, q7, q8, q9, q11),
+        *(q0, q1, q2, q3, q4, q5, q7, q8, q9, q10, q11),
         *(q13, q14, q15, q16, q17, q18, q19, q20, q21, q22, q23),
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from nexmark_events import AUCTION, BID, PERSON, NexmarkConfig
@@ -13,6 +14,7 @@ from nexmark_side_input import side_input
 from penstock import (
     AggregateFunction,
     DataStream,
+    FileSink,
     KeyedProcessFunction,
     ListState,
     MapState,
@@ -282,6 +284,18 @@ def _bids_of(bidder: int, window: TimeWindow, bid_count: int) -> list[Row]:
     return [{"bidder": bidder, "bid_count": bid_count, **times}]
 
 
+def q10(events: Rows, config: NexmarkConfig) -> Rows:
+    """All bids with their days and minutes, which name the folders of their files."""
+    return q0(events, config).map(
+        lambda bid: {**bid, "dt": f"{bid['dateTime']:%Y-%m-%d}", "hm": f"{bid['dateTime']:%H:%M}"}
+    )
+
+
+def bid_files(folder: Path) -> FileSink:
+    """The sink of query 10: files in folders by day and minute."""
+    return FileSink.parquet(folder, partition_by=["dt", "hm"])
+
+
 def q11(events: Rows, config: NexmarkConfig) -> Rows:
     """The bids of each session of a bidder."""
     sessions = bids(events).key_by(lambda bid: bid["bidder"]).window(EventTimeSessionWindows(TEN_SECONDS))
@@ -522,7 +536,7 @@ def _moment(micros: int) -> datetime:
 QUERIES: Final[Mapping[str, Callable[[Rows, NexmarkConfig], Rows]]] = {
     query.__name__: query
     for query in (
-        *(q0, q1, q2, q3, q4, q5, q6, q7, q8, q9, q11, q12),
+        *(q0, q1, q2, q3, q4, q5, q6, q7, q8, q9, q10, q11, q12),
         *(q13, q14, q15, q16, q17, q18, q19, q20, q21, q22, q23),
     )
 }

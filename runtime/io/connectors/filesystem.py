@@ -85,7 +85,10 @@ class FileSystem(Protocol):
         ...
 
     def publish(self, directory: str, name: str, final: str) -> Publication:
-        """Rename a finished file from `name` to `final` without overwriting; idempotent."""
+        """Rename a finished file from `name` to `final` without overwriting; idempotent.
+
+        `final` may begin with folders, which are made if they are missing.
+        """
         ...
 
     def delete(self, directory: str, names: Sequence[str]) -> None:

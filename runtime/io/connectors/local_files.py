@@ -129,9 +129,14 @@ class LocalFileSystem:
         return LocalOutputFile(os.path.join(directory, name))
 
     def publish(self, directory: str, name: str, final: str) -> Publication:
-        outcome = self._publish(os.path.join(directory, name), os.path.join(directory, final))
+        source, target = os.path.join(directory, name), os.path.join(directory, final)
+        folder = os.path.dirname(target)
+        if folder != os.path.dirname(source):
+            os.makedirs(folder, exist_ok=True)
+            PosixDisk(Path(folder)).sync_way_up()
+        outcome = self._publish(source, target)
         if outcome in (Publication.PUBLISHED, Publication.ALREADY_PUBLISHED):
-            PosixFolder(directory).sync()
+            PosixFolder(folder).sync()
         return outcome
 
     def _publish(self, source: str, target: str) -> Publication:

@@ -87,6 +87,11 @@ SQL: Final[Mapping[str, str]] = {
         ON p.id = a.seller AND epoch_ms(p.dateTime) // 10000 = epoch_ms(a.dateTime) // 10000
     """,
     "q9": _WINNING,
+    "q10": """
+        SELECT auction, bidder, price, dateTime, extra, strftime(dateTime, '%Y-%m-%d') AS dt,
+            strftime(dateTime, '%H:%M') AS hm
+        FROM bid
+    """,
     "q11": f"""
         SELECT bidder, count(*) AS bid_count, min(dateTime) AS starttime,
             max(dateTime) + INTERVAL 10 SECOND AS endtime

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final, Literal
@@ -12,10 +13,12 @@ from typing import Any, Final, Literal
 import nexmark_columns as columns
 import nexmark_patterns as patterns
 import nexmark_rows as rows
+import pyarrow as pa
 from batch_results import results
 from nexmark_events import NexmarkConfig
 from nexmark_source import NexmarkSource, add_events
 from pipelines.harness.pipeline import Pipeline
+from pyarrow.dataset import dataset, partitioning
 
 from penstock import DataStream, StreamEnvironment
 
@@ -63,18 +66,31 @@ def nexmark_pipeline(query: str, batch_format: Format) -> Pipeline:
         events = add_events(env, NexmarkSource(config, COUNT, batch_format=batch_format, block=_BLOCK))
         return QUERIES[batch_format][query](events, config)
 
+    def build_files(env: StreamEnvironment, config: NexmarkConfig, folder: Path) -> None:
+        build(env, config).sink("files", rows.bid_files(folder / "bids"))
+
     def expected(config: NexmarkConfig) -> list[Hashable]:
         return [comparable_row(row) for row in results(query, config, COUNT)]
 
     module = SimpleNamespace(
         make_input=make_config,
-        build=build,
+        build=build_files if query == "q10" else build,
         expected=expected,
         comparable=lambda found: [comparable_row(row) for row in final_rows(query, found)],
         whole=None,  # a drain ends auctions early
         IN_COLUMNS=batch_format == "arrow",
     )
+    if query == "q10":
+        module.read = read_bids
     return Pipeline(f"{query}-{batch_format}", module, PROGRAM)
+
+
+def read_bids(folder: Path) -> list[Row]:
+    """The bids of all committed files, with the columns of their folders."""
+    texts = pa.schema({"dt": pa.string(), "hm": pa.string()})
+    files = dataset(folder / "bids", format="parquet", partitioning=partitioning(texts, flavor="hive"))
+    found: list[Row] = files.to_table().to_pylist()
+    return found
 
 
 def load(name: str) -> Pipeline:

@@ -58,6 +58,9 @@ class FileSink(metaclass=NearestNames):
         filesystem: A custom file system, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files to commit outside of `directory`, for example after
             `directory` was changed.
+        partition_by: Columns whose values name folders, such as `day=2024-05-01/`, in which the files are
+            committed. The files lack these columns; `FileSource` reads them from the folders. Values are
+            text, whole numbers, dates, booleans or null.
     """
 
     _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
@@ -69,9 +72,16 @@ class FileSink(metaclass=NearestNames):
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     filesystem: FileSystem | None = None
     trust_paths: bool = False
+    partition_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", absolute("directory", self.directory))
+        by = self.partition_by
+        is_one = isinstance(by, str)
+        if is_one or not all(isinstance(n, str) and n for n in by) or len(set(by)) < len(by):
+            msg = f"partition_by={by!r} is not allowed: give a list of different names of columns"
+            raise ConfigurationError(msg)
+        object.__setattr__(self, "partition_by", tuple(by))
         if self.max_file_size < 1 or ("://" in self.directory and self.max_file_size >= _LARGEST_COPY):
             msg = f"max_file_size={self.max_file_size} is not allowed: give 1 byte up to less than 5 GiB"
             raise ConfigurationError(msg)
@@ -92,6 +102,7 @@ class FileSink(metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
+        partition_by: Sequence[str] = (),
     ) -> FileSink:
         """JSON lines: each record is a line, in files ending in `.jsonl`.
 
@@ -109,7 +120,8 @@ class FileSink(metaclass=NearestNames):
         options = dict(storage_options or {})
         form = JsonSinkFormat(default)
         directory = location("directory", directory)
-        return FileSink(directory, form, max_file_size, allow_missing, options, filesystem, trust_paths)
+        given = max_file_size, allow_missing, options, filesystem, trust_paths, partition_by
+        return FileSink(directory, form, *given)
 
     @staticmethod
     @checked_keywords
@@ -124,6 +136,7 @@ class FileSink(metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
+        partition_by: Sequence[str] = (),
     ) -> FileSink:
         """CSV: each record is a dict, a tuple or a list; `None` is an empty field.
 
@@ -145,7 +158,8 @@ class FileSink(metaclass=NearestNames):
         form = CsvSinkFormat(None if columns is None else tuple(columns), header, delimiter)
         options = dict(storage_options or {})
         directory = location("directory", directory)
-        return FileSink(directory, form, max_file_size, allow_missing, options, filesystem, trust_paths)
+        given = max_file_size, allow_missing, options, filesystem, trust_paths, partition_by
+        return FileSink(directory, form, *given)
 
     @staticmethod
     @checked_keywords
@@ -159,6 +173,7 @@ class FileSink(metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
+        partition_by: Sequence[str] = (),
     ) -> FileSink:
         """Parquet: records are dicts, or Arrow batches.
 
@@ -177,7 +192,8 @@ class FileSink(metaclass=NearestNames):
         form = ParquetSinkFormat(schema, compression)
         options = dict(storage_options or {})
         directory = location("directory", directory)
-        return FileSink(directory, form, max_file_size, allow_missing, options, filesystem, trust_paths)
+        given = max_file_size, allow_missing, options, filesystem, trust_paths, partition_by
+        return FileSink(directory, form, *given)
 
     def writer(self, context: ConnectorContext) -> FileSinkWriter:
         """Make the writer of one subtask, and the directory if it is missing.

@@ -4,6 +4,9 @@
 `_inprogress-<job>-<operator>-<subtask>-<attempt>-<n>.<ext>` until it is committed, `part-...` from then on. A
 job id may contain `-`, and an operator id may contain any character. The operator is escaped to hold no `-`,
 so a name can be parsed in one way only, from its right end.
+
+**Folders.** With `partition_by` a subtask has an open file for each folder, up to `MOST_OPEN`. A file gets
+its folder when it is committed. Until then it lies in the sink's directory, where its leftovers are found.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import shown
+from penstock.runtime.io.connectors.files.folders import Folders
 from penstock.runtime.io.connectors.filesystem import FileSystem, Publication
-from penstock.runtime.io.connectors.formats.encoders import CountingOutput
+from penstock.runtime.io.connectors.formats.encoders import CountingOutput, Encoder
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.trust.paths import UntrustedPathError, check_directory, check_file_name
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 IN_PROGRESS: Final = "_inprogress-"
 
 COMMITTED: Final = "part-"
+
+#: Maximum number of open files of a subtask; with more, the least recently written one ends.
+MOST_OPEN: Final = 100
 
 _SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")
 
@@ -124,6 +131,21 @@ class PendingFile:
     size: int
 
 
+@dataclass(slots=True)
+class _OpenFile:
+    """A file that is being written, and its encoder.
+
+    Attributes:
+        folder: Folder in which the file will be committed; empty for the directory itself.
+        number: Number in the file's name.
+    """
+
+    folder: str
+    encoder: Encoder
+    output: CountingOutput
+    number: int
+
+
 class FileSinkWriter:
     """Writes the files of one subtask; a file that reaches the sink's `max_file_size` is ended early."""
 
@@ -131,27 +153,33 @@ class FileSinkWriter:
         self._sink = sink
         self._directory = sink.directory
         self._names = names
-        self._encoder = sink.form.encoder()
+        self._folders = Folders(sink.partition_by)
         self._filesystem_of = cache(filesystem)
         self._next_number = names.next_number(self._own_names(IN_PROGRESS) + self._own_names(COMMITTED))
-        self._open: CountingOutput | None = None
+        #: Open files by folder; the one that was written last is the last one.
+        self._open: dict[str, _OpenFile] = {}
+        #: Encoders of ended files; they remember what the first record has decided, such as columns.
+        self._encoders: list[Encoder] = []
         self._ended: list[PendingFile] = []
 
     def write(self, batch: Batch) -> None:
         if not len(batch):
             return
         try:
-            if self._open is None:
-                self._encoder.begin(self._begin(), self._next_file)
-            self._encoder.write(batch)
-            if self._open is not None and self._open.size >= self._sink.max_file_size:
-                self._end()
+            for folder, part in self._folders.split(batch):
+                file = self._file_of(folder)
+                file.encoder.write(part)
+                if file.output.size >= self._sink.max_file_size:
+                    self._end(file)
+                elif len(self._open) > MOST_OPEN:
+                    self._end(next(iter(self._open.values())))
         except OSError as error:
             raise self._unwritable(error) from error
 
     def prepare_commit(self) -> Sequence[PendingFile]:
         try:
-            self._end()
+            for file in list(self._open.values()):
+                self._end(file)
         except OSError as error:
             raise self._unwritable(error) from error
         pending, self._ended = self._ended, []
@@ -174,40 +202,50 @@ class FileSinkWriter:
         self._filesystem_of(self._directory).delete(self._directory, leftovers)
 
     def close(self) -> None:
-        if self._open is not None:
-            output, self._open = self._open.output, None
-            output.discard()
+        while self._open:
+            self._open.popitem()[1].output.output.discard()
         never_handed_out = [pending.name for pending in self._ended]
         self._ended = []
         self._filesystem_of(self._directory).delete(self._directory, never_handed_out)
 
-    def _begin(self) -> CountingOutput:
-        name = self._names.in_progress(self._next_number)
-        self._open = CountingOutput(self._filesystem_of(self._directory).create(self._directory, name))
-        return self._open
+    def _file_of(self, folder: str) -> _OpenFile:
+        file = self._open.pop(folder, None)
+        if file is not None:
+            self._open[folder] = file
+            return file
+        encoder = self._encoders.pop() if self._encoders else self._sink.form.encoder()
+        file = self._open[folder] = _OpenFile(folder, encoder, *self._created())
+        encoder.begin(file.output, partial(self._next_file, file))
+        return file
 
-    def _next_file(self) -> CountingOutput:
-        self._finish()
-        return self._begin()
-
-    def _end(self) -> None:
-        if self._open is not None:
-            self._encoder.end()
-            self._finish()
-
-    def _finish(self) -> None:
-        assert self._open is not None, "a file is open"
-        self._open.output.finish()
+    def _created(self) -> tuple[CountingOutput, int]:
         number = self._next_number
+        name = self._names.in_progress(number)
+        output = CountingOutput(self._filesystem_of(self._directory).create(self._directory, name))
+        self._next_number += 1
+        return output, number
+
+    def _next_file(self, file: _OpenFile) -> CountingOutput:
+        self._finish(file)
+        file.output, file.number = self._created()
+        return file.output
+
+    def _end(self, file: _OpenFile) -> None:
+        file.encoder.end()
+        self._finish(file)
+        del self._open[file.folder]
+        self._encoders.append(file.encoder)
+
+    def _finish(self, file: _OpenFile) -> None:
+        file.output.output.finish()
+        name = self._names.committed(file.number)
         pending = PendingFile(
             self._directory,
-            self._names.in_progress(number),
-            self._names.committed(number),
-            self._open.size,
+            self._names.in_progress(file.number),
+            f"{file.folder}/{name}" if file.folder else name,
+            file.output.size,
         )
         self._ended.append(pending)
-        self._open = None
-        self._next_number += 1
 
     def _check_paths(self, committables: Sequence[PendingFile]) -> None:
         for pending in committables if not self._sink.trust_paths else ():
@@ -215,9 +253,11 @@ class FileSinkWriter:
                 msg = f"the snapshot has {shown(pending)} instead of a file to commit"
                 raise UntrustedPathError(msg)
             check_directory(pending.directory, self._directory)
-            for name in (pending.name, pending.final):
+            *folders, final = str(pending.final).split("/")
+            for name in (pending.name, final, *folders):
                 check_file_name(name)
-            if not self._names.is_pair(pending.name, pending.final):
+            are_columns = all("=" in folder for folder in folders)
+            if not are_columns or not self._names.is_pair(pending.name, final):
                 msg = (
                     f"the snapshot renames {pending.name!r} to {pending.final!r} in {pending.directory}: "
                     "these are not names of this sink. Say trust_paths=True if you trust everyone who could "
