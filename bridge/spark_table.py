@@ -442,7 +442,13 @@ def claim_table(path: str, context: ConnectorContext) -> None:
             owner = json.loads(storage.get(owners[-1]))
             if owner == mine:
                 return
-            if owner["job"] == context.job_id or job_lives(owner["job"]):
+            if owner["job"] == context.job_id:
+                msg = (
+                    f"table {path} is written by operator '{owner['operator']}' of this job; give operator "
+                    f"'{context.operator_id}' another path, or the id of that operator if it was renamed"
+                )
+                raise OwnedTableError(msg)
+            if job_lives(owner["job"]):
                 msg = (
                     f"table {path} is written by operator '{owner['operator']}' of job {owner['job']}, which "
                     "has not ended; end that job first, or write to another path"

@@ -28,6 +28,11 @@ _TOKEN_AS_USER: Final = ("http://", "https://", "ws://", "wss://")
 #: A parameter of a URL. Signatures and tokens have many names, so each value counts as a secret.
 _FIRST_VALUE: Final = re.compile(r"[^=&]{1,100}=")
 _VALUE: Final = re.compile(r"=[^&#]*")
+#: A parameter whose name says that its value is a secret: `X-Amz-Signature`, `sig`, `token`.
+_SIGNED: Final = re.compile(
+    r"[?&](?:sig|[\w.-]{0,40}(?:signature|credential|token|secret|passw(?:or)?d|api[_-]?key)[\w.-]{0,40})=[^&#]",
+    re.IGNORECASE,
+)
 
 _QUOTED: Final = (
     r"""b?"(?:[^"\\\n]|\\+[^\\\n])*+(?:"|\\*(?=\n|\Z))|b?'(?:[^'\\\n]|\\+[^\\\n])*+(?:'|\\*(?=\n|\Z))"""
@@ -158,5 +163,11 @@ def without_secrets(cls: type[_T]) -> type[_T]:
 
 
 def has_password(url: str) -> bool:
-    """Return whether a URL has a password, or a token in place of a user; parameters are not examined."""
-    return any(_without_users(chunk) != chunk for chunk in _CHUNK.findall(url))
+    """Return whether a URL has a password, a token in place of a user, or a secret as a parameter.
+
+    Example:
+        >>> [has_password(url) for url in ("s3://me:word@host", "https://host/a?sig=1", "s3://b/a?x=1")]
+        [True, True, False]
+    """
+    has_user = any(_without_users(chunk) != chunk for chunk in _CHUNK.findall(url))
+    return has_user or _SIGNED.search(url) is not None

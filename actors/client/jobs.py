@@ -290,8 +290,10 @@ def _by_id(text: str, storage: Location | None) -> KnownJob | None:
         report = load_from_cluster(text) if ray.is_initialized() else None
     except CorruptSnapshotError:
         return None  # the list of all jobs says whether the job has a JobMaster
-    if report is not None and (storage is None or report.status.is_terminal or has_master(text)):
-        return KnownJob(report, has_master=True)
+    if report is not None:
+        is_led = has_master(text)
+        if storage is None or report.status.is_terminal or is_led:
+            return KnownJob(report, is_led)
     return archived_job(storage, text) if storage is not None and _is_job_id(text) else None
 
 

@@ -80,6 +80,7 @@ class NoticeFiles:
                     file.add("log", text.rstrip("\n") + "\n")
                 except (OSError, RuntimeError) as error:
                     del self._jobs[job_id]
+                    del self._keys[job_id]
                     logger.warning("`penstock logs %s` shows no further notices of Ray: %s", job_id, error)
 
     def _close(self, job_id: str) -> None:

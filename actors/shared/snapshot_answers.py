@@ -110,4 +110,4 @@ def path_of(answer: SavepointAnswer, job_id: str) -> str:
 
 
 def _refusal(answer: CheckpointFailed) -> str:
-    return f"{answer.detail or 'no reason given'} ({answer.reason.value})"
+    return answer.why

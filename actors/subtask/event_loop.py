@@ -195,13 +195,11 @@ class ThreadedEventLoop:
                 line,
             )
             if not sign.wait(max(0.0, self._limit - self._warn_after - _GRACE)) and not sign.wait(_GRACE):
-                self._report(self._line())
+                self._report(str(self._line() or line))
                 return
 
-    def _report(self, line: UserLocation | None) -> None:
-        if line is not None:
-            where = str(line)
-            self._post(lambda: self._call_back([lambda: self._on_blocked(where, self._limit)]))
+    def _report(self, where: str) -> None:
+        self._post(lambda: self._call_back([lambda: self._on_blocked(where, self._limit)]))
 
     def _line(self) -> UserLocation | None:
         ident = self._thread.ident

@@ -75,7 +75,8 @@ class Deployer:
         if not has_answered:
             why = f"{member.role.subtask} does not stop; it may be stuck in a user's function"
         elif not isinstance(answer, Died):  # the subtask of a dead process has stopped, too
-            why = f"{member.role.subtask} can't be stopped: {answer}"
+            said = answer.cause.message if isinstance(answer, Raised) else "its process could not be reached"
+            why = f"{member.role.subtask} can't be stopped: {said}"
         self.fleet.lose_member(member, why)
 
 

@@ -393,7 +393,7 @@ def _open(url: str, create: bool, made: list[Path]) -> SyncedFiles | RemoteObjec
             raise StorageError(msg)
         return _open_local(url, unquote(parts.path), create, made)
     if has_password(url):
-        msg = f"{url} contains a password, which snapshots and web pages would show; {_KEYS}"
+        msg = f"{url} contains a password or token, which snapshots and web pages would show; {_KEYS}"
         raise StorageError(msg)
     if scheme in _REMOTE_SCHEMES:
         try:

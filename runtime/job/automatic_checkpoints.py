@@ -140,7 +140,7 @@ class SavepointFollowUp:
         if isinstance(answer, CheckpointSucceeded):
             self._answer(savepoint)
         else:
-            self._try_again(savepoint, f"{answer.detail or 'no reason given'} ({answer.reason.value})")
+            self._try_again(savepoint, answer.why)
 
     def _try_again(self, savepoint: CheckpointSucceeded, why: str) -> None:
         if self._tries and self._waits and not self._job.is_fenced:

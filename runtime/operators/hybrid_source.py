@@ -31,7 +31,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final, Generic, TypeVar
 
-from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.error_text import error_text
+from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.source import (
     ConnectorContext,
@@ -51,6 +52,7 @@ from penstock.runtime.operators.source_coordinator import OnRequest
 from penstock.runtime.operators.source_operator import EndedReaders, refuse_induced
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
+from penstock.runtime.user_location import function_location
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -220,7 +222,13 @@ class HybridReader(Generic[T]):
         reading = [] if self._reader is None else self._reader.snapshot()
         waiting = [split for some in self._waiting for split in some]
         ended = self._ended.snapshot()
-        assert not ended, f"a reader at the end of its splits has {ended!r:.80} left"
+        if ended:
+            msg = (
+                f"source '{self._context.operator_id}': a reader of the HybridSource has returned "
+                f"Polled(finished=True), but its snapshot still has splits: {short_repr(ended)}. A reader "
+                "that has ended must have no split left"
+            )
+            raise ConnectorError(msg)
         return [*((*self._place, split) for split in reading), *waiting]
 
     def snapshot_taken(self, checkpoint_id: int) -> None:
@@ -396,9 +404,17 @@ class HybridEnumerator:
             )
 
     def _computed_start(self, splits: tuple[Any, ...]) -> Any:
-        switch = self._source.switch
-        start = None if switch is None else switch(EndOfHistory(splits))
-        self._source.live(start)  # an error of the user's function fails the job here
+        switch, source = self._source.switch, f"source '{self.context.operator_id}'"
+        try:
+            start = None if switch is None else switch(EndOfHistory(splits))
+            self._source.live(start)  # an error of the user's function fails the job here
+        except ConfigurationError as error:
+            msg = f"{source}: {error}"
+            raise ConfigurationError(msg) from error
+        except Exception as error:
+            where = "" if switch is None else f" by switch {function_location(switch)}"
+            msg = f"{source}: the start of the live source could not be made{where}: {error_text(error)}"
+            raise ConnectorError(msg) from error
         return start
 
     def _switched(self, start: Any) -> None:

@@ -56,6 +56,20 @@ def test_types_are_those_that_spark_reads(tmp_path: Path) -> None:
     assert pq.read_schema(file).field("id").type == pa.int64()
 
 
+def test_a_table_of_another_operator_of_this_job_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with driven(SparkTable(tmp_path, SCHEMA)):
+        pass
+    (owner,) = (tmp_path / "_penstock" / "owners").iterdir()
+    owner.write_text(owner.read_text().replace('"operator": "', '"operator": "other-'))
+    with (
+        pytest.raises(
+            OperatorError, match=r"written by operator 'other-.*' of this job; give operator '.*path"
+        ),
+        driven(SparkTable(tmp_path, SCHEMA)),
+    ):
+        pass
+
+
 def test_a_table_of_another_job_is_refused_while_that_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

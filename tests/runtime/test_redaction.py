@@ -15,7 +15,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.job.failover import FailureCause
-from penstock.runtime.redaction import redacted
+from penstock.runtime.redaction import has_password, redacted
 
 SECRET = "wJalrXUtnFEMI"
 TEXTS = [
@@ -164,8 +164,34 @@ def test_what_users_set_up_shows_no_secret() -> None:
 
 def test_a_url_with_a_password_is_refused_where_it_is_opened() -> None:
     url = f"s3://me:{SECRET}@bucket/path"
-    with pytest.raises(StorageError, match=r"contains a password.*environment") as refused:
+    with pytest.raises(StorageError, match=r"contains a password or token.*environment") as refused:
         open_storage(url)
-    with pytest.raises(ConfigurationError, match=r"contains a password.*storage_options") as refused_too:
+    with pytest.raises(
+        ConfigurationError, match=r"contains a password or token.*storage_options"
+    ) as refused_too:
         filesystem_for(url, {})
     assert SECRET not in f"{refused.value} {refused_too.value}"
+
+
+@pytest.mark.parametrize(
+    ("url", "has_secret"),
+    [
+        ("https://host/file?X-Amz-Signature=12ab&X-Amz-Date=5", True),
+        ("https://host/file?x=1&X-Goog-Credential=12ab", True),
+        ("https://account.blob.core.windows.net/c/f?sv=2022&sig=12ab", True),
+        ("https://host/file?token=12ab", True),
+        ("https://host/file?access_token=12ab", True),
+        ("https://host/file?version=3&design=new", False),
+        ("s3://bucket/sig=5/token=6/file", False),
+        ("https://host/file?sig=", False),
+    ],
+)
+def test_a_signed_url_has_a_secret(url: str, has_secret: bool) -> None:
+    assert has_password(url) is has_secret
+
+
+def test_a_signed_url_is_refused_as_a_place() -> None:
+    with pytest.raises(ConfigurationError, match="a password or token"):
+        filesystem_for("az://container/out?sig=12ab", {})
+    with pytest.raises(StorageError):
+        open_storage("az://container/out?sig=12ab")

@@ -184,6 +184,11 @@ class CheckpointFailed:
     detail: str = ""
     checkpoint_id: int | None = None
 
+    @property
+    def why(self) -> str:
+        """The detail and the reason, or the reason alone."""
+        return f"{self.detail} ({self.reason.value})" if self.detail else self.reason.value
+
 
 @dataclass(frozen=True, slots=True)
 class RequestNote:

@@ -13,11 +13,12 @@ from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.checked_call import OperatorOptions, need_function, refusals, refuse
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.names import nearest_name
+from penstock.runtime.operators.functions.input_keys import InputKeys
 from penstock.runtime.operators.functions.record_functions import MapOperator
 from penstock.runtime.operators.joins.asof_join import AsofHow
 from penstock.runtime.operators.joins.column_interval_join import ColumnIntervalJoinOperator
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, SIDES, How, IntervalJoin, has_null
-from penstock.runtime.operators.joins.output_rows import MergedDicts, MergedRows, OutputRows
+from penstock.runtime.operators.joins.output_rows import MergedRows, OutputRows
 from penstock.runtime.operators.joins.row_interval_join import RowIntervalJoinOperator
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.windows.window_contents import ListedContents
@@ -193,13 +194,8 @@ def add_window_join(
             'join: with window=..., only how="inner" and batch_format="rows" are possible; co_group gives a '
             "function the records of both sides"
         )
-    settings.check_functions()
-    select = settings.select
-    if select is None:
-        keys = inputs.named_keys("join")
-        shared = keys[LEFT].names if keys[LEFT].names == keys[RIGHT].names else ()
-        select = MergedDicts(shared, settings.suffix)
-    return add_co_group(inputs, "join", window, Product(select, settings.where), operator_id, options)
+    product = Product(settings.output_of(inputs), settings.where)
+    return add_co_group(inputs, "join", window, product, operator_id, options)
 
 
 class Tagging:
@@ -213,14 +209,25 @@ class Tagging:
 
 
 class KeyOfTagged:
-    """The key of a pair of side and record, by that side's key function."""
+    """The key of a pair of side and record, by that side's key function.
+
+    The subtask that gets both sides refuses keys that can never be equal. Types of keys are compared only
+    when a side has new ones.
+    """
 
     def __init__(self, keys: tuple[Callable[[Any], Any], Callable[[Any], Any]]) -> None:
         self._keys = keys
+        self._kinds = InputKeys()
+        self._types: tuple[set[Any], set[Any]] = set(), set()
 
     def __call__(self, tagged: tuple[int, Any]) -> Any:
         side, record = tagged
-        return self._keys[side](record)
+        key = self._keys[side](record)
+        kind = tuple(map(type, key)) if type(key) is tuple else type(key)
+        if kind not in self._types[side]:
+            self._kinds.check(side, [key])
+            self._types[side].add(kind)
+        return key
 
 
 class BySide:
@@ -237,19 +244,24 @@ class BySide:
 
 
 class Product:
-    """All pairs of left and right records of a window that meet `where`; none for a null key."""
+    """All pairs of left and right records of a window that meet `where`; none for a null key.
 
-    def __init__(self, select: Callable[[Any, Any], Any], where: Callable[[Any, Any], Any] | None) -> None:
-        self._select, self._where = select, where
+    The names of the output are those of all records of the window and key.
+    """
+
+    def __init__(self, output: Callable[[], OutputRows], where: Callable[[Any, Any], Any] | None) -> None:
+        self._output, self._where = output, where
 
     def __call__(self, key: Any, window: TimeWindow, left: list[Any], right: list[Any]) -> Iterator[Any]:
         if has_null(key):
             return
-        where = self._where
+        where, output = self._where, self._output()
+        output.note(LEFT, left)
+        output.note(RIGHT, right)
         for one in left:
             for other in right:
                 if where is None or where(one, other):
-                    yield self._select(one, other)
+                    yield output.function(one, other)
 
 
 def _column_join(join: IntervalJoin, inputs: JoinInputs, settings: JoinSettings) -> OperatorFactory:

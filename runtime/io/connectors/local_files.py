@@ -195,7 +195,10 @@ def filesystem_for(location: str, storage_options: Mapping[str, str]) -> FileSys
         msg = f"{location}: no file system is known for {scheme}://; use a local path or one of {known}"
         raise ConfigurationError(msg)
     if has_password(location):
-        msg = f"{location} contains a password, which snapshots and web pages would show: use storage_options"
+        msg = (
+            f"{location} contains a password or token, which snapshots and web pages would show: use "
+            "storage_options"
+        )
         raise ConfigurationError(msg)
     from penstock.runtime.io.connectors.object_files import (
         object_file_system,  # most jobs need no obstore here

@@ -100,6 +100,24 @@ _READ, _WRITTEN, _OPENED = "read", "written", "opened"
 _GONE: Final = "its subtask has ended"
 
 _ROOM: Final = "Free room on this disk, or give RocksDB(folder=...) a folder on a larger disk"
+_RIGHTS: Final = "Give the user of the Ray workers the right to write there, or give RocksDB(folder=...)"
+_FILES: Final = "Raise the limit of open files of the Ray workers (ulimit -n)"
+_RESTART: Final = (
+    "A restart makes the folder anew from the last checkpoint. If it fails again, check the disk, or give "
+    "RocksDB(folder=...) a folder on another one"
+)
+
+#: Parts of messages of RocksDB and of the system, in lower case, and what helps.
+_ADVICE: Final = (
+    (("no space", "quota", "disk full", "file too large"), _ROOM),
+    (("permission denied", "read-only"), _RIGHTS),
+    (("too many open files",), _FILES),
+)
+
+
+def _advice(error: Exception) -> str:
+    text = str(error).lower()
+    return next((advice for parts, advice in _ADVICE if any(part in text for part in parts)), _RESTART)
 
 
 class Database:
@@ -234,7 +252,7 @@ class Database:
             raise self._failed(done, error) from error
 
     def _failed(self, done: str, error: Exception) -> StorageError:
-        return StorageError(f"the RocksDB in {self.folder} could not be {done}: {error}. {_ROOM}")
+        return StorageError(f"the RocksDB in {self.folder} could not be {done}: {error}. {_advice(error)}")
 
 
 def database_options(memory: SharedMemory) -> Options:
@@ -285,5 +303,5 @@ def sorted_file_of(rows: Iterable[tuple[bytes, bytes]], file: Path, memory: Shar
     except StorageError:
         raise
     except Exception as error:
-        msg = f"the sorted file {file} of RocksDB could not be written: {error}. {_ROOM}"
+        msg = f"the sorted file {file} of RocksDB could not be written: {error}. {_advice(error)}"
         raise StorageError(msg) from error

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, Side
+from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, SIDES, Side
 from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.user_code.failure import no_dict
 from penstock.runtime.operators.user_code.only_reads import only_reads
@@ -20,6 +20,9 @@ from penstock.runtime.state.own_copy import own_copy
 
 #: Name of the list state with the names of each side.
 NAMES: Final = "names"
+
+#: Maximum number of names of a side: they are in memory, in each snapshot and in each row of the output.
+MOST_NAMES: Final = 1_000
 
 
 class OutputRows:
@@ -52,27 +55,6 @@ class OutputRows:
     def alone(self, side: Side, row: Any) -> Any:
         """The output of a row without a partner."""
         return self.function(row, None) if side == LEFT else self.function(None, row)
-
-
-class MergedDicts:
-    """Merges the dicts of a pair.
-
-    Example:
-        >>> MergedDicts(("k",), "_right")({"k": 1, "v": 2}, {"k": 1, "v": 3, "w": 4})
-        {'k': 1, 'v': 2, 'v_right': 3, 'w': 4}
-    """
-
-    def __init__(self, shared: tuple[str, ...], suffix: str) -> None:
-        self._shared, self._suffix = shared, suffix
-
-    def __call__(self, left: Any, right: Any) -> dict[str, Any]:
-        for record in (left, right):
-            check_dict(record)
-        others = ((name, value) for name, value in right.items() if name not in self._shared)
-        return {
-            **left,
-            **{f"{name}{self._suffix}" if name in left else name: value for name, value in others},
-        }
 
 
 class MergedRows(OutputRows):
@@ -124,6 +106,13 @@ class MergedRows(OutputRows):
         # Nearly all rows have the same names.
         for names in dict.fromkeys(map(tuple, rows)):
             known.update(dict.fromkeys(names))
+        if len(known) > MOST_NAMES:
+            msg = (
+                f"the {SIDES[side]} records have had more than {MOST_NAMES:,} names, and each output row has "
+                "all of them. Names that are data belong into values: change them with a map before the "
+                "join, or give select=function(left, right)"
+            )
+            raise PenstockError(msg)
         if len(known) > before:
             self._name_right()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import JobStatus
+from penstock.actors.client import jobs
 from penstock.actors.client.executor import make_job_id
 from penstock.actors.client.jobs import KnownJob, choose, short_ids
 from penstock.actors.shared.job_report import JobReport
@@ -89,3 +90,16 @@ def test_an_id_has_128_random_bits() -> None:
     ids = {make_job_id("words") for _ in range(1000)}
     assert len(ids) == 1000
     assert {len(job_id) for job_id in ids} == {len("words-") + 128 // 4}
+
+
+@pytest.mark.parametrize("is_led", [True, False])
+def test_a_job_that_is_asked_for_by_its_id_runs_only_with_a_master(
+    is_led: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = known("words-9", "words", JobStatus.RUNNING).report
+    monkeypatch.setattr(jobs.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(jobs, "load_from_cluster", lambda job_id: report)
+    monkeypatch.setattr(jobs, "has_master", lambda job_id: is_led)
+    found = jobs._by_id("words-9", None)
+    assert found is not None
+    assert (found.is_running, found.is_lost) == (is_led, not is_led)

@@ -99,6 +99,7 @@ def test_a_job_whose_file_can_not_be_written_is_left_with_a_warning(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "`penstock logs words-1` shows no further notices of Ray" in caplog.text
     assert [line.text for line in lines_of("words-2", tmp_path)] == ["first", "second"]
+    assert list(files._keys) == ["words-2"], "nothing is kept of a job that was left"
 
 
 def test_a_notice_is_an_info_of_its_own_logger(files: NoticeFiles, caplog: pytest.LogCaptureFixture) -> None:

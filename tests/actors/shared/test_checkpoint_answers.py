@@ -52,6 +52,8 @@ def test_a_request_that_became_no_checkpoint_says_why() -> None:
     failed = CheckpointFailed(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job is stopping")
     reply = checkpoint_reply(failed, "/jobs")
     assert reply == SnapshotRefused("the job is stopping (not_all_required_tasks_running)")
+    without_detail = CheckpointFailed(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING)
+    assert checkpoint_reply(without_detail, "/jobs") == SnapshotRefused("not_all_required_tasks_running")
 
 
 def test_a_job_that_has_ended_says_how() -> None:

@@ -203,6 +203,28 @@ def test_a_call_that_blocks_the_loop_is_named(caplog: pytest.LogCaptureFixture) 
     assert where in caplog.text
 
 
+def test_a_call_that_has_blocked_the_loop_is_named_though_its_last_line_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owner = Owner(warn_after=0.05, limit=0.3)
+    released, found, line = threading.Event(), [], owner.loop._line
+
+    def once() -> Any:
+        found.append(line())
+        return found[0] if len(found) == 1 else None
+
+    async def blocks() -> None:
+        released.wait(PATIENCE)
+
+    monkeypatch.setattr(owner.loop, "_line", once)
+    owner.start(blocks)
+    owner.take()
+    released.set()
+    owner.loop.close()
+    ((where, _),) = owner.blocked
+    assert where == str(found[0])
+
+
 def test_loop_that_waits_is_not_blamed() -> None:
     owner = Owner(warn_after=0.02, limit=0.05)
     done = threading.Event()

@@ -304,6 +304,8 @@ def test_what_can_not_be_stopped_is_ended_and_counts_as_stopped(answer: CallFail
     assert job.processes.ended == [lost]
     (warning,) = job.processes.warnings
     assert ("count[0]" in warning) == (not isinstance(answer, Died)), "a death is no news here"
+    reasons = {Away: "its process could not be reached", Raised: "no way to stop"}
+    assert warning.endswith(reasons.get(type(answer), "")), "a reason is a sentence"
 
 
 def test_a_stop_without_any_process_is_answered_later_and_not_from_inside_of_the_call() -> None:

@@ -72,7 +72,7 @@ class FileSink(metaclass=NearestNames):
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     filesystem: FileSystem | None = None
     trust_paths: bool = False
-    partition_by: tuple[str, ...] = ()
+    partition_by: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", absolute("directory", self.directory))
@@ -120,8 +120,16 @@ class FileSink(metaclass=NearestNames):
         options = dict(storage_options or {})
         form = JsonSinkFormat(default)
         directory = location("directory", directory)
-        given = max_file_size, allow_missing, options, filesystem, trust_paths, partition_by
-        return FileSink(directory, form, *given)
+        return FileSink(
+            directory,
+            form,
+            max_file_size,
+            allow_missing,
+            options,
+            filesystem,
+            trust_paths,
+            partition_by,
+        )
 
     @staticmethod
     @checked_keywords
@@ -158,8 +166,16 @@ class FileSink(metaclass=NearestNames):
         form = CsvSinkFormat(None if columns is None else tuple(columns), header, delimiter)
         options = dict(storage_options or {})
         directory = location("directory", directory)
-        given = max_file_size, allow_missing, options, filesystem, trust_paths, partition_by
-        return FileSink(directory, form, *given)
+        return FileSink(
+            directory,
+            form,
+            max_file_size,
+            allow_missing,
+            options,
+            filesystem,
+            trust_paths,
+            partition_by,
+        )
 
     @staticmethod
     @checked_keywords
@@ -192,8 +208,16 @@ class FileSink(metaclass=NearestNames):
         form = ParquetSinkFormat(schema, compression)
         options = dict(storage_options or {})
         directory = location("directory", directory)
-        given = max_file_size, allow_missing, options, filesystem, trust_paths, partition_by
-        return FileSink(directory, form, *given)
+        return FileSink(
+            directory,
+            form,
+            max_file_size,
+            allow_missing,
+            options,
+            filesystem,
+            trust_paths,
+            partition_by,
+        )
 
     def writer(self, context: ConnectorContext) -> FileSinkWriter:
         """Make the writer of one subtask, and the directory if it is missing.

@@ -219,6 +219,17 @@ def test_a_request_may_run_twice_with_one_idempotency_key() -> None:
     assert len(served) == 6, "one that comes in its place does not get its key"
 
 
+def test_without_checkpoints_a_record_never_gets_the_key_of_another_record() -> None:
+    async def key(row: str) -> str:
+        return async_call().idempotency_key
+
+    found: list[str] = []
+    for rows in (["a", "b"], ["b", "a"]):
+        with OperatorHarness.of(calling(key), transactional=False) as harness:
+            found += harness.push(rows)
+    assert len(set(found)) == 4, "a job without checkpoints reads all records again, in another order"
+
+
 def empty(build: Any) -> Any:
     with OperatorHarness.of(build, subtask=1, parallelism=2) as harness:
         return harness.snapshot()

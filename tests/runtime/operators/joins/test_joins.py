@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from math import nan
+from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -14,10 +15,12 @@ import pytest
 
 from penstock import DataStream, GraphError, OperatorError, RocksDB, StreamEnvironment
 from penstock.operators import ArrowBatch
-from penstock.runtime.graph.streams.joins import BySide, Product
+from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.graph.streams.joins import BySide, KeyOfTagged, Product
 from penstock.runtime.io.rocksdb import cached_entries
 from penstock.runtime.operators.joins.column_interval_join import ColumnIntervalJoinOperator
-from penstock.runtime.operators.joins.output_rows import MergedDicts
+from penstock.runtime.operators.joins.output_rows import MOST_NAMES, MergedRows
+from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.state.captured_rows import CapturedRows
 from penstock.testing import OperatorHarness
 from penstock.windows import TimeWindow, TumblingEventTimeWindows
@@ -273,8 +276,41 @@ def test_records_of_both_sides_are_grouped_by_key_and_window() -> None:
     assert function("k", TimeWindow(0, 1), [(1, "a"), (0, 5), (1, "b")]) == [("k", 1, ["a", "b"])]
 
 
+def merged() -> MergedRows:
+    return MergedRows((ColumnKey(("k",)), ColumnKey(("k",))), "_right")
+
+
+def test_names_of_a_window_join_do_not_depend_on_the_pair() -> None:
+    left, right = [{"k": 1, "n": 1}, {"k": 1, "m": 5}], [{"k": 1, "n": 3}]
+    assert list(Product(merged, None)(1, TimeWindow(0, 1), left, right)) == [
+        {"k": 1, "n": 1, "m": None, "n_right": 3},
+        {"k": 1, "n": None, "m": 5, "n_right": 3},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [(1, "1"), (("a", 1), ("a", "1")), (b"a", "a"), (("a",), ("a", "b"))]
+)
+def test_windows_refuse_keys_that_can_never_be_equal(left: Any, right: Any) -> None:
+    key_of = KeyOfTagged((itemgetter("k"), itemgetter("k")))
+    for fits in (None, left, None):
+        assert key_of((0, {"k": fits})) == key_of((1, {"k": fits})) == fits
+    key_of = KeyOfTagged((itemgetter("k"), itemgetter("k")))
+    assert key_of((0, {"k": left})) == left
+    with pytest.raises(KeyTypeError, match="the keys of the inputs can never be equal"):
+        key_of((1, {"k": right}))
+
+
+def test_rows_whose_names_are_data_are_refused_with_the_way_out() -> None:
+    rows = [{"k": 1, f"name {n}": n} for n in range(MOST_NAMES)]
+    with OperatorHarness.of(lambda a, b: a.join(b, on="k", within=1)) as harness:
+        harness.push(rows[:-1], [0] * (MOST_NAMES - 1))
+        with pytest.raises(OperatorError, match=r"left records have had more than 1,000 names.*select="):
+            harness.push(rows[-1:], [0])
+
+
 def test_a_window_join_gives_all_pairs_but_none_of_a_null_key() -> None:
-    pairs = Product(MergedDicts(("k",), "_right"), lambda a, b: a["n"] < b["n"])
+    pairs = Product(merged, lambda a, b: a["n"] < b["n"])
     window = TimeWindow(0, 1)
     left, right = [{"k": 1, "n": 1}, {"k": 1, "n": 5}], [{"k": 1, "n": 3}, {"k": 1, "n": 6}]
     assert list(pairs(1, window, left, right)) == [

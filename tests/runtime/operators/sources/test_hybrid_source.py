@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import CollectionSource, ConfigurationError, GeneratorSource, HybridSource, PenstockError
+from penstock import (
+    CollectionSource,
+    ConfigurationError,
+    ConnectorError,
+    GeneratorSource,
+    HybridSource,
+    PenstockError,
+)
 from penstock.connectors import ConnectorContext, EndOfHistory, OnRequest, Polled
 from penstock.runtime.operators.source import NeededColumns, SplitProgress
 from penstock.runtime.operators.source_operator import RequestedSplits
@@ -150,6 +157,43 @@ def test_every_split_is_read_once_whatever_restarts(
             readers.request(event)
     read += readers.read_all()
     assert sorted(read) == sorted([(0, split) for split in history] + [(1, split) for split in live])
+
+
+def test_a_switch_that_fails_names_the_source_and_the_function() -> None:
+    def no_offset(end: EndOfHistory) -> int:
+        raise KeyError("offset")
+
+    readers = Readers(HybridSource(Letters("a"), then=lambda start: Letters("x"), switch=no_offset))
+    with pytest.raises(
+        ConnectorError,
+        match=r"source 'read': the start of .* switch no_offset \(.*py:\d+\): KeyError: 'offset'",
+    ):
+        readers.read_all()
+
+
+def test_a_reader_that_ends_with_splits_left_is_named() -> None:
+    class Reader:
+        def poll(self, max_rows: int) -> Any:
+            return Polled(finished=True)
+
+        def snapshot(self) -> list[str]:
+            return ["left"]
+
+        def snapshot_taken(self, checkpoint_id: int) -> None: ...
+
+        def notify_checkpoint_complete(self, checkpoint_id: int) -> None: ...
+
+        def close(self) -> None: ...
+
+    class Leaves(Letters):
+        def reader(self, context: ConnectorContext, splits: Sequence[str]) -> Any:
+            return Reader()
+
+    source = HybridSource(Leaves("a"), Letters("x"))
+    reader = source.reader(CONTEXT, source.splits(1))
+    assert reader.poll(10).finished
+    with pytest.raises(ConnectorError, match=r"source 'read': a reader .* still has splits: \['left'\]"):
+        reader.snapshot()
 
 
 def test_a_switch_that_a_failed_reader_has_overtaken_waits_for_it() -> None:
