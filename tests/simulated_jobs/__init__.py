@@ -7,7 +7,8 @@ graph and the settings here, and an oracle judges the output.
     python tests/simulate.py --seeds 0:1000
 
 * `shape`, `scenario`, `draw_job`, `handover`: a job as data, drawn from a seed
-* `operators`, `timed`, `columns`, `split_source`, `records`: its operators, and the system behind its sinks
+* `operators`, `timed`, `columns`, `connected`, `split_source`, `records`: its operators, and the system
+  behind its sinks
 * `oracle`, `rules`, `timed_rule`: what must come out, and the comparison
 * `simulation`: one seed, and many seeds
 * `cases`: scenarios that are given, not drawn

@@ -22,6 +22,7 @@ from typing import Any, Final
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.watches import Restores
 from simulated_jobs.columns import column_problems
+from simulated_jobs.connected import connected_problems
 from simulated_jobs.records import (
     Copies,
     ExternalSystem,
@@ -139,9 +140,8 @@ class Oracle:
     def check_cancelled(self) -> list[str]:
         """Violations of a cancelled job: it may have lost the rest, and nothing else."""
         problems = [p for sink in self._written for p in self._check_output(sink, complete=False)]
-        return (
-            problems + self._check_windows() + self._check_columns(complete=False) + self._check_timed(None)
-        )
+        problems += self._check_windows() + self._check_columns(complete=False) + self._check_timed(None)
+        return problems + self._check_connected(complete=False)
 
     def check_finished(self, state: FinalState | None) -> list[str]:
         """Violations of a finished job.
@@ -151,6 +151,7 @@ class Oracle:
         """
         problems = [p for sink in self._written for p in self._check_output(sink, complete=True)]
         problems += self._check_columns(complete=True) + self._check_timed(state, complete=True)
+        problems += self._check_connected(complete=True)
         if not self._scenario.is_exactly_once:
             return problems + ([] if state is None else self._check_counted(state))
         sequences = self._sequences(problems)
@@ -233,6 +234,19 @@ class Oracle:
         )
         may_lack = TIMED in self._left_behind
         return rule.problems(complete=complete, state=state, may_lack=may_lack)[:MOST_EXAMPLES]
+
+    def _check_connected(self, *, complete: bool) -> list[str]:
+        """The operator with two inputs has processed every record of both once."""
+        connected = self._scenario.shape.connected
+        if connected is None:
+            return []
+        return connected_problems(
+            connected,
+            self._system,
+            complete=complete,
+            exactly_once=self._scenario.is_exactly_once,
+            is_whole=self._are_windows_whole,
+        )[:MOST_EXAMPLES]
 
     # -- keyed operators ----------------------------------------------------------------------------------
 

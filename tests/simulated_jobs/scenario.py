@@ -28,6 +28,7 @@ from penstock.runtime.testing.simulation.world.faults import (
 )
 from penstock.runtime.time.durations import as_seconds
 from simulated_jobs.columns import AGGREGATE, SOURCE, draw_columns
+from simulated_jobs.connected import draw_connected
 from simulated_jobs.draw_job import (
     draw_axis_faults,
     draw_second_job,
@@ -62,8 +63,9 @@ _COMPACTING: Final = 0.3
 #: How many of the seeds may restart a few times only.
 _LIMITED: Final = 0.15
 
-#: The stream of the part that lives by time.
+#: The streams of the part that lives by time, and of the part with two inputs.
 _TIMED_STREAM: Final = 40
+_CONNECTED_STREAM: Final = 41
 
 #: What seeds pick from, as often as it stands here.
 MODES: Final = (
@@ -120,6 +122,7 @@ class Scenario:
         rescalable = tuple(vertex.head.id for vertex in shape.vertices if not vertex.has_broadcast)
         rescalable += () if shape.columns is None else (SOURCE, AGGREGATE)
         rescalable += () if shape.timed is None else (TIMED_SOURCE, TIMED)
+        rescalable += () if shape.connected is None else shape.connected.rescalable
         return Plan(self.faults, frozenset(uploading), rescalable, self.rescale_to)
 
     def describe(self) -> list[str]:
@@ -129,6 +132,7 @@ class Scenario:
         lines += [f"  vertex {position}: {vertex}" for position, vertex in enumerate(self.shape.vertices)]
         lines += [] if self.shape.columns is None else [f"  {self.shape.columns}"]
         lines += [] if self.shape.timed is None else [f"  {self.shape.timed}"]
+        lines += [] if self.shape.connected is None else [f"  {self.shape.connected}"]
         lines.append(
             f"  credits {config.advanced.credits}, rows in a buffer {config.advanced.buffer_rows}, "
             f"buffer timeout {as_seconds(config.buffer_timeout):g} s"
@@ -164,7 +168,10 @@ def draw_scenario(seed: int) -> Scenario:
         config = _storing(config, alignment)
     axes, checkpoints = draws.stream(6), mode is not HandlerMode.NO_CHECKPOINTS
     shape = draw_sources(axes, draw_shape(draws.stream(1)), hooks=checkpoints)
-    whole = replace(draw_windows(draws.stream(7), shape), columns=draw_columns(draws.stream(18)))
+    connected = draw_connected(draws.stream(_CONNECTED_STREAM))
+    whole = replace(shape, connected=connected)
+    if connected is None:  # else the part with two inputs stands in their place, so that runs stay short
+        whole = replace(draw_windows(draws.stream(7), shape), columns=draw_columns(draws.stream(18)))
     timed = draws.stream(_TIMED_STREAM)
     if not checkpoints:
         whole = replace(whole, timed=draw_timed(timed, waits=False))

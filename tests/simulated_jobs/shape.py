@@ -19,6 +19,7 @@ from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.operators.source import Source
 from simulated_jobs.columns import ColumnShape
+from simulated_jobs.connected import ConnectedShape
 from simulated_jobs.operators import (
     NumberRecords,
     SimulatedSink,
@@ -140,12 +141,14 @@ class Shape:
         key_groups: Number of key groups of every vertex.
         columns: A part that moves Arrow batches, beside the vertices; `None` for none.
         timed: A part that lives by time, likewise.
+        connected: A part with an operator of two inputs, likewise.
     """
 
     vertices: tuple[VertexShape, ...]
     key_groups: int
     columns: ColumnShape | None = None
     timed: TimedShape | None = None
+    connected: ConnectedShape | None = None
 
     @property
     def operators(self) -> tuple[OperatorShape, ...]:
@@ -210,6 +213,10 @@ class Shape:
             of_time, to_them = self.timed.build(self.key_groups, ports)
             vertices += of_time
             edges += to_them
+        if self.connected is not None:
+            both, to_both = self.connected.build(self.key_groups, ports)
+            vertices += both
+            edges += to_both
         return JobGraph("simulated", tuple(vertices), tuple(edges))
 
 

@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 from deep import SEEDS
 from simulate import main, run_in_processes
+from simulated_jobs.connected import ConnectedKind
 from simulated_jobs.handover import StartFrom
 from simulated_jobs.scenario import HandlerMode, draw_scenario
 from simulated_jobs.shape import OperatorKind
@@ -88,6 +89,10 @@ def test_seeds_pick_every_mode_and_every_axis() -> None:
     assert {(bool(each.ttl), bool(each.drift)) for each in timed if each.kind is TimedKind.TTL} == {
         (by_clock, is_aligned) for by_clock in (False, True) for is_aligned in (False, True)
     }
+    connected = [each.shape.connected for each in scenarios if each.shape.connected is not None]
+    assert len(connected) > 100
+    assert min(Counter(each.kind for each in connected).values()) > 20
+    assert {each.kind for each in connected} == set(ConnectedKind)
     ways = Counter((each.second.start, bool(each.second.parallelism)) for each in scenarios if each.second)
     assert set(ways) == {(start, other) for start in StartFrom for other in (False, True)}
     planned = {fault.kind for each in scenarios for fault in each.faults}
