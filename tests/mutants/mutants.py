@@ -213,9 +213,9 @@ def table(
     """The whole text of `docs/mutants.md`.
 
     Args:
-        kept: Rows of rooms that were not tried here.
+        kept: Rows of rooms that were not tried here; those of modules in `tried` are left out.
     """
-    counted, survived_rows = kept[0].copy(), kept[1].copy()
+    counted, survived_rows = ([row for row in rows if _module_of(row) not in tried] for rows in kept)
     for module, entries in sorted(tried.items()):
         counts = [sum(t.outcome is outcome for t in entries) for outcome in (*Outcome, None)]
         killed, timed_out, survived, not_tried = counts

@@ -90,8 +90,8 @@ def test_seeds_pick_every_mode_and_every_axis() -> None:
         (by_clock, is_aligned) for by_clock in (False, True) for is_aligned in (False, True)
     }
     connected = [each.shape.connected for each in scenarios if each.shape.connected is not None]
-    assert len(connected) > 100
-    assert min(Counter(each.kind for each in connected).values()) > 20
+    assert len(connected) > 50
+    assert min(Counter(each.kind for each in connected).values()) > 10
     assert {each.kind for each in connected} == set(ConnectedKind)
     ways = Counter((each.second.start, bool(each.second.parallelism)) for each in scenarios if each.second)
     assert set(ways) == {(start, other) for start in StartFrom for other in (False, True)}
