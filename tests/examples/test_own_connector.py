@@ -75,7 +75,7 @@ def test_a_restored_reader_goes_on_with_the_next_row(database: Path) -> None:
 
 
 def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConnectorError, match=r"none\.db is not there"):
+    with pytest.raises(ConnectorError, match=r"none\.db does not exist"):
         SqliteSource(str(tmp_path / "none.db"), "readings").splits(1)
 
 

@@ -19,7 +19,9 @@ def test_an_address_is_tried_before_ray_is_asked_to_join_it(monkeypatch: pytest.
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(DeploymentError, match=f"at RAY_ADDRESS={address} \\(.*refused\\): .*unset it"):
+    with pytest.raises(
+        DeploymentError, match=f"at RAY_ADDRESS={address} \\(.*refused\\): .*or unset RAY_ADDRESS"
+    ):
         cluster.connect()
     with pytest.raises(DeploymentError, match=f"no Ray cluster answers at '{address}' \\(.*refused"):
         cluster.join_existing()

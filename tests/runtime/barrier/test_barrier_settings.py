@@ -61,14 +61,14 @@ def test_settings_that_contradict_each_other_are_refused(settings: BarrierSettin
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"mode": "at_least_once", "unaligned": True}, "At least once never waits"),
+        ({"mode": "at_least_once", "unaligned": True}, "at least once never waits"),
         ({"max_concurrent": 2, "unaligned": True}, "use max_concurrent=1"),
         ({"aligned_timeout": 5}, "without unaligned=True"),
         ({"aligned_timeout": -1, "unaligned": True}, "aligned_timeout=-1"),
         ({"max_alignment_bytes": -1}, "max_alignment_bytes=-1"),
         ({"unaligned": 1}, "give True or False"),
         ({"alignment": "keep"}, "alignment='keep'.*'hold'.*'store'"),
-        ({"alignment": "store", "unaligned": True}, "unaligned=True: barriers overtake data"),
+        ({"alignment": "store", "unaligned": True}, "unaligned=True: unaligned barriers overtake data"),
         ({"alignment": "store", "unaligned": True, "aligned_timeout": 5}, "and aligned_timeout=5"),
         ({"alignment": "store", "mode": "at_least_once"}, "at least once blocks no channel"),
         ({"max_alignment_bytes": 10}, "max_alignment_bytes=10 without alignment='store'"),

@@ -176,7 +176,10 @@ def test_a_trigger_emits_what_was_touched_once_it_is_due_and_before_a_snapshot()
 
 
 def test_rows_that_are_no_dicts_are_refused_with_what_to_do() -> None:
-    with OperatorHarness.of(sums) as harness, pytest.raises(OperatorError, match="put a map"):
+    with (
+        OperatorHarness.of(sums) as harness,
+        pytest.raises(OperatorError, match="make dicts with map before key_by"),
+    ):
         harness.push([("a", 1)])
 
 

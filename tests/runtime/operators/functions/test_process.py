@@ -55,7 +55,7 @@ def test_function_knows_timestamp_and_watermark_and_has_side_outputs_and_counter
 
 
 def test_timer_needs_a_key() -> None:
-    with sort() as harness, pytest.raises(OperatorError, match=r"call key_by\(function\) in front of"):
+    with sort() as harness, pytest.raises(OperatorError, match=r"call key_by\(function\) before process"):
         harness.push([-1])
 
 

@@ -122,8 +122,8 @@ def test_a_match_skips_to_a_step_of_a_group() -> None:
     ("build", "message"),
     [
         (lambda: Pattern.begin(AB, where=letter("a")), "a group takes no condition"),
-        (lambda: Pattern.begin(AB).next("a"), "the pattern has a step 'a' already"),
-        (lambda: begin("b").next(AB), "the pattern has a step 'b' already"),
+        (lambda: Pattern.begin(AB).next("a"), "the pattern already has a step 'a'"),
+        (lambda: begin("b").next(AB), "the pattern already has a step 'b'"),
         (lambda: begin("x").next(begin("y", AfterMatchSkipStrategy.skip_to_next())), "skip strategy"),
         (lambda: begin("x").next(AB.not_next("n")), "a group can't end with the negative step 'n'"),
         (lambda: begin("x").next(begin("a").optional()), "make the group optional instead"),

@@ -207,7 +207,7 @@ def test_a_file_that_changed_or_went_since_it_was_listed_is_refused(tmp_path, co
     with pytest.raises(ConnectorError, match="8 bytes then, 4 now"):
         source.reader(context(), splits).poll(1)
     path.unlink()
-    with pytest.raises(ConnectorError, match=r"a\.txt is gone.*start the job anew"):
+    with pytest.raises(ConnectorError, match=r"a\.txt is gone.*start a new job without it"):
         source.reader(context(), splits).poll(1)
 
 

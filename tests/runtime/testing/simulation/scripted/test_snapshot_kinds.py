@@ -222,15 +222,17 @@ CHECKS: dict[str, Callable[[Taken], bool]] = {
     "complete in its own folder": is_whole,
     "its folder can be moved": partial(moves, whole_storage=False),
     "its whole storage can be moved": partial(moves, whole_storage=True),
-    "names files of earlier snapshots (incremental)": names_earlier_files,
-    "later snapshots may name its files": is_built_upon,
+    "refers to files of earlier snapshots (incremental)": names_earlier_files,
+    "later snapshots may refer to its files": is_built_upon,
 }
 
 
 def table() -> dict[tuple[str, str], str]:
     """The cells of the document's table, by row and column."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    found = re.search(r"^\| \| (checkpoint \|.*)\n\| ---.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    found = re.search(
+        r"^\| operation or property \| (checkpoint \|.*)\n\| ---.*\n((?:\|.*\n)+)", text, re.MULTILINE
+    )
     assert found is not None
     kinds = [cell.strip() for cell in found[1].strip("| ").split("|")]
     rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in found[2].splitlines()]
