@@ -11,7 +11,7 @@ the whole channel. The part of one stored channel stays together and in order, o
 The gate returns restored elements of all channels before new elements. So a record never overtakes an older
 record of its key.
 
-Watermarks, statuses and ends of data are not redistributed: a restored sender sends them again. Until then
+Watermarks, statuses and ends of data are not redistributed: a restored sender sends its next ones. Until then
 event time stands still, which is safe.
 
 In a job of the same shape a status is not restored, either. A restored sender is active until it sends a

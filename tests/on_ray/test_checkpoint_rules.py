@@ -188,6 +188,7 @@ def test_a_barrier_that_is_sent_twice_over_a_broken_connection_counts_once(tmp_p
     eventually("all records but the last", lambda: statistics(job, "lines").records_out == count - 1)
     [asked] = ask_for(job, 1)
     sender, receiver = process_of(job, "lines"), process_of(job, "held")
+    eventually("the sender's barrier", lambda: taken(job, "lines") == 1)  # it has closed the last buffer
     with_barrier = statistics(job, "lines").buffers_out + 1
     eventually("a barrier behind records", lambda: inside(receiver, open_deliveries)[-1] == with_barrier)
     unanswered = inside(receiver, open_deliveries)
