@@ -210,13 +210,13 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     import ray
 
-    from penstock.actors.shared.registry import NAMESPACE
+    from penstock.actors.shared.registry import find_actor
 
     deadline = time.monotonic() + _PATIENCE
     while ray.is_initialized() and (names := _penstock_actors()):
         for name in names:
             with contextlib.suppress(ValueError, ray.exceptions.RayActorError):
-                ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+                ray.kill(find_actor(name), no_restart=True)
         if time.monotonic() > deadline:
             pytest.fail(f"actors that can't be ended: {names}")
         time.sleep(0.1)

@@ -193,7 +193,12 @@ def start_actor(kind: type, name: str, *arguments: Any, **options: Any) -> Any:
 
 def find_actor(name: str) -> Any:
     """The handle of a Penstock actor; raises `ValueError`, as Ray does, when it has ended."""
-    return ray.get_actor(name, namespace=NAMESPACE)
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except AssertionError as error:
+        # The last actor of a program that has ended, and Ray has just removed the class.
+        msg = f"the actor '{name}' has ended"
+        raise ValueError(msg) from error
 
 
 def is_living(name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,19 +21,52 @@ from jobs.driving import (
     when_records_flow,
 )
 from jobs.talking import talking_job
+from ray.experimental import internal_kv
 
 from penstock import DiscardSink, JobCancelledError, JobFailedError, JobResult, JobStatus, StreamEnvironment
 from penstock import job as find_job
 from penstock.actors.client.logs import read_files
 from penstock.actors.shared.node_processes import task_on_node
 from penstock.actors.shared.output_capture import log_file_pattern
-from penstock.actors.shared.registry import has_master
+from penstock.actors.shared.registry import find_actor, has_master
 from penstock.cluster import RayJobHandle
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 FOR_EVER = 1_000_000
+
+#: Where Ray keeps the classes of actors.
+FUNCTIONS = b"fun"
+
+#: A program that starts an actor which lives on, and ends.
+STARTS_AN_ACTOR = """
+import ray
+from penstock.actors.client.cluster import connect
+from penstock.actors.shared.registry import start_actor
+
+class Idle:
+    def ready(self):
+        return True
+
+connect()
+ray.get(start_actor(Idle, "idle", lifetime="detached", num_cpus=0).ready.remote())
+"""
+
+
+def test_actor_whose_class_ray_has_just_removed_counts_as_ended(ray_environment: dict[str, str]) -> None:
+    """Ray forgets the classes of a program with its last actor, perhaps before the actor's name."""
+    subprocess.run([sys.executable, "-c", STARTS_AN_ACTOR], env=ray_environment, check=True, timeout=PATIENCE)
+    classes = {
+        key: internal_kv._internal_kv_get(key, namespace=FUNCTIONS) or b""
+        for key in internal_kv._internal_kv_list(b"ActorClass:", namespace=FUNCTIONS)
+    }
+    ((key, removed),) = ((key, value) for key, value in classes.items() if b"Idle" in value)
+    internal_kv._internal_kv_del(key, namespace=FUNCTIONS)
+    with pytest.raises(ValueError, match="the actor 'idle' has ended"):
+        find_actor("idle")
+    internal_kv._internal_kv_put(key, removed, namespace=FUNCTIONS)
+    ray.kill(find_actor("idle"), no_restart=True)
 
 
 def parse(text: str) -> int:
