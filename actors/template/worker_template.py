@@ -6,8 +6,9 @@ Penstock. Ray has no fork server for workers. So the node is configured to start
 does what Ray's own program for workers does, and registers under the id that the node has chosen. A node
 identifies its workers by that id, not by the process that it has started.
 
-A forked worker behaves like any other worker, for these reasons: one Python thread, has connected to nothing
-and holds no code of users.
+A forked worker behaves like any other worker, for these reasons:
+
+- The template has one Python thread, has connected to nothing, and holds no code of users.
 - It forks only for a worker with the same environment variables, interpreter and flags. Ray itself starts
   workers that have a runtime environment of their own.
 - The worker gets the streams, folder, process group, priority and blocked signals of its `entry`. It also
