@@ -23,6 +23,7 @@ from penstock.actors.client.cluster import connect
 from penstock.actors.client.interrupts import InterruptsHeld, interrupts_delivered, name_job
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.master_calls import request_deadline
+from penstock.actors.shared.actor_calls import answer_of
 from penstock.actors.shared.registry import find_actor, start_actor
 from penstock.runtime.errors import JobCancelledError, JobFailedError, PenstockError
 from penstock.runtime.io.connectors.collect_sink import CollectKey, PreviewSink, newest_rows
@@ -81,15 +82,16 @@ class RayCollector:
         try:
             if self._actor is None:
                 self._actor = find_actor(self._name)
-            ray.get(self._actor.add.remote(key, data, run), timeout=_TIMEOUT)
-        except (ValueError, ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            answer_of(self._actor.add.remote(key, data, run), self._who, _TIMEOUT)
+        except (ValueError, ray.exceptions.RayActorError) as error:
             raise self._gone() from error
 
     def rows(self) -> list[Any]:
         """All rows committed so far, grouped by transaction, in the order of the commits.
 
         Raises:
-            PenstockError: The collector is closed, or its actor does not answer.
+            PenstockError: The collector is closed.
+            NoAnswerError: Its actor does not answer within 60 s.
         """
         return self.rows_of_run("")
 
@@ -100,10 +102,9 @@ class RayCollector:
         if self._actor is None:
             raise self._gone()
         try:
-            new: list[bytes] = ray.get(
-                self._actor.rows.remote(len(self._transactions), run), timeout=_TIMEOUT
-            )
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            asked: Any = self._actor.rows.remote(len(self._transactions), run)
+            new: list[bytes] = answer_of(asked, self._who, _TIMEOUT)
+        except ray.exceptions.RayActorError as error:
             raise self._gone() from error
         self._transactions += map(cloudpickle.loads, new)
         return [row for transaction in self._transactions for row in transaction]
@@ -129,11 +130,14 @@ class RayCollector:
     def __getstate__(self) -> dict[str, Any]:
         return {"_name": self._name, "_actor": None, "_transactions": [], "_run": ""}
 
+    @property
+    def _who(self) -> str:
+        return f"the collector of this sink ({self._name})"
+
     def _gone(self) -> PenstockError:
         return PenstockError(
-            f"the collector of this sink ({self._name}) does not answer: its actor is busy, or the program "
-            "that made it has ended or has closed it. Keep the program running until the job has ended, or "
-            "write to files (FileSink)"
+            f"{self._who} is gone: the program that made it has ended or has closed it. Keep the program "
+            "running until the job has ended, or write to files (FileSink)"
         )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import ray
@@ -15,7 +16,9 @@ from jobs.driving import PATIENCE, after_checkpoints, eventually, finish, kill_s
 from jobs.talking import talking_job
 
 from penstock import CollectSink, GeneratorSource, JobFailedError, StreamEnvironment
+from penstock.actors.client import collect
 from penstock.actors.client.collect import RayCollector
+from penstock.actors.shared.actor_calls import NoAnswerError
 from penstock.runtime.errors import GraphError, PenstockError
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 
@@ -77,8 +80,22 @@ def test_a_closed_collector_fails_the_job_that_commits_to_it() -> None:
         results.rows()
     env = StreamEnvironment("closed")
     env.from_collection("in", [1]).sink("results", CollectSink(results))
-    with pytest.raises(JobFailedError, match=r"operator 'results'.*this sink .* does not answer"):
+    with pytest.raises(JobFailedError, match=r"operator 'results'.*this sink .* is gone"):
         env.run(progress=False, timeout=PATIENCE)
+
+
+def test_a_collector_whose_process_is_frozen_is_not_called_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "_TIMEOUT", 1.0)
+    with RayCollector() as results:
+        actor: Any = results._actor
+        process = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
+        os.kill(process, signal.SIGSTOP)
+        try:
+            for call in (results.rows, lambda: results.add(("j", "out", 0, 1, 0), [1])):
+                with pytest.raises(NoAnswerError, match=r"the collector of this sink .*: no answer for 1 s"):
+                    call()
+        finally:
+            os.kill(process, signal.SIGCONT)
 
 
 def test_a_collector_of_one_process_is_refused_before_the_job_starts() -> None:
