@@ -201,7 +201,7 @@ class AsksForKeyedState:
 
 def needed_backend(backend: KeyedStateBackend | None, what: str) -> KeyedStateBackend:
     if backend is None:
-        msg = f"{what} needs a keyed stream: call key_by(function) before transform"
+        msg = f"{what} needs a keyed stream: call key_by(function) before this operator"
         raise PenstockError(msg)
     return backend
 
