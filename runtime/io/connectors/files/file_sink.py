@@ -81,6 +81,12 @@ class FileSink(metaclass=NearestNames):
         if is_one or not all(isinstance(n, str) and n for n in by) or len(set(by)) < len(by):
             msg = f"partition_by={by!r} is not allowed: give a list of different names of columns"
             raise ConfigurationError(msg)
+        if hidden := [name for name in by if name.startswith(".")]:
+            msg = (
+                f"partition_by has {hidden[0]!r}: readers skip folders whose names begin with a dot; rename "
+                "the column"
+            )
+            raise ConfigurationError(msg)
         object.__setattr__(self, "partition_by", tuple(by))
         if self.max_file_size < 1 or ("://" in self.directory and self.max_file_size >= _LARGEST_COPY):
             msg = f"max_file_size={self.max_file_size} is not allowed: give 1 byte up to less than 5 GiB"
@@ -117,15 +123,12 @@ class FileSink(metaclass=NearestNames):
             >>> FileSink.json("/data/out").directory
             '/data/out'
         """
-        options = dict(storage_options or {})
-        form = JsonSinkFormat(default)
-        directory = location("directory", directory)
         return FileSink(
-            directory,
-            form,
+            location("directory", directory),
+            JsonSinkFormat(default),
             max_file_size,
             allow_missing,
-            options,
+            dict(storage_options or {}),
             filesystem,
             trust_paths,
             partition_by,
@@ -163,15 +166,12 @@ class FileSink(metaclass=NearestNames):
         if isinstance(columns, str) or (columns is not None and len(set(columns)) < len(columns)):
             msg = f"columns={columns!r} is not allowed: give a list of different names"
             raise ConfigurationError(msg)
-        form = CsvSinkFormat(None if columns is None else tuple(columns), header, delimiter)
-        options = dict(storage_options or {})
-        directory = location("directory", directory)
         return FileSink(
-            directory,
-            form,
+            location("directory", directory),
+            CsvSinkFormat(None if columns is None else tuple(columns), header, delimiter),
             max_file_size,
             allow_missing,
-            options,
+            dict(storage_options or {}),
             filesystem,
             trust_paths,
             partition_by,
@@ -205,15 +205,12 @@ class FileSink(metaclass=NearestNames):
         if not _is_codec(compression):
             msg = f"compression={compression!r} is not a codec that pyarrow has, such as 'snappy' or 'zstd'"
             raise ConfigurationError(msg)
-        form = ParquetSinkFormat(schema, compression)
-        options = dict(storage_options or {})
-        directory = location("directory", directory)
         return FileSink(
-            directory,
-            form,
+            location("directory", directory),
+            ParquetSinkFormat(schema, compression),
             max_file_size,
             allow_missing,
-            options,
+            dict(storage_options or {}),
             filesystem,
             trust_paths,
             partition_by,

@@ -20,6 +20,9 @@ from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 #: Stands for null in the names of folders.
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
+#: Maximum length of a file name on disk, in bytes.
+_LONGEST: Final = 255
+
 
 class Folders:
     """Splits batches by the values of columns.
@@ -54,7 +57,7 @@ class Folders:
             kept = {name: value for name, value in row.items() if name not in self._names}
             parts.setdefault(values, []).append(kept)
         for values, part in parts.items():
-            yield self._folder(values), RowBatch(part)
+            yield self._path(values), RowBatch(part)
 
     def _columns(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Batch]]:
         codes, values = np.zeros(batch.num_rows, np.int64), []
@@ -77,11 +80,26 @@ class Folders:
             parts.setdefault(_decoded(code, values), []).append(number)
         for texts_of_part, numbers in parts.items():
             part = kept if len(parts) == 1 else kept.filter(pa.array(np.isin(of_row, numbers)))
-            yield self._folder(texts_of_part), ArrowBatch(part)
+            yield self._path(texts_of_part), ArrowBatch(part)
 
-    def _folder(self, values: Sequence[str]) -> str:
-        pairs = zip(self._names, values, strict=True)
-        return "/".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in pairs)
+    def _path(self, values: Sequence[str]) -> str:
+        return "/".join(map(_folder, self._names, values))
+
+
+def _folder(name: str, value: str) -> str:
+    try:
+        folder = f"{quote(name, safe='')}={quote(value, safe='')}"
+    except UnicodeEncodeError as error:
+        msg = f"the column {name!r} of partition_by has {shown(value)}, which names no folder: {error}"
+        raise BadRecordError(msg) from error
+    # The error must come now: a commit that can't make the folder would fail in each attempt of the job.
+    if len(folder) > _LONGEST:
+        msg = (
+            f"the column {name!r} of partition_by has {shown(value)}, which makes a folder name of "
+            f"{len(folder)} bytes. Names have up to {_LONGEST} bytes: shorten the value before the sink"
+        )
+        raise BadRecordError(msg)
+    return folder
 
 
 def _decoded(code: int, values: Sequence[Sequence[str]]) -> tuple[str, ...]:

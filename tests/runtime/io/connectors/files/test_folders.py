@@ -126,6 +126,23 @@ def test_a_value_that_names_no_folder_is_refused(tmp_path: Path, context: Any, v
         writer.write(ArrowBatch(pa.record_batch({"j": [1]})))
 
 
+@pytest.mark.parametrize("value", ["x" * 254, "é" * 43, "\ud800"])
+def test_a_value_whose_folder_no_commit_could_make_is_refused_when_it_is_written(
+    tmp_path: Path, context: Any, permit: Any, value: str
+) -> None:
+    writer = FileSink.json(tmp_path, partition_by=["k"]).writer(context(operator="out"))
+    with pytest.raises(ConnectorError, match="column 'k' of partition_by has"):
+        writer.write(RowBatch([{"k": value}]))
+    for longest in ("x" * 253, "é" * 42):
+        writer.write(RowBatch([{"k": longest}]))
+    writer.commit(writer.prepare_commit(), permit)
+
+
+def test_a_column_whose_folders_are_hidden_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"partition_by has '\.k': readers skip folders"):
+        FileSink.json(tmp_path, partition_by=["_k", ".k"])
+
+
 @pytest.mark.parametrize("by", ["day", ["day", "day"], [""], [5]])
 def test_what_names_no_columns_is_refused(tmp_path: Path, by: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"partition_by=.* is not allowed"):
