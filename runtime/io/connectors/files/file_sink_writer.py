@@ -154,12 +154,11 @@ class FileSinkWriter:
         self._directory = sink.directory
         self._names = names
         self._folders = Folders(sink.partition_by)
+        self._new_encoder = sink.form.encoders()
         self._filesystem_of = cache(filesystem)
         self._next_number = names.next_number(self._own_names(IN_PROGRESS) + self._own_names(COMMITTED))
         #: Open files by folder; the one that was written last is the last one.
         self._open: dict[str, _OpenFile] = {}
-        #: Encoders of ended files; they remember what the first record has decided, such as columns.
-        self._encoders: list[Encoder] = []
         self._ended: list[PendingFile] = []
 
     def write(self, batch: Batch) -> None:
@@ -213,9 +212,8 @@ class FileSinkWriter:
         if file is not None:
             self._open[folder] = file
             return file
-        encoder = self._encoders.pop() if self._encoders else self._sink.form.encoder()
-        file = self._open[folder] = _OpenFile(folder, encoder, *self._created())
-        encoder.begin(file.output, partial(self._next_file, file))
+        file = self._open[folder] = _OpenFile(folder, self._new_encoder(), *self._created())
+        file.encoder.begin(file.output, partial(self._next_file, file))
         return file
 
     def _created(self) -> tuple[CountingOutput, int]:
@@ -234,7 +232,6 @@ class FileSinkWriter:
         file.encoder.end()
         self._finish(file)
         del self._open[file.folder]
-        self._encoders.append(file.encoder)
 
     def _finish(self, file: _OpenFile) -> None:
         file.output.output.finish()

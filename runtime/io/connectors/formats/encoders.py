@@ -14,6 +14,7 @@ import json.encoder
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from types import NoneType
@@ -73,7 +74,9 @@ class SinkFormat(Protocol):
         """The extension of the format's files, without a dot."""
         ...
 
-    def encoder(self) -> Encoder: ...
+    def encoders(self) -> Callable[[], Encoder]:
+        """A function that makes encoders; they share what the first records have decided, such as columns."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,17 @@ class CsvSinkFormat:
 
     extension: ClassVar[str] = "csv"
 
-    def encoder(self) -> CsvEncoder:
-        return CsvEncoder(self)
+    def encoders(self) -> Callable[[], CsvEncoder]:
+        width = None if self.columns is None else len(self.columns)
+        return partial(CsvEncoder, self, _CsvColumns(self.columns, width))
+
+
+@dataclass(slots=True)
+class _CsvColumns:
+    """The names of the columns, and their number; the first row decides what is `None`."""
+
+    names: tuple[str, ...] | None
+    width: int | None
 
 
 class _LineEncoder(ABC):
@@ -128,11 +140,10 @@ class CsvEncoder(_LineEncoder):
 
     _failures = (csv.Error, UnicodeEncodeError)
 
-    def __init__(self, form: CsvSinkFormat) -> None:
+    def __init__(self, form: CsvSinkFormat, columns: _CsvColumns) -> None:
         super().__init__()
         self._form = form
-        self._columns = form.columns
-        self._width = None if form.columns is None else len(form.columns)
+        self._columns = columns
         self._header_due = False
 
     def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
@@ -161,24 +172,25 @@ class CsvEncoder(_LineEncoder):
     def _written(self, values: Sequence[Sequence[Any]], quoting: Literal[0, 1]) -> str:
         text = io.StringIO(newline="")
         writer = csv.writer(text, delimiter=self._form.delimiter, lineterminator="\n", quoting=quoting)
-        if self._header_due and self._columns is not None:
-            writer.writerow(self._columns)
+        if self._header_due and self._columns.names is not None:
+            writer.writerow(self._columns.names)
         writer.writerows(values)
         return text.getvalue()
 
     def _learn_columns(self, row: Any) -> None:
-        if self._width is None and isinstance(row, Mapping):
-            self._columns = tuple(row)
-        if self._width is None and isinstance(row, (Mapping, tuple, list)):
-            self._width = len(row)
+        columns = self._columns
+        if columns.width is None and isinstance(row, Mapping):
+            columns.names = tuple(row)
+        if columns.width is None and isinstance(row, (Mapping, tuple, list)):
+            columns.width = len(row)
 
     def _values(self, rows: Sequence[Any]) -> Iterable[Sequence[Any]]:
-        kinds = set(map(type, rows))
-        if kinds <= {dict, tuple, list} and set(map(len, rows)) == {self._width}:
-            if kinds == {dict} and self._columns:
-                fields = itemgetter(*self._columns)
+        kinds, columns = set(map(type, rows)), self._columns
+        if kinds <= {dict, tuple, list} and set(map(len, rows)) == {columns.width}:
+            if kinds == {dict} and columns.names:
+                fields = itemgetter(*columns.names)
                 try:
-                    return list(zip(map(fields, rows))) if self._width == 1 else list(map(fields, rows))
+                    return list(zip(map(fields, rows))) if columns.width == 1 else list(map(fields, rows))
                 except KeyError:
                     # Some row has other keys; the loop below finds it.
                     pass
@@ -187,19 +199,20 @@ class CsvEncoder(_LineEncoder):
         return [self._fields(row) for row in rows]
 
     def _fields(self, row: Any) -> Sequence[Any]:
-        if isinstance(row, Mapping) and self._columns is not None:
-            if row.keys() == set(self._columns):
-                return [row[name] for name in self._columns]
-            missing = [name for name in self._columns if name not in row]
-            unknown = [name for name in row if name not in self._columns]
+        names, width = self._columns.names, self._columns.width
+        if isinstance(row, Mapping) and names is not None:
+            if row.keys() == set(names):
+                return [row[name] for name in names]
+            missing = [name for name in names if name not in row]
+            unknown = [name for name in row if name not in names]
             problem = f"lacks the keys {missing} and has the extra keys {unknown}"
         elif isinstance(row, (tuple, list)):
-            if len(row) == self._width:
+            if len(row) == width:
                 return row
             problem = f"has another number of fields, {len(row)}"
         else:
             problem = f"is a {type(row).__name__}; CSV takes dicts, tuples and lists"
-        wanted = self._columns if self._columns is not None else f"of the first row, {self._width}"
+        wanted = names if names is not None else f"of the first row, {width}"
         msg = (
             f"a row does not fit the CSV columns {wanted}: it {problem}; the row is {shown(row)}. Map the "
             "rows before the sink, or give FileSink.csv the columns="
@@ -223,8 +236,8 @@ class JsonSinkFormat:
 
     extension: ClassVar[str] = "jsonl"
 
-    def encoder(self) -> JsonEncoder:
-        return JsonEncoder(self.default)
+    def encoders(self) -> Callable[[], JsonEncoder]:
+        return partial(JsonEncoder, self.default)
 
 
 class JsonEncoder(_LineEncoder):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -44,14 +45,16 @@ class ParquetSinkFormat:
 
     extension: ClassVar[str] = "parquet"
 
-    def encoder(self) -> ParquetEncoder:
-        return ParquetEncoder(self.schema, self.compression)
+    def encoders(self) -> Callable[[], ParquetEncoder]:
+        return partial(ParquetEncoder, self.schema, self.compression, [])
 
 
 class ParquetEncoder:
-    def __init__(self, schema: pa.Schema | None, compression: str) -> None:
+    """Encodes files; `learned` has the schemas of rows so far, and belongs to all encoders of a writer."""
+
+    def __init__(self, schema: pa.Schema | None, compression: str, learned: list[pa.Schema]) -> None:
         self._fixed = None if schema is None else _FixedSchema(schema)
-        self._learned: list[pa.Schema] = []
+        self._learned = learned
         self._compression = compression
         self._output: CountingOutput | None = None
         self._next_file: Callable[[], CountingOutput] | None = None

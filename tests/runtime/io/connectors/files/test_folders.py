@@ -87,6 +87,20 @@ def test_with_many_folders_the_least_recently_written_file_ends(
     assert ended == ["k=b", "k=a", "k=c", "k=b"]
 
 
+def test_files_of_all_folders_have_the_columns_of_the_first_record(
+    tmp_path: Path, context: Any, permit: Any
+) -> None:
+    writer = FileSink.csv(tmp_path, partition_by=["k"], header=False).writer(context(operator="out"))
+    writer.write(RowBatch([{"k": 1, "a": "a1", "b": "b1"}, {"k": 2, "b": "b2", "a": "a2"}]))
+    writer.commit(writer.prepare_commit(), permit)
+    writer.write(RowBatch([{"k": 2, "b": "b3", "a": "a3"}]))
+    writer.commit(writer.prepare_commit(), permit)
+    lines = [(tmp_path / name).read_text() for name in files_below(tmp_path)]
+    assert lines == ["a1,b1\n", "a2,b2\n", "a3,b3\n"]
+    with pytest.raises(ConnectorError, match=r"does not fit the CSV columns \('a', 'b'\)"):
+        writer.write(RowBatch([{"k": 3, "a": 1}]))
+
+
 VALUES = st.one_of(
     st.none(),
     st.text(max_size=3),
