@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
-from penstock.runtime.config.job_config import ON_HEAP, HeapState, StateBackend
+from penstock.runtime.config.job_config import ON_HEAP, StateBackend
 from penstock.runtime.errors import GraphError, OperatorLocation, PenstockError
 from penstock.runtime.graph.stream_graph import StreamNode
 from penstock.runtime.graph.streams.data_stream import DataStream
@@ -29,16 +29,15 @@ from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Wate
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.snapshot.metadata import RAW
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range, own_parts, redistribute
 from penstock.runtime.state.own_copy import own_copies
-from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.harness_state import (
     FilesInHandles,
     HarnessSnapshot,
     connector_of,
     encoded_lists,
-    open_state_backend,
+    restored_backend,
 )
 from penstock.runtime.testing.manual_event_loop import HarnessEventLoop
 from penstock.runtime.testing.manual_time import ManualClock
@@ -142,7 +141,6 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._codec = ValueCodec()
         self._files = FilesInHandles()
         self._operator = operator
-        self._state_backend = state_backend
         self._main: list[Batch] = []
         self._side: dict[str, list[Any]] = {}
         self._watermarks: list[Watermark] = []
@@ -154,7 +152,10 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._loops: list[HarnessEventLoop] = []
         self._last_id = max((s.checkpoint_id for s in restored), default=0)
         self._completed_id = self._last_id if restored else -1
-        self._backend = self._restored_backend(restored) if operator.keyed else None
+        setup = BackendSetup("operator", max_parallelism, self._key_groups, self._codec, clock=self.clock)
+        self._backend = (
+            restored_backend(state_backend, setup, restored, self._files) if operator.keyed else None
+        )
         location = OperatorLocation(operator_id, subtask, parallelism)
         self._chain = OperatorChain([(location, operator)], self._take, self._take_time)
         try:
@@ -490,18 +491,6 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     def _send(self, event: Any) -> None:
         self._events.append(self._codec.loads(self._codec.dumps(event)))
-
-    def _restored_backend(self, restored: Sequence[HarnessSnapshot]) -> KeyedStateBackend:
-        setup = BackendSetup(
-            "operator", self._max_parallelism, self._key_groups, self._codec, clock=self.clock
-        )
-        is_heap = isinstance(self._state_backend, HeapState)
-        backend = HeapKeyedStateBackend(setup) if is_heap else open_state_backend(self._state_backend, setup)
-        own = self._key_groups
-        handles = [s.keyed for s in restored if s.keyed and len(s.keyed.key_groups.intersection(own))]
-        if restored:
-            backend.restore(handles, self._files, restored_checkpoint_id=self._last_id)
-        return backend
 
 
 def _may_send(operator: Operator) -> bool:

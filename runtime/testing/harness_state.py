@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Final, TypeAlias
 
-from penstock.runtime.config.job_config import StateBackend
+from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.operators.operator_state import RawState, SavedList
 from penstock.runtime.operators.source import ConnectorContext
@@ -19,6 +19,7 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
 )
 from penstock.runtime.snapshot.metadata import RAW
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, StateBackendOpener
 from penstock.runtime.testing.manual_time import ManualClock
 
@@ -91,3 +92,17 @@ def open_state_backend(config: StateBackend, setup: BackendSetup) -> KeyedStateB
     """
     opener: StateBackendOpener = import_module(_OPENER).open_state_backend
     return opener(config, setup)
+
+
+def restored_backend(
+    config: StateBackend, setup: BackendSetup, snapshots: Sequence[HarnessSnapshot], files: FilesInHandles
+) -> KeyedStateBackend:
+    """Open a backend with the keyed state of the snapshots that belongs to its key groups."""
+    is_heap = isinstance(config, HeapState)
+    backend = HeapKeyedStateBackend(setup) if is_heap else open_state_backend(config, setup)
+    if snapshots:
+        keyed = [snapshot.keyed for snapshot in snapshots if snapshot.keyed is not None]
+        own = [handle for handle in keyed if len(handle.key_groups.intersection(setup.key_groups))]
+        newest = max(snapshot.checkpoint_id for snapshot in snapshots)
+        backend.restore(own, files, restored_checkpoint_id=newest)
+    return backend
