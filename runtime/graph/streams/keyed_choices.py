@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Unpack, cast, get_args
 
 from penstock.runtime.graph.streams.checked_call import (
@@ -227,8 +226,7 @@ def _orders(by: Any, descending: bool) -> tuple[Order, ...] | None:
 
 def _rank_in(orders: Sequence[Order]) -> Callable[[Any], Any]:
     """The function that ranks records by columns when the key is a function."""
-    names = [order.column for order in orders]
-    return methodcaller("get", *names) if len(names) == 1 else RanksOf(names)
+    return RanksOf([order.column for order in orders])
 
 
 def _latest(
@@ -261,7 +259,7 @@ def _latest(
 def _rank_of(call: str, by: Any, keys: Keys) -> Callable[[Any], Any]:
     """The function that ranks records when the key is a function."""
     if isinstance(by, str):
-        return methodcaller("get", by)
+        return RanksOf([by])
     need_function(f"{call}: by", by)
     if as_column_key(keys) is not None:
         refuse(f"{call}: by must be the name of a column, as the key names columns; or give two functions")

@@ -60,7 +60,7 @@ class ChosenByFunction(KeyedProcessFunction[Any, Any, Any]):
     def _incomparable(self, rank: Any, known: Any) -> PenstockError:
         assert self.by is not None, "timestamps can be compared"
         return PenstockError(
-            f"{self.call}: {function_location(self.by)} returned {short_repr(rank)} of type "
+            f"{self.call}: {_shown(self.by)} returned {short_repr(rank)} of type "
             f"{type(rank).__name__}, which can't be compared with the rank {short_repr(known)} of type "
             f"{type(known).__name__}; return ranks of one type"
         )
@@ -110,19 +110,36 @@ class LatestOfKey(ChosenByFunction):
 
 
 class RanksOf:
-    """Ranks records, which are dicts, by columns; `None` if a rank is missing or NaN.
+    """Ranks records, which are dicts, by columns; `None` if a rank is missing, or one of several is NaN.
 
     Example:
         >>> RanksOf(["price", "at"])({"price": 5, "at": 2}), RanksOf(["price", "at"])({"price": 5})
         ((5, 2), None)
+        >>> RanksOf(["price"])({"price": 5})
+        5
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
 
-    def __call__(self, record: Any) -> tuple[Any, ...] | None:
-        ranks = tuple([record.get(name) for name in self._names])
+    def __str__(self) -> str:
+        return f"column{'' if len(self._names) == 1 else 's'} {', '.join(map(repr, self._names))}"
+
+    def __call__(self, record: Any) -> Any:
+        try:
+            get = record.get
+        except AttributeError:
+            raise PenstockError(
+                no_dict(f"a rank by {self}", record, "make dicts with map before it")
+            ) from None
+        if len(self._names) == 1:
+            return get(self._names[0])
+        ranks = tuple(map(get, self._names))
         return None if any(rank is None or rank != rank for rank in ranks) else ranks
+
+
+def _shown(by: Callable[[Any], Any]) -> str:
+    return str(by) if isinstance(by, RanksOf) else f"function {function_location(by)}"
 
 
 class TopOfKey(ChosenByFunction):
@@ -215,7 +232,7 @@ class RankingOperator(KeyedProcessOperator):
         if self._selecting:
             return super().doing
         by = self._user.by
-        return self._user.call + ("" if by is None else f": by function {function_location(by)}")
+        return self._user.call + ("" if by is None else f": by {_shown(by)}")
 
     def built_in_counts(self) -> Mapping[str, int]:
         return {} if self._user.by is None else {UNRANKED_RECORDS: self._user.unranked}

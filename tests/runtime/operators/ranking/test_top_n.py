@@ -239,6 +239,19 @@ def test_a_record_without_one_of_its_ranks_is_dropped_and_counted() -> None:
             assert harness.statistics().extra == {"unranked_records": 3}
 
 
+@pytest.mark.parametrize(("by", "what"), [("v", "column 'v'"), (["v", "w"], "columns 'v', 'w'")])
+def test_an_error_of_ranks_by_columns_names_the_columns(by: Any, what: str) -> None:
+    for record, why in (
+        ((1, 2), "needs .* rows that are dicts"),
+        ({"v": "x", "w": 1}, f"{what} returned .*x"),
+    ):
+        with OperatorHarness.of(lambda s: s.top_n("top", by, 1, lambda row: 1)) as harness:
+            harness.push([{"v": 1, "w": 1}])
+            with pytest.raises(OperatorError, match=f"top_n: by {what} failed: .*{why}") as caught:
+                harness.push([record])
+        assert "ranking_functions.py" not in str(caught.value)
+
+
 @pytest.mark.parametrize("by", [("v", "w"), [], ["v", "v"], [("v", "down")], [5], [("v", "w", "x")]])
 def test_orders_that_are_none_are_refused(by: Any) -> None:
     with pytest.raises(GraphError, match="top_n: by "):
