@@ -226,7 +226,7 @@ class StoringInputGate(CheckpointedInputGate):
             kept = storage.pending_bytes + storage.rolled_bytes
             detail = (
                 f"{kept:,} bytes were stored for this alignment and for interrupted earlier ones, more than "
-                f"max_alignment_bytes={storage.max_bytes:,}. Raise the limit, or take unaligned checkpoints"
+                f"max_alignment_bytes={storage.max_bytes:,}. Raise the limit, or use unaligned checkpoints"
             )
             self._aligner.give_up(
                 CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED, detail

@@ -97,8 +97,8 @@ def select_handler(settings: BarrierSettings, channels: int) -> HandlerKind:
     if settings.mode is CheckpointingMode.AT_LEAST_ONCE:
         if settings.unaligned:
             msg = (
-                "unaligned checkpoints are for mode='exactly_once': at least once never waits for a barrier, "
-                "so there is nothing that a barrier could overtake"
+                "unaligned checkpoints need mode='exactly_once': mode='at_least_once' blocks no channel, so "
+                "a barrier need not overtake data"
             )
             raise ConfigurationError(msg)
         return HandlerKind.SINGLE_CHANNEL_TRACKER if channels == 1 else HandlerKind.TRACKER

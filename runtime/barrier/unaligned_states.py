@@ -1,4 +1,4 @@
-"""States of an input whose barriers may overtake data. A waiting state is named after its event.
+"""States of an input whose barriers may overtake data. The name of a waiting state says what ends it.
 
 | state | next state |
 | --- | --- |

@@ -10,7 +10,7 @@ the type of a column. Here each value has a type of its own. Columns are then ma
     times of pandas and numpy        timestamp or duration in their own unit, nanoseconds included
     numbers of numpy                 as Python's
     Decimal                          decimal128 of its scale
-    list, dict with texts as names   list, struct
+    list, dict with string keys      list, struct
 
 **A column** (`arrow_type_of`) is examined as a whole, level by level; `arrow_values.py` lists the types. All
 lists of a column form one column of their elements. Dicts with the same names form one column for each name.
@@ -56,7 +56,7 @@ _UNITS: Final = ("s", "ms", "us", "ns")
 
 
 class NoColumnTypeError(PenstockError, TypeError):
-    """A value that no column of Arrow carries exactly."""
+    """A value that no Arrow column can hold exactly."""
 
     place: int = 0
 
@@ -80,11 +80,11 @@ def type_of_value(value: Any, *, digits: int | None = None) -> pa.DataType:
         if isinstance(value, base):
             found: pa.DataType = find(value, digits)
             return found
-    refuse(value, "Arrow has no type for it")
+    refuse(value, "no Arrow type fits it")
 
 
 def are_family(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether values of the two types can be compared by order, as in Python."""
+    """Return whether values of the two types can be ordered, as in Python."""
     return _family_of(one) == _family_of(other)
 
 
@@ -99,7 +99,7 @@ def _family_of(kind: pa.DataType) -> str:
 
 
 def refuse(value: Any, why: str) -> NoReturn:
-    msg = f"{reprlib.repr(value)} ({describe_type(type(value))}) has no exact form in a column: {why}"
+    msg = f"{reprlib.repr(value)} ({describe_type(type(value))}) can't be stored exactly in a column: {why}"
     raise NoColumnTypeError(msg)
 
 
@@ -109,7 +109,7 @@ def _of_whole(value: Any, _: int | None) -> pa.DataType:
         return _INT64
     if 0 < number < 1 << 64:
         return _UINT64
-    refuse(value, "whole numbers have 64 bits; make it a decimal, a float or a string")
+    refuse(value, "an integer column has 64 bits; make it a decimal, a float or a string")
 
 
 def _of_datetime(value: Any, _: int | None) -> pa.DataType:
@@ -143,7 +143,7 @@ def _standard_name(zone: tzinfo) -> str | None:
 
 def _of_time(value: time, _: int | None) -> pa.DataType:
     if value.tzinfo is not None:
-        refuse(value, "times of day in Arrow have no zone")
+        refuse(value, "Arrow's times of day have no zone")
     return pa.time64("us")
 
 
@@ -184,11 +184,11 @@ def _of_list(value: Sequence[Any], digits: int | None) -> pa.DataType:
 def _of_dict(value: dict[Any, Any], digits: int | None) -> pa.DataType:
     names = list(value)
     if not all(type(name) is str for name in names):
-        refuse(value, "not all of its names are strings")
+        refuse(value, "not all of its keys are strings")
     return pa.struct([(name, type_of_value(item, digits=digits)) for name, item in value.items()])
 
 
-#: Base types in the order of the tests: a `datetime` is a `date`, a `bool` is an `int`.
+#: Base types, subclasses first: a `datetime` is a `date`, a `bool` is an `int`.
 _FINDERS: Final[tuple[tuple[Any, Callable[[Any, int | None], pa.DataType]], ...]] = (
     (datetime, _of_datetime),
     (date, lambda *_: pa.date32()),
@@ -210,11 +210,11 @@ _MICROSECONDS: Final = "us"
 
 
 class NoArrowTypeError(PenstockError, TypeError):
-    """Values that no column of Arrow carries exactly; the message names the column and a value."""
+    """Values that no Arrow column can hold exactly; the message names the column and a value."""
 
 
 def arrow_type_of(values: Sequence[Any], name: str) -> pa.DataType:
-    """The Arrow type that carries all these values exactly.
+    """The Arrow type that holds all these values exactly.
 
     Example:
         >>> arrow_type_of([{"n": 1}, {"n": None}, None], "value")
@@ -277,7 +277,7 @@ def record_names(kind: type) -> tuple[str, ...] | None:
 
 def _refuse(name: str, what: str) -> NoReturn:
     msg = (
-        f"no Arrow type carries column {name!r} as it is: {what}. Convert its values with a function "
+        f"no Arrow type can hold column {name!r} unchanged: {what}. Convert its values with a function "
         "(key=, value=), or take them encoded (encoded=True)"
     )
     raise NoArrowTypeError(msg)
@@ -335,7 +335,7 @@ def _decimal_type(values: Sequence[Decimal], name: str) -> pa.DataType:
 def _decimal(whole: int, scale: int, name: str) -> pa.DataType:
     digits = max(1, whole + scale)
     if digits > DECIMAL_DIGITS:
-        _refuse(name, f"its decimals need {digits} digits together, and a type has at most {DECIMAL_DIGITS}")
+        _refuse(name, f"its decimals need {digits} digits in all, and a type has at most {DECIMAL_DIGITS}")
     return pa.decimal128(digits, scale)
 
 

@@ -4,7 +4,7 @@ Arrow has one type per column, Python one type per value. So a column needs valu
 from `None`) that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats.
 
     bool, int, float, str, bytes                 bool, int64, double, string, binary
-    int from 2**63 on, none of them negative     uint64
+    non-negative int, some from 2**63 on         uint64
     date, time, timedelta, naive datetime        date32, time64[us], duration[us], timestamp[us]
     datetime in a zone                           timestamp[us, zone]: one zone per column
     Decimal (38 digits)                          decimal128
@@ -21,8 +21,8 @@ as 5 microseconds. It drops fields that a struct lacks. It drops the time of a `
 dates, and the zone in a naive column. So the Python types are compared with the column's type, in nested
 values too. Arrow checks the rest: ranges, digits, integers that a float can't hold.
 
-**Casts.** Arrow's own cast checks ranges and digits. It misses losses where a struct has more fields, a time
-has a zone, a date has a time, or a float gets fewer bits. It also turns texts into numbers.
+**Casts.** Arrow's own cast checks ranges and digits. It silently drops fields of structs, zones, times of day
+and bits of floats. It also turns strings into numbers.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def exact_column(
         if kind is not None:
             _refuse_misfits(values, kind, name, rounds)
         of = "" if kind is None else f" of type {kind}"
-        msg = f"column '{name}'{of} can't be made of its values ({error})"
+        msg = f"column '{name}'{of} can't be built from its values ({error})"
         raise MisfitError(msg) from error
     _refuse_misfits(values, column.type, name, rounds)
     return column
@@ -204,7 +204,7 @@ def _is_taken(found: type, taken: tuple[type, ...]) -> bool:
 
 
 def _keeps_time(value: Any, kind: pa.DataType) -> bool:
-    """Whether a time and its column both have a zone or both lack it, and the digits fit the column."""
+    """Whether the column keeps the value's digits, and both or neither of them have a zone."""
     is_span = kinds.is_duration(kind)
     if not is_span and (getattr(value, "tzinfo", None) is None) is not (getattr(kind, "tz", None) is None):
         return False
@@ -345,16 +345,16 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
         kind: Type of the column; by default the result of `arrow_type_of`.
 
     Raises:
-        NoArrowTypeError: No Arrow type carries the values exactly, or `kind` does not.
+        NoArrowTypeError: No Arrow type, or not `kind`, can hold the values exactly.
     """
     found = arrow_type_of(values, name) if kind is None else kind
     plain = _to_plain(found)
     try:
         members = values if plain is None else list(map(plain, values))
-        # An inferred type carries the values; a type that the user gave is checked.
+        # An inferred type fits the values; a type that the user gave is checked.
         return pa.array(members, found) if kind is None else exact_column(members, kind, name, rounds=True)
     except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
-        msg = f"column {name!r} of type {found} can't carry its values: {error}"
+        msg = f"column {name!r} of type {found} can't hold its values: {error}"
         raise NoArrowTypeError(msg) from error
 
 
@@ -400,7 +400,7 @@ def _to_plain(kind: pa.DataType) -> Callable[[Any], Any] | None:
                 return None
             if isinstance(value, dict):
                 if not value.keys() <= names:
-                    msg = f"{value!r:.80} has other names"
+                    msg = f"{value!r:.80} has keys that the type lacks"
                     raise ValueError(msg)
                 members = [value.get(name) for name, _ in parts]
             elif is_tuple and type(value) is tuple:
@@ -455,5 +455,5 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
     if kinds.is_time64(kind):
         return pa.time64("us")
     if kinds.is_date64(kind):
-        return pa.date32()  # Python's dates are of whole days, too
+        return pa.date32()  # Python's dates are whole days, too
     return with_leaves(kind.value_type, _in_microseconds) if kinds.is_dictionary(kind) else kind

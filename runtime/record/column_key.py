@@ -1,23 +1,23 @@
 """`ColumnKey`: the key of a record, named by columns, for rows and for Arrow batches.
 
-Equal keys must meet in one subtask, whether they came in a dict or in a column. So both forms share one
-canonical form of a value:
+Equal keys must reach the same subtask, whether they come from a dict or from a column. So dicts and columns
+share one canonical form of each value:
 
 * NaN is one key. Python finds a NaN in a dict only when it is the same object. So all NaNs become one object
   (`NAN`), which has a stable hash of its own. A NaN that a key function returns is refused, because nothing
-  replaces it by `NAN`.
+  replaces it with `NAN`.
 * 0.0 and -0.0 are one key, which is 0.0.
-* A time with a zone becomes UTC. In the hour that clocks repeat in autumn, Python treats two different
+* A time with a zone becomes UTC. In the hour that repeats when clocks go back, Python treats two different
   instants as equal.
 * A pandas time in whole microseconds becomes Python's. A pandas time with nanoseconds can't be a key.
 * Null and `None` are one key.
 * Columns lose their encoding: dictionaries, run ends, views, units of time. Their values have the same hash
   as the Python values (`runtime/state/stable_hash_arrays.py`).
 
-A NaN decoded from a snapshot is a new object. `one_nan` replaces it by `NAN`.
+A NaN decoded from a snapshot is a new object. `one_nan` replaces it with `NAN`.
 
 **Columns of keys** in canonical form. Types that encode the same values in another way become the plain type:
-dictionaries, run ends, views, large texts, extension types. Times become microseconds, as Python's are. NaN
+dictionaries, run ends, views, large strings, extension types. Times become microseconds, as Python's are. NaN
 becomes one bit pattern and -0.0 becomes 0.0. The results are numbers, text, bytes, decimals, dates and times,
 each with a validity bitmap.
 
@@ -89,8 +89,8 @@ def canonical_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
         return column.cast(target)
     except pa.ArrowInvalid as error:
         msg = (
-            f"column {name!r} of type {given} can't be a key: {error}; keys have times of whole "
-            "microseconds, and a batch has texts of less than 2 GiB"
+            f"column {name!r} of type {given} can't be a key: {error}; times in keys must be "
+            "whole microseconds, and the strings of a batch must be shorter than 2 GiB in all"
         )
         raise KeyTypeError(msg) from error
 
@@ -221,7 +221,7 @@ class ColumnKey:
     def of_rows(self, rows: Sequence[Any]) -> list[Any] | None:
         """The keys of dicts with a single column of plain values; `None` for other records.
 
-        The result is that of a call for each record, at a fifth of the cost.
+        The result equals one call per record, at a fifth of the cost.
         """
         if not self.is_single or set(map(type, rows)) != {dict}:
             return None
@@ -269,7 +269,7 @@ class NoKey(ColumnKey):
 
 
 def one_nan(keys: list[Any]) -> list[Any]:
-    """Decoded keys with `NAN` in the place of every NaN, also in tuples; may return the same list."""
+    """Decoded keys with `NAN` for every NaN, also in tuples; may return the same list."""
     kinds = set(map(type, keys))
     if tuple in kinds and _has_nan(chain.from_iterable(key for key in keys if type(key) is tuple)):
         keys = [tuple(map(_with_nan, key)) if type(key) is tuple else key for key in keys]
@@ -309,7 +309,7 @@ def _canonical(value: Any) -> Any:
 
 
 def as_column_key(key: Any) -> ColumnKey | None:
-    """A `ColumnKey` of the argument of `key_by`; `None` if it is neither a name nor a list of names.
+    """A `ColumnKey` for the argument of `key_by`; `None` if it is neither a name nor a list of names.
 
     Example:
         >>> as_column_key("k"), as_column_key(["a", "b"]).names, as_column_key(len)

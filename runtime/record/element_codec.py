@@ -6,11 +6,11 @@ buffer's payload is not read. Numbers are little-endian.
 
 **Batches** become buffers. A payload begins with one byte: the version of the format in the upper half, the
 kind of batch in the lower. The value codec encodes rows as one list, and transposes tuples, dicts and
-records. Their timestamps stand before them as raw 64-bit integers. Columns of numbers are plain msgpack.
+records. Their timestamps precede them as raw 64-bit integers. Columns of numbers are plain msgpack.
 Msgpack takes a few nanoseconds per value more than raw bytes, but is faster and smaller for small integers.
 
 An Arrow stream begins at a multiple of 8 bytes, so that the reader's columns are views into the payload. The
-timestamps of an Arrow batch stand before it as raw 64-bit integers, and are read as a view, too.
+timestamps of an Arrow batch precede it as raw 64-bit integers, and are read as a view, too.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class BatchCodec:
             msg = f"a buffer {what}: it is damaged, or a newer version wrote it"
             raise CodecError(msg)
         if len(batch) != buffer.rows:
-            msg = f"the rows of a buffer are {len(batch)} instead of {buffer.rows}: it is damaged"
+            msg = f"a buffer has {len(batch)} rows instead of {buffer.rows}: it is damaged"
             raise CodecError(msg)
         return batch
 

@@ -22,10 +22,10 @@ from penstock.runtime.errors import PenstockError
 
 
 def take_rows(batch: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
-    """The rows at these places.
+    """The rows at these indices, with columns of the same types.
 
-    Arrow can't take rows by place from run ends and views. Such a column is decoded, taken from and encoded
-    again, so that its type stays.
+    Arrow can't take rows from run-end-encoded columns and views. Such a column is decoded first, and the
+    result is encoded again.
     """
     if not batch.num_columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(places), pa.struct([])))
@@ -145,7 +145,7 @@ class ArrowBatch:
             yield self.slice(start, size)
 
     def take(self, places: pa.Array) -> ArrowBatch:
-        """The rows at these places, in their order, copied."""
+        """A copy of the rows at these indices, in this order."""
         stamps = self.timestamps
         return ArrowBatch(take_rows(self.batch, places), None if stamps is None else stamps.take(places))
 
@@ -215,7 +215,7 @@ class CheckpointOptions:
         aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
         drain: Whether a synchronous savepoint first advances event time to its end, so that all timers and
             windows fire.
-        location: URL of a savepoint's folder; `None` for a place in the job's own checkpoint storage.
+        location: URL of a savepoint's folder; `None` for the job's own checkpoint storage.
     """
 
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
@@ -258,9 +258,8 @@ class EndOfData:
     """No more records follow on this channel; barriers still may.
 
     Attributes:
-        drain: Whether the final watermark goes to the end of time, so that all timers and windows fire.
-        savepoint_id: The savepoint with which the job is being stopped; `None` when the data itself has
-            ended.
+        drain: Whether the final watermark is the end of event time, so that all timers and windows fire.
+        savepoint_id: The savepoint that stops the job; `None` when the data itself has ended.
     """
 
     drain: bool = True

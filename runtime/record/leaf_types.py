@@ -11,7 +11,7 @@ kind takes the next free number.
 datetimes with the same zone object by their wall time, and adds a duration to the wall time too. The epoch
 here is in that zone, so no result depends on the zone's rules.
 
-**Numpy scalars and arrays** are their dtype and their raw bytes. Only a dtype whose description restores it
+**Numpy scalars and arrays** are written as dtype and raw bytes. Only a dtype whose description restores it
 exactly is written this way. All others (sub-arrays with metadata, variable-width strings, foreign dtypes)
 are pickled. Bytes are never read as objects: a dtype that holds references is refused before numpy sees the
 data.
@@ -313,7 +313,7 @@ def dtype_from_native(native: Any) -> np.dtype[Any]:
 
 
 def _sized_dtype(native: Any) -> np.dtype[Any]:
-    """Read a dtype; refuse values without bytes, as a few bytes of data could claim any number of them."""
+    """Read a dtype; refuse one of size 0, because a few bytes of data could claim any number of values."""
     dtype = dtype_from_native(native)
     if not dtype.itemsize:
         msg = f"the data describes values of dtype {dtype}, which take no bytes"

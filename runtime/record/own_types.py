@@ -136,7 +136,7 @@ def own_type(value: Any, *, digits: int | None = None) -> pa.DataType:
     """
     if isinstance(value, dict):
         if not all(type(name) is str for name in value):
-            refuse(value, "not all of its names are strings")
+            refuse(value, "not all of its keys are strings")
         return pa.struct([(name, own_type(part, digits=digits)) for name, part in value.items()])
     if isinstance(value, list | tuple):
         found = _type_of_all(value, digits=digits, numbers=True)

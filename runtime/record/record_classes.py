@@ -10,9 +10,9 @@ descriptor, no call. `trust/data.py` says when a module may be imported.
 shape only when its fields are its whole state. A class has no shape if it has its own pickling, its own
 `__new__`, a `__del__` or a builtin base with content of its own.
 
-Field names are written beside the values. A class that changed between a savepoint and its restore is matched
+Field names are written with the values. A class that changed between a savepoint and its restore is matched
 by name. A new field takes its default. A removed field is an error, because its data would be lost. An
-instance may have attributes beside its fields. They are kept, too.
+instance may have attributes besides its fields. They are kept, too.
 
 **Pickle** is the last resort. Some values can be pickled but not unpickled, such as an exception whose
 `__init__` takes other arguments than it pickles. A checkpoint with it could never be read. So every pickle is
@@ -395,13 +395,13 @@ class PickleFallback:
         """Refuse values of another type, and changed values of subclasses of `int` and the like."""
         for kind in map(type, back):
             if kind is not cls:
-                raise self._unreadable(cls, f"it comes back as a value of type {describe_type(kind)}")
+                raise self._unreadable(cls, f"it is read back as a value of type {describe_type(kind)}")
         base: Any = next((base for base in _ATOMIC_BASES if issubclass(cls, base)), None)
         if base is None or cls.__new__ is base.__new__:
             return
         for value, read in zip(values, back, strict=True):
             if base.__repr__(value) != base.__repr__(read):
-                why = f"its __new__ makes {base.__repr__(read):.80} of {base.__repr__(value):.80}"
+                why = f"its __new__ turns {base.__repr__(value):.80} into {base.__repr__(read):.80}"
                 raise self._unreadable(cls, why)
 
     def _read(self, data: bytes) -> Any:

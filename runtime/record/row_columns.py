@@ -1,16 +1,16 @@
 """Rows as columns and columns as rows.
 
 **Rows as columns.** A batch of rows becomes batches in which each column has one type. The type of a value
-never depends on its neighbours (`arrow_types.py`). So the result of a row depends on this row alone, whatever
-the cut into batches, the parallelism and the restarts. Rows of the same types, nearly all rows, stay together
-and cost one check of the types.
+never depends on its neighbours (`arrow_types.py`). So the result of a row depends on this row alone,
+regardless of batch boundaries, parallelism and restarts. Rows of the same types stay together, and their
+types are checked once. Nearly all rows of a stream have the same types.
 
 **Columns as rows**: one dict per row. A literal `{'k': a, 'v': b}` in a list comprehension is one instruction
 per row, and is compiled once for each list of names. `dict(zip(names, values))` makes an iterator and a
 growing dict for each row, which is faster only with many columns.
 
-Numpy makes times without a zone, and times in zones of a fixed offset. Arrow would make them one by one, and
-take microseconds for each time in a zone.
+Numpy converts times without a zone, and times in zones of a fixed offset. Arrow would convert them one by
+one, and take microseconds for each time in a zone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RowColumn:
 
     Attributes:
         codes: Position of each row's type in `kinds`; `None` for a single type.
-        array: All values, if they have one type beside null and are already an array.
+        array: An array of all values, if one was made; they have one type besides null.
     """
 
     values: Sequence[Any]
@@ -141,7 +141,7 @@ class RowColumn:
                     pa.array([value], kind)
                 except ARROW_ERRORS as error:
                     place = index if places is None else int(places[index])
-                    msg = f"{reprlib.repr(value)} has no exact form in a column of type {kind}: {error}"
+                    msg = f"{reprlib.repr(value)} can't be stored exactly in a column of type {kind}: {error}"
                     raise _at(NoColumnTypeError(msg), place) from error
             raise
 
@@ -196,7 +196,7 @@ def _at(error: NoColumnTypeError, place: int) -> NoColumnTypeError:
 
 _Literal: TypeAlias = Callable[[Iterable[Sequence[Any]]], list[dict[str, Any]]]
 
-#: Before version 26 Arrow makes a scalar object of every value, and numpy is several times as fast.
+#: Before version 26, Arrow creates a scalar object for every value, and numpy is several times as fast.
 _LISTS_ARE_FAST: Final = int(pa.__version__.partition(".")[0]) >= 26
 #: Maximum number of columns for which a compiled literal saves time, as measured.
 _MOST_COMPILED: Final = 32

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Written in data in place of the module of a class of Penstock.
+#: Written in data instead of the module of one of Penstock's classes.
 OURS: Final = "penstock"
 
 #: Current location of each class.

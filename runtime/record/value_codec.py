@@ -188,7 +188,7 @@ def _strings(data: bytes) -> list[str]:
 
 def _items(native: Any) -> list[Any]:
     if type(native) is not list:
-        msg = f"the data holds a {type(native).__name__} where a list must be: it is damaged"
+        msg = f"the data holds a {type(native).__name__} instead of a list: it is damaged"
         raise CodecError(msg)
     return native
 

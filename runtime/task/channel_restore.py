@@ -19,7 +19,7 @@ status, so a stored `IDLE` would let event time run ahead of its records.
 
 What it must never do: duplicate a record or lose one. Every record has exactly one receiver, because all
 receivers read the same files by the same rule. It also never restores an element that no checkpoint stores: a
-forged barrier could take a savepoint into any folder that it names.
+forged barrier could write a savepoint to any folder that it names.
 """
 
 from __future__ import annotations

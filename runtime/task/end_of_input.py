@@ -10,8 +10,8 @@ last answer was lost with its process. An unfinished one is restarted by the Job
 subtask, even if this subtask has left.
 
 The operators of a chain end one after the other. If an operator waits for answers, each of these steps waits
-until no answer is due. An operator that has ended must not end again after a restore. So no checkpoint is
-taken between the first such end and EndOfData.
+until all answers have arrived. An operator that has ended must not end again after a restore. So no
+checkpoint is taken between the first such end and EndOfData.
 
 After the end of the data an operator emits no held records. Pending processing-time timers stay in the
 snapshot.

@@ -180,7 +180,7 @@ class Subtask:
     def control(self, message: SubtaskControl) -> None:
         """Carry out a message of the JobMaster.
 
-        A message may come twice, because a call whose connection broke is repeated. Triggers and
+        A message may arrive twice, because a call whose connection broke is repeated. Triggers and
         notifications are idempotent. An event that is not newer than the last one is dropped.
 
         Raises:

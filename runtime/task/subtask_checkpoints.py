@@ -23,8 +23,8 @@ whose senders have all left. A request waits here until its checkpoint can be ta
   processed first.
 * A source whose reader decides the moment of a checkpoint (by a *mark* in its data) waits for that mark. At
   the mark of an aborted checkpoint, a reader stops until the notice of the abort has arrived. The mark of a
-  checkpoint that has ended, or is from before a restart, stops no reader.
-  A reader reads up to an awaited mark, even if it is far ahead of its alignment group.
+  checkpoint that has ended, or is from before a restart, stops no reader. A reader reads up to an awaited
+  mark, even if it is far ahead of its alignment group.
 * A subtask with channels waits until they have ended. If the barrier comes after all, the request is dropped.
 * A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
 

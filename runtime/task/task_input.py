@@ -30,7 +30,7 @@ from penstock.runtime.time.input_watermarks import InputWatermarks
 
 @dataclass(frozen=True, slots=True)
 class DataEnded:
-    """The end of the data of the whole input; with `drain`, event time goes to its end."""
+    """The end of the data of the whole input; with `drain`, event time advances to its end."""
 
     drain: bool
 

@@ -4,9 +4,9 @@
 and the wait for credits.
 
 `InputTime` is a clock that measures how long a subtask could have taken input. Idleness is time in which
-records could have arrived but did not. Such time passes while the subtask waits. It stands still while an
-output has no credit: then the subtask takes nothing, and its input may be full. A step counts for little,
-even a long one: records also wait during a checkpoint or a slow function.
+records could have arrived but did not. The clock runs while the subtask waits. It stops while an output has
+no credit: then the subtask takes no input, and its input may be full. Even a long step counts for little:
+records also wait during a checkpoint or a slow function.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ at most a few thousand rows: more would gain nothing, exceed the processor's cac
 collector. An Arrow batch is a few objects whatever its size, so it may be larger.
 
 A slice has a fixed cost, too. An Arrow batch calls every operator of the chain, and the cost of a model's
-call may hardly depend on the rows. Where that cost is large, smaller slices are not faster, only more
-numerous. So a slice may take longer than ten milliseconds: its fixed cost is at most a fifth of its time.
-`SliceCosts` separates the two costs by a straight line through the times of the last slices (least squares;
-older slices count less). Slices of equal size determine no line. While they last, the estimate of the fixed
-cost decays, so the sizes change a little, and a line can be fitted again.
+call may hardly depend on the number of rows. Where that cost is large, smaller slices are not faster, only
+more numerous. So a slice may take longer than ten milliseconds: its fixed cost is at most a fifth of its
+time. `SliceCosts` separates the two costs by a straight line through the times of the last slices (least
+squares; older slices count less). Slices of equal size determine no line. While they last, the estimate of
+the fixed cost decays, so the sizes change a little, and a line can be fitted again.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class BatchRemainder:
         return self._taken >= len(self._batch)
 
     def take(self, rows: int) -> Batch:
-        """Take and return at most `rows` next rows; a whole batch that fits is not copied."""
+        """Take and return the next rows, at most `rows`; a whole batch that fits is not copied."""
         batch, start = self._batch, self._taken
         size = min(rows, len(batch) - start)
         self._taken += size
@@ -227,7 +227,7 @@ class WorkInProgress:
         """Add work that begins after the current batch, if there is one.
 
         Args:
-            is_of_batch: Whether it came with the batch, so a source would not give it again: a watermark.
+            is_of_batch: Whether it is a watermark that came with the batch, so a source would not repeat it.
         """
         self._following, self._is_of_batch = work, is_of_batch
 

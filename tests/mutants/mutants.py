@@ -226,10 +226,11 @@ def table(
     lines = [
         "# Mutants",
         "",
-        "`make mutants` changes one thing at a time in these modules, runs tests against it, and writes",
-        "this table. A survivor is a fault that no test noticed: a new test kills it, or it is explained.",
+        "`make mutants` makes one small change at a time to these modules, runs the tests, and writes the",
+        "tables. A survivor is a change that no test noticed. It needs a new test or an explanation.",
+        "*Timed out* includes changes that exhausted the memory.",
         "",
-        "| module | mutants | killed | never ended | survived | not tried |",
+        "| module | mutants | killed | timed out | survived | not tried |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     lines += [

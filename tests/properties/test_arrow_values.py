@@ -106,5 +106,5 @@ def test_whole_numbers_that_no_type_has_are_refused_with_the_number(values: list
         arrow_type_of(values, "value")
     if len(values) > 1:
         unified = unified_type(*(arrow_type_of([value], "value") for value in values), "value")
-        with pytest.raises(NoArrowTypeError, match="can't carry its values"):
+        with pytest.raises(NoArrowTypeError, match="can't hold its values"):
             to_arrow(values, "value", unified)

@@ -123,7 +123,7 @@ def test_more_than_the_limit_gives_the_alignment_up_and_the_data_goes_on() -> No
     assert fed.feed(0, B) == [("abort", 1, reason), (0, A), (0, B)]
     assert fed.why == [
         "8 bytes were stored for this alignment and for interrupted earlier ones, more than "
-        "max_alignment_bytes=4. Raise the limit, or take unaligned checkpoints"
+        "max_alignment_bytes=4. Raise the limit, or use unaligned checkpoints"
     ]
     assert fed.feed(1, barrier(1)) == []
 

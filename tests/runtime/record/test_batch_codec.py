@@ -67,7 +67,7 @@ def test_a_buffer_that_holds_another_number_of_rows_is_refused() -> None:
     codec = BatchCodec()
     for batch in (RowBatch([1, 2]), RowBatch([1, 2], [3, 4]), ArrowBatch(pa.record_batch({"a": [1, 2]}))):
         payload = codec.encode(batch).payload
-        with pytest.raises(CodecError, match="the rows of a buffer are 2 instead of 3"):
+        with pytest.raises(CodecError, match="a buffer has 2 rows instead of 3"):
             codec.decode(Buffer(payload, 3))
 
 

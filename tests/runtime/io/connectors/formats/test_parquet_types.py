@@ -117,8 +117,8 @@ def test_a_new_column_widens_the_schema_for_good(tmp_path, context):
         ({"a": {}}, r"column 'a': Parquet can't hold {}"),
         ({"a": [{"x": 1}, {}]}, r"column 'a': Parquet can't hold {}"),
         ({"a": [1, "x"]}, "its elements have no common type"),
-        ({"a": [2**53 + 1, 0.5]}, "has no exact form"),
-        ({"a": 2**64}, "whole numbers have 64 bits"),
+        ({"a": [2**53 + 1, 0.5]}, "can't be stored exactly"),
+        ({"a": 2**64}, "an integer column has 64 bits"),
     ],
 )
 def test_a_row_that_no_file_can_have_is_refused_whatever_stands_beside_it(tmp_path, context, row, message):
