@@ -3,10 +3,10 @@
 The operator holds no record. It passes each batch on, and computes the time at which the rate allows the next
 batch. Until then it has no room (`Operator.room`). So the subtask takes no records, while barriers, control
 messages and timers continue. Records wait where back pressure keeps them: in the source, in channels, and in
-the rest of a batch. Checkpoints treat them as always. The room for a batch is small, so pauses are short.
+the rest of a batch. Checkpoints treat them as usual. The room for a batch is small, so pauses are short.
 
-A subtask may fall behind, because it wakes late or has no input. It may then exceed its rate, to make up for
-at most a tenth of a second.
+A subtask that wakes late or has no input falls behind. It may then exceed its rate, to make up for at most a
+tenth of a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CATCH_UP: Final = 0.1
 
 
 class RateLimitOperator(Operator):
-    """Passes records on at a rate; each subtask has an equal share of it.
+    """Passes records on at a limited rate; each subtask has an equal share of it.
 
     Args:
         per_second: Records per second, in all subtasks together.
@@ -61,7 +61,7 @@ class RateLimitOperator(Operator):
         return self._paid_until if self._wakes else None
 
     def flush(self) -> Iterator[Output]:
-        """Emit nothing: the subtask has woken, and finds room."""
+        """Emit nothing: the call only wakes the subtask, which then finds room."""
         self._wakes = False
         return iter(())
 

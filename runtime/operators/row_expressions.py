@@ -4,9 +4,9 @@ The result of an expression for a row depends on this row alone. So rows are gro
 values (`record/row_columns.py`), and Acero computes each group. A null has no type. If an expression needs a
 type, the null gets the first type with which the expression can be computed.
 
-Only fields of the expression are read. A name that a dict lacks is null, also in a nested dict. An expression
-that is a plain field returns the row's value unchanged, of any type. A field given by position refers to the
-row's own order of names.
+Only fields of the expression are read. A name that a dict lacks is null, even in a nested dict. An expression
+that is a plain field returns the row's value unchanged, whatever its type. A field given by position refers
+to the row's own order of names.
 
 If a row fails, the first failing row determines the error, with its own types and values. So the error does
 not depend on the batch either.
@@ -143,7 +143,7 @@ class RowExpressions:
         ]
 
     def _by_place(self, name: str, rows: Sequence[Any]) -> list[_Answer]:
-        """Compute an expression that names fields by position; rows with the same names go together."""
+        """Compute an expression that refers to fields by position, once for all rows with the same names."""
         alike: dict[tuple[Any, ...], list[int]] = {}
         for place, row in enumerate(rows):
             alike.setdefault(tuple(row), []).append(place)
@@ -178,7 +178,7 @@ class RowExpressions:
         raise first
 
     def _explained(self, rows: Sequence[Any], attempt: Callable[[Sequence[Any]], _T]) -> _T:
-        """The result of `attempt` for all rows; raises the error of the first row that fails."""
+        """Return the result of `attempt` for all rows; raise the error of the first row that fails."""
         try:
             return attempt(rows)
         except (ExpressionError, NoColumnTypeError) as error:

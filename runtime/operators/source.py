@@ -3,8 +3,8 @@
 `Source` and `Sink` are plain protocols; no base class is needed. All methods of a reader or writer are called
 by the task thread of its subtask; they may block for a short while.
 
-A source is cut into *splits*. A split is any value that the codec can encode: a dataclass, a tuple, a dict.
-It includes its read position, so a reader's snapshot is just its unfinished splits.
+A source is divided into *splits*. A split is any value that the codec can encode: a dataclass, a tuple, a
+dict. It includes its read position, so a reader's snapshot is just its unfinished splits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ConnectorContext:
     """Context of a reader or writer: the place where it runs.
 
     Attributes:
-        job_id: Id of the job, of lower-case letters, digits and `-`.
+        job_id: Id of the job, made of lower-case letters, digits and `-`.
         operator_id: Id of the source or sink operator.
         subtask: Index of this subtask, from 0.
         parallelism: Number of subtasks of this operator.
@@ -125,7 +125,7 @@ class SourceReader(Protocol[T_co]):
         ...
 
     def close(self) -> None:
-        """Release everything; called once, also after a failure."""
+        """Release everything; called once, even after a failure."""
         ...
 
 
@@ -192,7 +192,7 @@ class PausesSplits(Protocol):
 
 @runtime_checkable
 class FollowsCheckpoints(Protocol):
-    """Optional for a reader: learn which snapshots became part of a completed checkpoint.
+    """Optional for a reader: learns which snapshots became part of a completed checkpoint.
 
     For sources that acknowledge messages, commit offsets or delete data when a checkpoint covers them. An
     aborted checkpoint is never completed; a later one covers its records.
@@ -234,7 +234,7 @@ class Source(Protocol[T_co]):
     """
 
     def splits(self, parallelism: int) -> Sequence[Any]:
-        """List the splits of a job that starts from nothing; called once, in the JobMaster.
+        """List the splits of a job that starts without a snapshot; called once, in the JobMaster.
 
         Raises:
             PenstockError: The source does not exist; the message says what to do.

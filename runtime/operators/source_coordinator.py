@@ -352,8 +352,8 @@ class SourceCoordinatorProvider(CoordinatorProvider):
         if checkpoint_id is not None and state is None:
             msg = (
                 f"{self._location}: when the checkpoint was taken, this source had no enumerator: all splits "
-                "were assigned at the start of the job, so the unread ones are not known. Start with the "
-                "source as it was, or without a snapshot"
+                "were assigned at the start of the job, so the unread ones are not known. Restore the old "
+                "source, or start without a snapshot"
             )
             raise PenstockError(msg)
 

@@ -2,7 +2,7 @@
 
 Records of two splits have no common order. If the newest timestamp of both splits made the watermark, the
 records of the slower split would be late. So each split has a watermark, and the subtask's watermark is the
-lowest of them (Flink: `WatermarkOutputMultiplexer`).
+lowest of these (Flink: `WatermarkOutputMultiplexer`).
 
 * A split counts from the moment that the reader has it. Before its first record it has no watermark and holds
   back the others.
@@ -30,7 +30,7 @@ the next report replaces a lost answer.
 Alignment never stops a source permanently:
 
 * The slowest subtask of a group is within its own drift, so it reads. A paused subtask continues reporting.
-* A subtask that is idle or has ended reports that, and does not count any more. The JobMaster forgets the
+* A subtask that is idle or has ended reports that, and no longer counts. The JobMaster forgets the
   reports of failed subtasks. A subtask that has not reported yet does not count either.
 * A subtask without a watermark holds back the others, as it holds back event time. It is never paused itself.
   If it has nothing to read, idleness lets the others continue.

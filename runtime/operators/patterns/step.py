@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Contiguity(Enum):
-    """Records that may lie between two records of a match; the value names the method that says so."""
+    """Records that may lie between two records of a match; the value is the `Pattern` method that sets it."""
 
     #: No records.
     STRICT = "next"
@@ -24,14 +24,14 @@ class Step:
     """One step of a pattern: a record, or a group of steps that repeat together.
 
     Attributes:
-        name: Name of the step; of a group, its steps as text.
+        name: Name of the step; for a group, its steps as text.
         contiguity: Records that may lie between this step and the previous step.
         is_negative: Whether a record must not match.
         at_most: Maximum number of records; `None` for no limit.
         inner: Records that may lie between two records of this step.
         until: Ends the step: it takes neither the record that matches this condition nor a later one.
         gap: Microseconds within which a record must follow the previous record; `None` for no limit.
-        members: Steps of a group; empty for a step that is no group.
+        members: Steps of a group; empty for a step that is not a group.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Step:
 
 
 def leaves(steps: Sequence[Step]) -> Iterator[Step]:
-    """Iterate over the steps that are no groups, also over the steps within groups."""
+    """Iterate over the steps that are not groups, including the steps within groups."""
     for step in steps:
         if step.members:
             yield from leaves(step.members)

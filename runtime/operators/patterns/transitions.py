@@ -28,11 +28,11 @@ class StepTransition(NamedTuple):
     """A way to the leaf that takes the next record.
 
     Attributes:
-        target: Index of the leaf; the index behind the last leaf is the end of the pattern.
+        target: Index of the leaf; the index after the last leaf is the end of the pattern.
         contiguity: Records that may lie before the next record.
         kept: Number of counts that are kept.
         repeats: Whether a loop runs again.
-        is_inner: Whether the leaf of the newest record takes another one in the same run.
+        is_inner: Whether the leaf that took the newest record takes another one in the same run.
         passed: Greedy leaves that the transition leaves or passes over.
     """
 
@@ -57,12 +57,12 @@ class _Loop(NamedTuple):
 
 
 class TransitionGraph:
-    """The transitions of a pattern, which are referred to by index.
+    """The transitions of a pattern; others refer to them by index.
 
     Attributes:
         leaves: The leaves in their order.
-        negative: Negative steps behind each leaf.
-        end: Index behind the last leaf: the target of a pattern that ends.
+        negative: Negative steps right after each leaf.
+        end: Index after the last leaf: the target of transitions that end the pattern.
         begin: Transitions that may take the first record.
 
     Example:
@@ -125,15 +125,15 @@ class TransitionGraph:
     def _into(
         self, members: Sequence[Step], start: int, way: StepTransition, head: Contiguity | None = None
     ) -> tuple[list[StepTransition], frozenset[int] | None]:
-        """Return the transitions to members from an index on, up to the first one that can't be missing.
+        """Return the transitions to members from index `start`, up to the first member that is not optional.
 
         Args:
-            way: The transitions are like this one apart from their targets.
+            way: Template of the transitions; its `passed` holds the greedy leaves passed so far.
             head: Contiguity of the first member, instead of its own.
 
         Returns:
-            The transitions, and the greedy leaves that a transition behind the members passes; `None` if a
-            member can't be missing.
+            The transitions, and the greedy leaves that a transition past all members passes; `None` if a
+            member is not optional.
         """
         found: list[StepTransition] = []
         passed = way.passed

@@ -1,11 +1,11 @@
-"""The first record of each key, and the latest one, for keys that columns name.
+"""The first or the latest record of each key, for keys that are columns.
 
 `FirstOperator` (`dedup`) emits the record of a key that arrives first. Its state has only the keys.
 
 `LatestOperator` (`latest_by`, and `dedup` with `keep="last"`) emits a record if no earlier record of its key
-is newer. Of records with equal ranks the later arrival is newer. Of each key, it emits only the newest record
-of a batch. So a receiver that keeps the last record of each key has the latest one. Ranks are the values of a
-column or timestamps. Without either, the order of arrival decides, and no state is needed.
+is newer. Among records with equal ranks, the later arrival is newer. For each key, it emits only the newest
+record of a batch. So a receiver that keeps the last record of each key has the latest one. Ranks are the
+values of a column or timestamps. Without either, the order of arrival decides, and no state is needed.
 
 The newest row of each key in a batch is found without a loop. The rows are sorted by rank, unless they are
 already in order, and each row writes its number to the cell of its key. The newest row writes last, so its
@@ -24,7 +24,7 @@ from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.time_to_live import StateTtl
 from penstock.runtime.state.typed_columns import Slots
 
-#: Name of the column of state with the newest rank.
+#: Name of the state column that holds the newest rank.
 _NEWEST: Final = ":newest"
 
 
@@ -55,7 +55,7 @@ class FirstOperator(RankedColumnsOperator):
         return np.concatenate(chosen)
 
     def _first_after_expiry(self, slots: Slots, first: Slots, rows: RankedRows) -> Slots:
-        """The first rows of new keys, and rows that come a TTL after the last emitted row of their key."""
+        """The first rows of new keys, and rows a TTL or more after the last emitted row of their key."""
         lifetime, moments, chosen = self._lifetime, self._moments(rows), [first]
         assert lifetime is not None, "there is a TTL"
         lifetime.use(slots[first], moments[first])
@@ -92,7 +92,7 @@ class LatestOperator(RankedColumnsOperator):
 
     def _newest(self, slots: Slots, ranks: Ranks) -> Slots:
         column = self._column_of(_NEWEST, ranks)
-        # Most rows of a stream without order are older than the newest of their key, and need no sort.
+        # Most rows of an unordered stream are older than the newest row of their key, so they need no sort.
         rows = np.flatnonzero((ranks >= column.values.take(slots)) | ~column.valid.take(slots))
         slots, ranks = slots[rows], ranks[rows]
         if (ranks[1:] >= ranks[:-1]).all():

@@ -1,11 +1,11 @@
-"""`RankedColumnsOperator`: chooses records of a batch by their keys, with keyed state in columns.
+"""`RankedColumnsOperator`: chooses records of a batch by key, with keyed state in columns.
 
 Rows and Arrow batches share one state: the keys, and for each key the ranks that the operator needs. Chosen
 records are emitted in the format in which they arrived, as rows or as Arrow batches.
 
 `ranks_of` converts a column that ranks records to numbers. The operator never chooses a record with a rank
 that is null or NaN; it counts such records. Numbers of different units can't be compared, such as days of
-dates and microseconds of times. So the operator accepts one kind of ranks, and saves its name.
+dates and microseconds of times. So the operator accepts one kind of rank per column, and saves its name.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RankedColumnsOperator(Operator):
 
     Attributes:
         state_name: Name of the state table.
-        call: The stream's method, for messages.
+        call: Name of the stream's method, for error messages.
     """
 
     batch_format: ClassVar[BatchFormats] = "both"
@@ -99,7 +99,7 @@ class RankedColumnsOperator(Operator):
         self._ttl = ttl
         self._columns = BatchColumns(key, self._by, in_order=True, call=self.call)
         self._unranked = 0
-        #: Kind of the ranks of each column that has had one.
+        #: Kind of ranks by column, for the columns that have had a rank.
         self._kinds: dict[str, str] = {}
 
     @property
@@ -197,10 +197,10 @@ class RankedColumnsOperator(Operator):
         return self._table.column(name, pa.from_numpy_dtype(ranks.dtype))
 
     def _lives(self, slots: Slots, rows: RankedRows) -> Iterator[tuple[bool, Slots]]:
-        """Indexes of the rows, grouped by life of their keys, first lives first; a TTL ends a life.
+        """Yield the indexes of the rows, grouped by the lives of their keys: first lives first.
 
-        Every row counts as a use. The first item of a pair is true if the state of these keys belongs to an
-        earlier life.
+        Expiry by TTL ends a life, and every row counts as a use. The first item of a pair is true if the
+        state of these keys still belongs to an earlier life.
         """
         lives = None if self._lifetime is None else self._lifetime.lives(slots, self._moments(rows))
         if lives is None:
@@ -247,7 +247,7 @@ def ranks_of(column: pa.Array, name: str) -> tuple[Ranks, NDArray[np.bool_]]:
         floats = column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # a null becomes NaN
         return floats, ~np.isnan(floats)
     if not kinds.is_integer(kind) and not kinds.is_temporal(kind):
-        msg = f"column {name!r} is of type {kind}, which does not rank records: give a column of {_TYPES}"
+        msg = f"column {name!r} is of type {kind}, which can't rank records: use a column of {_TYPES}"
         raise PenstockError(msg)
     if kinds.is_temporal(kind):
         column = canonical_column(column, name)
@@ -255,7 +255,7 @@ def ranks_of(column: pa.Array, name: str) -> tuple[Ranks, NDArray[np.bool_]]:
     try:
         numbers = column.cast(pa.int64())
     except pa.ArrowInvalid as error:
-        msg = f"column {name!r} of type {kind} does not fit 64 bits: {error}"
+        msg = f"column {name!r} of type {kind} does not fit into 64 bits: {error}"
         raise PenstockError(msg) from error
     numbers = numbers.fill_null(0) if numbers.null_count else numbers
     return numbers.to_numpy(zero_copy_only=False), has_rank

@@ -1,4 +1,4 @@
-"""The first, the latest and the best records of keys that a function selects, with keyed state in rows.
+"""The first, latest or best records of each key, for keys that a function selects; the state is in rows.
 
 A record whose rank is `None` or NaN is never chosen; the functions count such records.
 """
@@ -29,7 +29,7 @@ class ChosenByFunction(KeyedProcessFunction[Any, Any, Any]):
     """Emits some of the records of each key.
 
     Attributes:
-        call: The stream's method, for messages.
+        call: Name of the stream's method, for error messages.
         by: Function that ranks records; `None` to rank by timestamps or by arrival.
         rank_of: `by`, wrapped so that it can't change records.
         unranked: Number of records without a rank.
@@ -104,7 +104,7 @@ class LatestOfKey(ChosenByFunction):
             is_newer = newest is None or rank >= newest
         except TypeError as error:
             raise self._incomparable(rank, newest) from error
-        self._state.update(rank if is_newer else newest)  # an older record is a use for the TTL, too
+        self._state.update(rank if is_newer else newest)  # for the TTL, an older record is a use, too
         if is_newer:
             yield value
 
@@ -193,7 +193,7 @@ class TopOfKey(ChosenByFunction):
         yield value if self._change_kind is None else self._changed(value, "insert")
 
     def _best(self, members: Sequence[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
-        # The sort is stable, also in reverse, so incumbents win ties.
+        # The sort is stable, even in reverse, so incumbents win ties.
         if len(self._descending) == 1:
             return sorted(members, key=itemgetter(0), reverse=self._descending[0])
         for at, descending in reversed(list(enumerate(self._descending))):
@@ -213,7 +213,7 @@ class TopOfKey(ChosenByFunction):
 
 
 class RankingOperator(KeyedProcessOperator):
-    """Runs a `ChosenByFunction`; refuses the state of other arguments, and counts records without ranks."""
+    """Runs a `ChosenByFunction`; refuses state of other arguments, and counts records without ranks."""
 
     _user: ChosenByFunction
 

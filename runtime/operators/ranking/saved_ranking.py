@@ -1,6 +1,6 @@
 """`SavedRanking`: the arguments on which the state of a ranking depends.
 
-The state of `top_n` with three places does not fit two places. Ranks of one column can't be compared with
+A `top_n` of two records can't use the state of a `top_n` of three. Ranks of one column can't be compared with
 ranks of another column. So each snapshot has the arguments, and a restore with other arguments is refused.
 """
 
@@ -20,8 +20,8 @@ class SavedRanking:
     """Arguments of a call, as names and values.
 
     Args:
-        call: The stream's method, for messages.
-        arguments: The arguments on which the state depends, and where the state is.
+        call: Name of the stream's method, for error messages.
+        arguments: The arguments on which the state depends, and the format of the state.
     """
 
     def __init__(self, call: str, **arguments: str | int | bool | None) -> None:

@@ -6,8 +6,8 @@ this one comparison, which costs two reads. The others are inserted into the pla
 once. If a key has many new records, as in the first batches, all are sorted by key, rank and arrival instead.
 
 **Several orders.** Each order has a column of ranks in every place. Between records with equal ranks the next
-order decides. New records and the incumbents of their keys are sorted by all orders. Their positions, equal
-ones for equal ranks, then stand for their ranks in that step.
+order decides. New records and the incumbents of their keys are sorted by all orders. Their positions then
+replace their ranks in that step. Records with equal ranks have equal positions.
 
 All records of a batch count as one step. A record that enters and leaves within a batch is not emitted.
 
@@ -46,7 +46,7 @@ ChangeKind: TypeAlias = Literal["insert", "delete"]
 #: Maximum number of places of a key: each is a column of the state.
 MOST_PLACES: Final = 1_000
 
-#: Begins the names of the columns of ranks.
+#: Prefix of the names of rank columns.
 _RANK: Final = ":rank"
 
 #: Maximum number of new rows of a key for which inserting them one by one is faster than a sort.
@@ -64,7 +64,7 @@ class Order(NamedTuple):
     descending: bool
 
     def best_first(self, ranks: Ranks) -> Ranks:
-        """Numbers whose ascending order is the order of the places."""
+        """Convert ranks to numbers that ascend from the best rank to the worst."""
         if not self.descending:
             return ranks
         return -ranks if ranks.dtype.kind == "f" else ~ranks
@@ -109,7 +109,7 @@ def ranking_of_top_n(
 
 
 class TopNOperator(RankedColumnsOperator):
-    """Emits the records that enter the best `n` of their key; the first order is the most important one."""
+    """Emits records that enter the best `n` of their key; the first order is the most important one."""
 
     state_name: ClassVar[str] = "top_n"
     call: ClassVar[str] = "top_n"
@@ -138,7 +138,7 @@ class TopNOperator(RankedColumnsOperator):
         return np.concatenate(chosen)
 
     def _rankings(self, rows: RankedRows) -> Iterator[tuple[Slots, _Ranking]]:
-        """The rankings that the rows change, one after the other."""
+        """Yield the rankings that the rows change, each with the indexes of its rows."""
         slots = self._table.slots_of(rows.keys)
         for is_again, some in self._lives(slots, rows):
             is_all = len(some) == len(slots)
@@ -184,7 +184,7 @@ class TopNOperator(RankedColumnsOperator):
         new = of_row, of_new, before.size + np.arange(len(rows))
         members = _sorted(best, new) if len(rounds) > _FEW_ROUNDS else _inserted(rounds, best, new)
         for places, old, own in zip(columns, known, ranks, strict=True):
-            values = np.concatenate((old.T.ravel(), own))  # by the numbers of the members
+            values = np.concatenate((old.T.ravel(), own))  # indexed by the numbers of the members
             for place, column in enumerate(places):
                 column.values[keys] = values[members[:, place]]
                 column.valid[keys] = members[:, place] >= 0
@@ -195,7 +195,7 @@ class TopNOperator(RankedColumnsOperator):
         return _Ranking(keys, rows, members, np.flatnonzero(stay[before.size :]), left)
 
     def _as_one(self, known: Sequence[Ranks], new: Sequence[Ranks]) -> tuple[Ranks, Ranks]:
-        """One rank for all orders, smaller ones first, of the incumbents and of the new rows."""
+        """Combine all orders into one rank, the best one smallest, for incumbents and for new rows."""
         every = [
             order.best_first(np.concatenate((old.ravel(), own)))
             for order, old, own in zip(self._orders, known, new, strict=True)
@@ -302,7 +302,7 @@ class ChangesOfTopNOperator(TopNOperator):
                 raise PenstockError(taken_name(name))
             if name in self._rank_names:
                 msg = (
-                    f"top_n: records have a column {name!r}, which is a name of the state; rename the column "
+                    f"top_n: records have a column {name!r}, a name that the state needs; rename the column "
                     "with with_columns, select or a map before top_n"
                 )
                 raise PenstockError(msg)
@@ -324,7 +324,7 @@ class ChangesOfTopNOperator(TopNOperator):
         )
 
     def _stored(self, name: str, new: pa.Array | None, ranking: _Ranking) -> pa.Array:
-        """Return the values of all members in a column; store the values of members that have moved."""
+        """Return all members' values in a column; store the values of members whose place has changed."""
         slots, (keys, n) = ranking.slots, ranking.members.shape
         if new is None:
             new = pa.nulls(len(ranking.rows))

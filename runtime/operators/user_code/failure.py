@@ -8,8 +8,8 @@ innermost frame of the traceback outside Penstock, installed packages and Python
 is one list comprehension; when the user's function fails in it, the message must still show the record. A
 list's iterator knows the number of remaining records, so the cursor only keeps that iterator.
 
-`close_all` closes several resources, and loses no failure. A failure to close is often the consequence of an
-earlier failure. So the first failure is raised with the others as notes (`BaseException.add_note`).
+`close_all` closes several resources without losing an error. A failure to close is often the consequence of
+an earlier failure. So the first failure is raised with the others as notes (`BaseException.add_note`).
 `failure_details` returns these notes together with the user's traceback.
 """
 
@@ -91,7 +91,7 @@ OPERATOR_ERRORS: Final = (OperatorError, OperatorInterrupt)
 def operator_error(
     location: OperatorLocation, doing: str, error: BaseException, record: CurrentRecord | None = None
 ) -> OperatorError:
-    """The error that the job reports for `error`; an error that names its operator stays as it is."""
+    """The error that the job reports for `error`; an error that names its operator is returned unchanged."""
     if isinstance(error, OperatorInterrupt):
         return error.error
     if isinstance(error, OperatorError):
@@ -137,9 +137,9 @@ def short_repr(value: Any) -> str:
 
 
 def no_dict(wanted: str, record: Any, advice: str) -> str:
-    """Message of a record that can't become a row of columns."""
+    """Error text for a record that can't become a row of columns."""
     what = f"{short_repr(record)} of type {type(record).__name__}"
-    return f"{wanted} needs Arrow batches or rows that are dicts, and got {what}; {advice}"
+    return f"{wanted} needs Arrow batches or rows that are dicts, but got {what}; {advice}"
 
 
 def failing_line(trace: TracebackType | None) -> UserLocation | None:
@@ -226,7 +226,7 @@ def close_after(failure: BaseException | None, close: Callable[[], None]) -> Bas
 
 
 def failure_details(error: OperatorError) -> str:
-    """The user's traceback, and the errors while closing.
+    """The user's traceback, and the errors that closing raised.
 
     Example:
         >>> from penstock.runtime.errors import OperatorLocation

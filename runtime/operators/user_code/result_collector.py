@@ -78,13 +78,13 @@ class Emission(Enum):
 #: Maximum number of rows of one output batch.
 OUTPUT_SLICE: Final = 4096
 
-#: Seconds after which rows are emitted, even if few.
+#: Seconds after which rows are emitted, even if there are few.
 PATIENCE: Final = 0.01
 
 _FIRST_CHUNK: Final = 64
 _LARGEST_CHUNK: Final = 1024
 
-#: Iterable types that stand for one record; returning one without a list is probably a mistake.
+#: Iterable types that are usually one record; a function that returns one probably lacks a list around it.
 _SINGLE_RECORDS: Final = (str, bytes, bytearray, dict)
 
 

@@ -100,11 +100,11 @@ class TriggerContext:
         return self._now
 
     def register_event_time_timer(self, at: datetime | int) -> None:
-        """Call `on_event_time` when a watermark has reached a moment, which must not have passed."""
+        """Call `on_event_time` when a watermark reaches `at`, which must not be in the past."""
         self._register("event", at, EVENT_TIMERS)
 
     def register_processing_time_timer(self, at: datetime | int) -> None:
-        """Call `on_processing_time` when the time of day has reached a moment, which must not have passed."""
+        """Call `on_processing_time` when the time of day reaches `at`, which must not be in the past."""
         self._register("processing", at, PROCESSING_TIMERS)
 
     def delete_event_time_timer(self, at: datetime | int) -> None:

@@ -370,7 +370,7 @@ class TriggeredWindowOperator(RowWindowOperator):
             yield from self._applied(result, key, window, entry, is_last=is_last)
         left = self._windows.get(key, span)
         if left is None:
-            return  # the trigger's call has deleted it
+            return  # deleted after the trigger's call
         if self._is_over_early(left):
             self._windows.delete(key, span)
         elif is_last:
@@ -381,5 +381,5 @@ class TriggeredWindowOperator(RowWindowOperator):
             self._windows.delete(key, span)
 
     def built_in_counts(self) -> Mapping[str, int]:
-        # Statistics are read before the operator opens, too.
+        # Statistics may be read before the operator opens.
         return {**super().built_in_counts(), OPEN_WINDOWS: len(getattr(self, "_windows", ()))}

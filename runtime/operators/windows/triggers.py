@@ -208,7 +208,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Set a timer at the end of the interval that holds the record, or the watermark if it is later."""
+        """Set a timer at the end of the interval of the record, or of the watermark if that is later."""
         if _is_over(window, ctx):
             return _FIRE
         ctx.register_event_time_timer(window.max_timestamp)

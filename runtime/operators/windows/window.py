@@ -5,7 +5,7 @@
 windows.
 
 All windows of a key are one entry of keyed state, `{start: contents}`. An index in memory (`WindowEnds`)
-holds the keys by the ends of their windows, in place of event-time timers. The operator builds it from the
+holds the keys by the ends of their windows, instead of event-time timers. The operator builds it from the
 state when it opens, so no snapshot holds it and it can't disagree with the state.
 
 A window fires once, when a watermark reaches its last microsecond, and is deleted. When many windows have
@@ -160,7 +160,7 @@ class RowWindowOperator(KeyedEventTimeOperator):
         self._contents = contents()
         self.takes_generators = isinstance(self._contents, ListedContents)
         super().__init__(key_selector, self._contents.function, late_tag)
-        #: Timestamp of the results of the window that fires.
+        #: Timestamp of the results of the window that is firing.
         self._stamp: int | None = None
 
     def open(self, context: OperatorContext) -> None:

@@ -22,7 +22,7 @@ class WindowContents(Protocol):
         function: The user's function that takes records.
         result_function: The user's function that makes results.
         merge_function: The user's function that merges contents.
-        other_functions: Further functions of the user, which return values and don't yield.
+        other_functions: The user's other functions, which return values and don't yield.
     """
 
     isolates: bool

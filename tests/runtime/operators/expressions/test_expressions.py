@@ -158,9 +158,9 @@ def test_an_expression_that_fails_is_an_error_with_the_expression_and_the_column
 @pytest.mark.parametrize(
     ("operator", "rows", "message"),
     [
-        (FilterExpressionOperator(V > 1), [(1, 2)], r"rows that are dicts, and got \(1, 2\) of type tuple"),
-        (SelectOperator(["k"], {}), [5], "rows that are dicts, and got 5 of type int"),
-        (SelectOperator(None, {"n": pc.scalar(1)}), ["text"], "rows that are dicts, and got 'text'"),
+        (FilterExpressionOperator(V > 1), [(1, 2)], r"rows that are dicts, but got \(1, 2\) of type tuple"),
+        (SelectOperator(["k"], {}), [5], "rows that are dicts, but got 5 of type int"),
+        (SelectOperator(None, {"n": pc.scalar(1)}), ["text"], "rows that are dicts, but got 'text'"),
         (FilterExpressionOperator(V > 1), [{"v": 1}, {"v": {2}}], r"field 'v': \{2\} \(set\).*record is"),
         (SelectOperator(None, {"w": V / 0}), [{"v": 1}], "divide by zero"),
     ],

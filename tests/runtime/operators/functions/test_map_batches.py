@@ -129,7 +129,7 @@ def test_tables_and_generators_of_batches_are_taken():
 @pytest.mark.parametrize(
     ("function", "rows", "message"),
     [
-        (lambda batch: batch, [(1, 2)], r"needs Arrow batches or rows that are dicts, and got \(1, 2\)"),
+        (lambda batch: batch, [(1, 2)], r"needs Arrow batches or rows that are dicts, but got \(1, 2\)"),
         (lambda batch: [1], [{"a": 1}], r"it returned \[1\] of type list; return a pa.RecordBatch"),
         (lambda batch: iter([1]), [{"a": 1}], "it gave 1 of type int; give a pa.RecordBatch or pa.Table"),
     ],

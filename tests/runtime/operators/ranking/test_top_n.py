@@ -226,7 +226,7 @@ def test_rows_without_the_ranking_column_are_counted_and_a_taken_name_is_refused
 def test_a_name_of_the_state_asks_for_another_name_of_the_column() -> None:
     with (
         OperatorHarness.of(lambda s: s.top_n("top", ["v", "w"], 1, "k", change_kind="is")) as harness,
-        pytest.raises(OperatorError, match=r"':rank2', which is a name of the state; rename the column"),
+        pytest.raises(OperatorError, match=r"':rank2', a name that the state needs; rename the column"),
     ):
         harness.push([{"k": 1, "v": 2, "w": 3, ":rank2": 0}])
 

@@ -134,7 +134,7 @@ def test_an_operator_gets_the_batches_that_it_declares(
 def test_rows_that_are_no_dicts_can_not_become_arrow() -> None:
     message = (
         r"operator Formats.process \(.*test_user_operator.py:\d+\) failed: "
-        r'batch_format = "arrow" needs .* rows that are dicts, and got 7'
+        r'batch_format = "arrow" needs .* rows that are dicts, but got 7'
     )
     with (
         OperatorHarness.of(plain(Formats("arrow"))) as harness,
