@@ -2,7 +2,7 @@
 
 The source emits batches, the sum keeps its state in Bytewax's recovery store, and the sink drops records. Ten
 times a second the sink writes `<seconds> <records> <processor seconds>` to the file `PENSTOCK_BENCH_OUT`. The
-flow ends by itself after `PENSTOCK_BENCH_SECONDS`.
+flow ends after `PENSTOCK_BENCH_SECONDS`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ BATCH = int(os.environ.get("PENSTOCK_BENCH_BATCH", "256"))
 
 
 class Numbers(StatefulSourcePartition[int, int]):
-    """Counts up, a batch at a time, and can go on from where a snapshot says."""
+    """Counts up in batches; resumes from the number in a snapshot."""
 
     def __init__(self, resumed: int | None) -> None:
         self._next = resumed or 0
         self._ends_at = time.monotonic() + float(os.environ["PENSTOCK_BENCH_SECONDS"])
 
     def next_batch(self) -> list[int]:
-        """The next batch, until the time is over."""
+        """Return the next batch; ends after `PENSTOCK_BENCH_SECONDS`."""
         if time.monotonic() > self._ends_at:
             raise StopIteration
         first = self._next
@@ -36,24 +36,21 @@ class Numbers(StatefulSourcePartition[int, int]):
         return list(map(reading, range(first, first + BATCH)))
 
     def snapshot(self) -> int:
-        """The next number."""
         return self._next
 
 
 class NumberSource(FixedPartitionedSource[int, int]):
-    """One partition of numbers."""
+    """A source of one partition."""
 
     def list_parts(self) -> list[str]:
-        """Its name."""
         return ["numbers"]
 
     def build_part(self, step_id: str, for_part: str, resume_state: int | None) -> Numbers:
-        """Its reader."""
         return Numbers(resume_state)
 
 
 class CountingPartition(StatelessSinkPartition[Any]):
-    """Counts records, tells the count over time, and drops them."""
+    """Counts and drops records; writes the count to the file ten times a second."""
 
     def __init__(self) -> None:
         self._records = 0
@@ -61,7 +58,6 @@ class CountingPartition(StatelessSinkPartition[Any]):
         self._file = open(os.environ["PENSTOCK_BENCH_OUT"], "w", buffering=1)  # noqa: SIM115
 
     def write_batch(self, items: list[Any]) -> None:
-        """Count a batch."""
         self._records += len(items)
         now = time.monotonic()
         if now >= self._tell_at:
@@ -69,22 +65,20 @@ class CountingPartition(StatelessSinkPartition[Any]):
             self._file.write(f"{now} {self._records} {time.process_time()}\n")
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 class CountingSink(DynamicSink[Any]):
-    """Drops everything."""
+    """A sink with a single `CountingPartition`."""
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> CountingPartition:
-        """The only writer."""
         return CountingPartition()
 
 
 def running_sum(
     total: tuple[str, int] | None, pair: tuple[str, int]
 ) -> tuple[tuple[str, int], tuple[str, int]]:
-    """The next sum, to keep and to emit."""
+    """Return the new sum twice: as the state and as the output."""
     total = pair if total is None else add(total, pair)
     return total, total
 

@@ -1,4 +1,4 @@
-"""The rows of the transfer's benchmark, and what makes, pushes and counts them in other processes."""
+"""Rows of the transfer benchmark, and the actors and functions that make, push and count them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import ray
 
 from penstock.actors.client.cluster import join_existing
 
-#: Rows that are made, and sent to an actor, at once.
+#: Rows of a batch.
 BATCH = 100_000
 
 
 def made(first: int, rows: int) -> pa.RecordBatch:
-    """Rows with these ids."""
+    """Return `rows` rows with ids from `first`."""
     ids = pa.array(np.arange(first, first + rows))
     text = pc.utf8_lpad(ids.cast(pa.string()), 12, "0")
     return pa.record_batch({"id": ids, "x": pc.multiply(ids.cast(pa.float64()), 0.5), "s": text})
@@ -34,18 +34,18 @@ class Counter:
         self.rows = self.total = 0
 
     def add(self, data: Any) -> None:
-        """A batch as Arrow IPC, or an Arrow table."""
+        """Count the rows of an Arrow IPC stream or of an Arrow table."""
         found = pa.ipc.open_stream(data).read_all() if isinstance(data, bytes) else data
         self.rows += found.num_rows
         self.total += pc.sum(found["id"]).as_py() or 0
 
     def add_files(self, files: list[str]) -> None:
-        """Rows of Parquet files."""
+        """Count the rows of Parquet files."""
         for file in files:
             self.add(pq.read_table(file))
 
     def seen(self) -> tuple[int, int]:
-        """Rows and sum; begins anew."""
+        """Return the number of rows and their sum, and reset both."""
         seen = self.rows, self.total
         self.rows = self.total = 0
         return seen
@@ -53,14 +53,13 @@ class Counter:
 
 @ray.remote(num_cpus=0)
 class Maker:
-    """Has rows."""
+    """Makes rows in its own process."""
 
     def table(self, first: int, rows: int) -> pa.Table:
-        """Rows with these ids."""
         return pa.Table.from_batches([made(first, rows)])
 
     def parquet(self, folder: str, first: int, rows: int) -> None:
-        """Rows with these ids, as a file."""
+        """Write the rows to a file."""
         pq.write_table(pa.Table.from_batches([made(first, rows)]), f"{folder}/{first}.parquet")
 
 
@@ -71,7 +70,7 @@ class PlainPush:
         self.address = address
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One partition."""
+        """Push the batches of one partition."""
         from pyspark import TaskContext
 
         join_existing(self.address)
@@ -101,7 +100,7 @@ class Making:
 
 
 def summed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The work of `Counter`, in a job, with times of a clock that all processes of a machine share."""
+    """Count and sum a batch like `Counter`, in a job; `at` is the monotonic time of the machine."""
     # Python objects would make Arrow import pandas, which takes longer than all the rows of a subtask.
     now = pa.py_buffer(struct.pack("d", time.monotonic()))
     columns = {

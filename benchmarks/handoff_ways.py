@@ -1,4 +1,4 @@
-"""The ways from Spark into a job or actors and back, each measured once a round and checked by its sum."""
+"""Transfers from Spark into a job or actors and back; a round measures each once and checks its sum."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PARQUET_OUT, DATA_OUT = "Parquet files", "Dataset.to_spark"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One run of one way.
+    """One measured transfer.
 
     Attributes:
-        rate: Rows a second.
-        grown: Bytes that the driver's processes took for it at most.
+        rate: Rows per second.
+        grown: Peak growth of the memory of the driver's processes, in bytes.
     """
 
     rate: float
@@ -46,12 +46,11 @@ class Seen:
 
 
 class Handoff:
-    """Measures every way, round by round.
+    """Measures each way of transfer, round by round.
 
     Args:
-        spark: The session.
-        folder: For checkpoints and files.
-        rows: How many rows.
+        folder: Folder of checkpoints and files.
+        rows: Number of rows of each transfer.
     """
 
     def __init__(self, spark: Any, folder: Path, rows: int) -> None:
@@ -72,7 +71,7 @@ class Handoff:
         self.seen_out: dict[str, list[Seen]] = {}
 
     def run_round(self) -> None:
-        """Every way once but those of Ray Data."""
+        """Measure each way except the ways of Ray Data."""
         for name, way in (
             (PUSH, self.push),
             (SPARK_IN, self.from_spark),
@@ -88,7 +87,7 @@ class Handoff:
             self._measure(self.seen_out, name, way)
 
     def run_ray_data_round(self) -> None:
-        """The ways of Ray Data once.
+        """Measure the ways of Ray Data.
 
         They come last, because `Dataset.to_spark` connects Spark's Python workers to Ray. Each of them then
         keeps two thirds of a processor busy until the session ends.
@@ -98,7 +97,7 @@ class Handoff:
 
     def _measure(self, seen: dict[str, list[Seen]], name: str, way: Callable[[], float]) -> None:
         jvm: Any = self.spark.sparkContext._gateway
-        jvm.jvm.System.gc()  # gives back what the last way has left
+        jvm.jvm.System.gc()  # frees garbage of the previous measurement
         with grown([os.getpid(), jvm.proc.pid]) as memory:
             seconds = way()
         seen.setdefault(name, []).append(Seen(self.rows / seconds, memory.most))
@@ -107,7 +106,7 @@ class Handoff:
     # -- in ----------------------------------------------------------------------------------------------
 
     def push(self) -> float:
-        """The bare minimum, with the Arrow batches that suit it best: it sends each one as it comes."""
+        """Push Arrow batches of the best size directly to actors: the minimum cost of a transfer."""
         usual = self.spark.conf.get(_BATCH_ROWS)
         self.spark.conf.set(_BATCH_ROWS, BATCH)
         try:
@@ -119,9 +118,9 @@ class Handoff:
             self.spark.conf.set(_BATCH_ROWS, usual)
 
     def from_spark(self) -> float:
-        """A job with two readers, from the start of Spark's job (or of its own) to its last row.
+        """Measure a job with two readers, from its start or the start of Spark's job to its last row.
 
-        When that was the rows tell: asking the job again and again would take time away from it.
+        The results contain the time of the last row, because polling the job would slow it down.
         """
         env = self._environment("in")
         collector = RayCollector()
@@ -140,13 +139,11 @@ class Handoff:
         return float(max(row["at"] for row in seen)) - begun
 
     def to_pandas(self) -> float:
-        """Through the driver."""
         begun = time.monotonic()
         self._send(self.df.toPandas())
         return self._counted(begun)
 
     def parquet_in(self) -> float:
-        """Through files."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             begun = time.monotonic()
             self.df.write.mode("overwrite").parquet(folder)
@@ -155,7 +152,6 @@ class Handoff:
             return self._counted(begun)
 
     def ray_data_in(self) -> float:
-        """Through Ray Data."""
         begun = time.monotonic()
         blocks = ray.data.from_spark(self.df).to_arrow_refs()
         ray.get([self.actors[i % 2].add.remote(block) for i, block in enumerate(blocks)])
@@ -177,7 +173,7 @@ class Handoff:
     # -- out ---------------------------------------------------------------------------------------------
 
     def to_spark(self) -> float:
-        """A job whose two subtasks make the rows, from its first moment of running to Spark's sum."""
+        """Measure a job with two subtasks that make rows, from its start to Spark's sum of the rows."""
         env = self._environment("out")
         pieces = env.from_collection("pieces", [{"first": f} for f in range(0, self.rows, BATCH)])
         rows = pieces.map_batches(Making(), "arrow", parallelism=2, id="make")
@@ -191,21 +187,18 @@ class Handoff:
             return self._aggregated(results.to_dataframe(self.spark), begun)
 
     def create_data_frame(self) -> float:
-        """Through the driver."""
         begun = time.monotonic()
         tables = ray.get(self._made(lambda maker: maker.table))
         frame = pa.concat_tables(tables).to_pandas()
         return self._aggregated(self.spark.createDataFrame(frame), begun)
 
     def parquet_out(self) -> float:
-        """Through files."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             begun = time.monotonic()
             ray.get(self._made(lambda maker: maker.parquet, folder))
             return self._aggregated(self.spark.read.parquet(folder), begun)
 
     def ray_data_out(self) -> float:
-        """Through Ray Data."""
         begun = time.monotonic()
         dataset = ray.data.from_arrow_refs(self._made(lambda maker: maker.table))
         return self._aggregated(dataset.to_spark(self.spark), begun)
@@ -226,6 +219,6 @@ class Handoff:
 
 
 def _has_begun(job: Any) -> bool:
-    """Whether it runs; or has failed, which waiting for its end will tell."""
+    """Whether the job runs or has ended; `wait` raises the error of a failed job."""
     status = job.status()
     return status is JobStatus.RUNNING or bool(status.is_terminal)

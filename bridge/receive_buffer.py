@@ -126,14 +126,14 @@ class OpenEpoch:
     is_prepared: bool = False
 
     def difference(self, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """Describe the difference from the frames and rows that Spark counted; `None` without any."""
+        """Describe the difference from the frames and rows that Spark counted; `None` if they agree."""
         there = self.partitions
         for index, (frames, rows) in sorted(expected.items()):
             partition = there.get(index, PushedPartition())
             if (len(partition.digests), partition.rows) != (frames, rows):
                 return (
                     f"partition {index} ended with {frames} frame(s) of {rows} row(s) in the attempt that "
-                    f"Spark took, but {len(partition.digests)} of {partition.rows} row(s) were transferred"
+                    f"Spark used, but {len(partition.digests)} of {partition.rows} row(s) were transferred"
                 )
         unexpected = sorted(i for i, partition in there.items() if partition.digests and i not in expected)
         if unexpected:
@@ -194,7 +194,7 @@ class ReceiveBuffer:
     def begin(self, epoch: int, run: str) -> bool:
         """Begin to receive an epoch; drops frames of an earlier run that no reader could read.
 
-        Returns false if the epoch is closed already, or no epoch may follow.
+        Returns false if the epoch is already closed, or if no more epochs may follow.
         """
         if epoch <= self.epochs.newest or self.is_complete:
             return False
@@ -273,7 +273,7 @@ class ReceiveBuffer:
     def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
         """Compare an epoch with Spark's counts; return the difference.
 
-        `None` means that the epoch can be closed, and accepts nothing more.
+        `None` means that the epoch can be closed and accepts no more frames.
         """
         if epoch <= self.epochs.newest:
             return None
@@ -285,7 +285,7 @@ class ReceiveBuffer:
         return problem
 
     def close(self, epoch: int) -> str | None:
-        """Make readable an epoch that all buffers have prepared; return an error text, or `None`."""
+        """Make an epoch readable that all buffers have prepared; return an error text, or `None`."""
         opened = self._epoch
         if epoch > self.epochs.newest:
             if opened is None or opened.number != epoch or not opened.is_prepared:

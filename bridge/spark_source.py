@@ -32,7 +32,7 @@ _CHUNK_BYTES: Final = 8 * 1024 * 1024
 _READ_PATIENCE: Final = 2.0
 #: Maximum seconds for the receive buffers to start.
 _START: Final = 120.0
-#: Maximum seconds until Ray reaches a receive buffer again.
+#: Maximum seconds for which a receive buffer may be unreachable.
 _AWAY: Final = 60.0
 
 _WHO: Final = "the process that holds the rows between Spark and the job"
@@ -93,8 +93,8 @@ class BufferReader:
             instance = self._attached.answer(_START)
         except NoAnswerError as error:
             msg = (
-                f"the process for the rows between Spark and the job did not start within {_START:g} s; look "
-                "at `ray status` for what the cluster lacks"
+                f"the process for the rows between Spark and the job did not start within {_START:g} s; "
+                "check `ray status` for missing resources"
             )
             raise LostInputError(msg) from error
         except ray.exceptions.RayActorError as error:
@@ -108,7 +108,7 @@ class BufferReader:
         self._ask()
 
     def snapshot(self) -> BufferSplit:
-        """Return the position with the row counts by partition, which are too many to copy at every batch."""
+        """Return the position with current row counts; `position` has old counts, to avoid copies."""
         return replace(self.position, rows=dict(self._rows))
 
     def confirm(self, position: BufferSplit) -> None:
@@ -117,7 +117,7 @@ class BufferReader:
     def report_emitted(self) -> None:
         """Report the end of a micro-batch; called at every poll without rows.
 
-        Repeats the report until it arrives, because the query's program requests a checkpoint only then.
+        The report is repeated until it arrives: only then does the query's program request a checkpoint.
         """
         if self._staged and self.position.is_whole and self._reported != self.position.epoch:
             self._reported = epoch = self.position.epoch
@@ -202,7 +202,7 @@ _LONGEST_PAUSE: Final = 0.016
 
 @dataclass(frozen=True)
 class SparkSource:
-    """The rows of a DataFrame."""
+    """Source of the rows of a DataFrame."""
 
     only_reads: ClassVar[bool] = True
 

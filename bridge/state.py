@@ -1,4 +1,4 @@
-"""State of a snapshot as a DataFrame, and a savepoint made from one; the rows stay in the Spark executors.
+"""Reads a snapshot's state as a DataFrame, and makes a savepoint from a DataFrame, in Spark's executors.
 
 Reading: each subtask's range of key groups is one partition, which a task reads from the storage. Without a
 schema, a first pass over the state finds the types of the columns.
@@ -68,7 +68,7 @@ _WRITTEN: Final = pa.schema(
         ("data", pa.binary()),
     ]
 )
-#: Rows of a batch for Spark, and of a file of state.
+#: Maximum rows of a batch for Spark, and rows at which a file of state is written.
 _BATCH_ROWS: Final = 10_000
 
 _FILE_ROWS: Final = 1 << 18
@@ -139,7 +139,7 @@ class WriteParts:
         try:
             yield from self._write(batches, files)
         except BaseException:
-            with suppress(StorageError):  # the program deletes the rest
+            with suppress(StorageError):  # the program deletes leftovers
                 files.remove()
             raise
 
@@ -273,7 +273,7 @@ def write_state(
     classes: Sequence[type] = (),
     allow_pickle: bool = False,
 ) -> str:
-    """Make a savepoint whose state is the rows of a DataFrame; a job can start from it.
+    """Make a savepoint from the rows of a DataFrame; a job can start from it.
 
     Other arguments are as in `penstock.state.write_state`. The executors must be able to write to the folder.
     They write keyed state, in `parallelism` tasks. This program writes list state, which is small.
@@ -300,7 +300,7 @@ def write_state(
         msg = f"the DataFrame lacks {' and '.join(map(repr, missing))}, it has {columns}"
         raise UnsupportedTypeError(msg)
     df = df.select(*names)
-    schema = arrow_schema_of(df)  # refuses other types, also for keyed state
+    schema = arrow_schema_of(df)  # refuses unsupported types, for keyed state too
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
     draft = SavepointDraft(savepoint, operator, state, kind, base, parallelism, max_parallelism)
     folder = draft.write(lambda files: _written(df, schema, draft, conversion, files))

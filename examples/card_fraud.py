@@ -1,10 +1,10 @@
-"""Fraud by a pattern: small payments test a card, then a large payment follows that is not confirmed.
+"""Detects card fraud by a pattern: small test payments, then a large payment that is not confirmed.
 
     python examples/card_fraud.py --output alarms
 
-An alarm is two small payments in a row, a large payment directly after them, and no confirmation until five
-minutes after the first payment. The pattern ends with the absence of a record, so time alone completes it.
-Payments come out of order; the job processes them in the order of time.
+An alarm is two small payments in a row, a large payment directly after them, and no confirmation within five
+minutes of the first payment. The pattern ends with the absence of a record, so time alone completes it.
+Payments arrive out of order; the job processes them in the order of their timestamps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SECOND = 1_000_000
 #: Seconds between the first small payment and the alarm.
 LIMIT = 300
 
-#: Maximum seconds by which an event comes out of order.
+#: Maximum seconds by which an event is out of order.
 DELAY = 20
 
 
@@ -70,13 +70,13 @@ FRAUD: Pattern[Event] = (
 
 
 def alarm(match: dict[str, list[Event]]) -> dict[str, Any]:
-    """The alarm for a match."""
+    """Make the alarm for a match."""
     (large,) = match["large"]
     return {"card": large.card, "second": large.second, "amount": large.amount}
 
 
 def event(i: int) -> Event:
-    """The i-th event: every third card repeats small, small, large; a quarter of these cards confirm."""
+    """The i-th event: every third card repeats small, small, large; some of these cards confirm."""
     turn, number = divmod(i, CARDS)
     noise = (i * 7919) % DELAY
     amounts = (1, 2, 900, 0 if number % 4 == 0 else 40, 15) if number % 3 == 0 else (40, 1, 15, 900, 0)
@@ -90,7 +90,7 @@ def alarms_of(output: Path) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Run the job and print how many alarms there were."""
+    """Run the job and print the number of alarms."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", required=True, metavar="DIR", help="folder that alarms are committed to")
     parser.add_argument("--events", type=int, default=100_000, metavar="N")

@@ -4,7 +4,8 @@
 
 - `long-sentence`: a sentence has more words than the limit.
 - `repeated-argument`: the same few words describe the same argument in more than three docstrings.
-- `repeats-signature`: every word in the description of an argument is also in its name or type.
+- `repeats-signature`: every word in the description of an argument is also in its name or type. The same
+  rule applies to the one-line docstring of a private function and its signature.
 - `habit`: a sentence has a turn of phrase that reads as translated, or a docstring opens with a question
   word.
 
@@ -380,7 +381,7 @@ def not_clean_yet(root: Path, listed_as: str = "not_clean_yet") -> list[str]:
 
 
 def strict_problems(found: Sequence[Finding], not_clean: Sequence[str]) -> list[str]:
-    """Findings outside of the files that are not clean yet, and listed names that are clean."""
+    """Findings outside the files that are not clean yet, and listed names that are clean."""
     outside = [f for f in found if not any(is_within(f.path, name) for name in not_clean)]
     clean = [name for name in not_clean if not any(is_within(f.path, name) for f in found)]
     return [

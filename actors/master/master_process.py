@@ -1,4 +1,4 @@
-"""`MasterProcess`: the process of JobMasters on Ray, which runs one job after the other.
+"""`MasterProcess`: an actor process on Ray that is the JobMaster of one job after another.
 
 Half of the processor time that a small job takes is the start of its JobMaster. So a process whose job has
 finished, or was cancelled, waits for the next job of the same program, as `SubtaskActor` does. `MasterRunner`
@@ -8,7 +8,7 @@ Ray restarts a process that dies. The new process finds its job in the cluster's
 (`registry.py`), because the old one may have taken another job since its start. It never repeats a job that
 has ended: the process's key is emptied before the program can claim the process again.
 
-Only a starting process calls that store itself, since no caller waits for the process yet. Later calls run in
+Only a starting process calls that store in its event loop, because it has no callers yet. Later calls run in
 the thread of `ClusterCalls`, so a silent store does not block the event loop.
 """
 
@@ -50,14 +50,14 @@ _SOON: Final = 0.05
 
 
 class MasterProcess:
-    """Serves the calls of one process, and is its `MasterHost`; must be made in the actor's event loop."""
+    """Serves the calls of one process, and is its `MasterHost`; create it in the actor's event loop."""
 
     def __init__(self, process: str, first: SubmittedJob, chunks: tuple[bytes, ...]) -> None:
         spare_loaded_modules()
         first = replace(first, chunks=chunks)
         self._loop = asyncio.get_running_loop()
         self._process = process
-        #: Distinguishes this process from others of the same actor, which share its name and its calls.
+        #: Distinguishes this incarnation of the actor from others, which share its name and its calls.
         self._incarnation = secrets.token_hex(8)
         self._cluster = ClusterCalls()
         log_to_ray()
@@ -109,11 +109,11 @@ class MasterProcess:
 
     def forget(self, job_id: str, within: float, answer: Callable[[bool | None], None]) -> None:
         forget = partial(_forget_job, self._process, job_id)
-        self._ask(f"note that job {job_id} has left", forget, within, answer)
+        self._ask(f"unregister from job {job_id}", forget, within, answer)
 
     def is_master(self, job_id: str, answer: Callable[[bool | None], None]) -> None:
         ask = partial(registry.is_master, job_id, self._process)
-        self._ask(f"ask who is the JobMaster of {job_id}", ask, NOTING, answer)
+        self._ask(f"ask which process is the JobMaster of {job_id}", ask, NOTING, answer)
 
     def count_waiting(self, answer: Callable[[int | None], None]) -> None:
         self._ask("count warm JobMasters", lambda: len(registry.warm_masters()), NOTING, answer)
@@ -124,7 +124,7 @@ class MasterProcess:
 
     def withdraw_offer(self, answer: Callable[[bool | None], None]) -> None:
         withdraw = partial(registry.claim_master, self._process)
-        self._ask("take the offer of this process back", withdraw, NOTING, answer)
+        self._ask("withdraw the offer of this process", withdraw, NOTING, answer)
 
     def waits(self, run: JobRunner) -> None:
         run.release_output()
@@ -164,7 +164,7 @@ class MasterProcess:
         spawn(self._loop, ask())
 
     def _decide(self, decision: Callable[[], None]) -> None:
-        """Run a decision; after a failed one this process could neither run a job nor leave, so it dies."""
+        """Run a decision. After an error the process dies, because it might never run a job or leave."""
         try:
             decision()
         except Exception:
@@ -172,7 +172,7 @@ class MasterProcess:
             self.die("it can't begin, end or take a job")
 
     def _accept(self, job: SubmittedJob) -> bool:
-        """Note that this process has its job; `False` if the job was taken back. Blocks."""
+        """Record that this process has the job; `False` if the program has withdrawn the job. Blocks."""
         registry.keep_job(self._process, job)
         if not registry.accept_job(job.job_id):
             registry.keep_job(self._process, None)
@@ -201,7 +201,7 @@ class MasterProcess:
 
 
 def _forget_job(process: str, job_id: str) -> bool:
-    """Note that a process has no job any more. Blocks."""
+    """Record that a process no longer has a job. Blocks."""
     registry.keep_job(process, None)
     registry.remove_master(job_id)
     return True

@@ -14,10 +14,10 @@ that must not affect a later job:
 - child processes, open files, and listening ports.
 
 After any of these changes the process ends. Values are not reset, because other code may depend on the new
-value. Only random numbers are seeded anew for each role. Files are checked again before the next role is
-taken, because a notebook's user may edit a module between two jobs. Some changes are not detected and stay:
-settings of other libraries, memory of C libraries, connections. `JobConfig(reuse_processes=False)` is for
-jobs that can't accept that.
+value. Only random number generators are reseeded for each role. Files are checked again before the next role
+is taken, because a notebook's user may edit a module between two jobs. Some changes are not detected and
+stay: settings of other libraries, memory of C libraries, connections. `JobConfig(reuse_processes=False)` is
+for jobs that can't accept that.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from penstock.actors.shared.process_state import (
     read_threads,
 )
 
-#: Threads of event loops and of fsspec, which outlive roles. Ray takes uvloop if it is installed.
+#: Threads of event loops and of fsspec, which outlive roles. Ray uses uvloop if it is installed.
 _LASTING_THREADS: Final = ("asyncio_", "uvloop_", "fsspecIO")
-#: Seconds for threads of an ended role to end.
+#: Seconds within which the threads of an ended role must finish.
 _THREAD_ENDS: Final = 0.2
 
 
@@ -126,7 +126,7 @@ class ProcessResidue:
 
     def _left_open(self) -> str | None:
         if children := read_children() - self._children:
-            return f"its child process {min(children)} is still there"
+            return f"its child process {min(children)} still runs"
         own = self._own_files
         for name in read_open_files().values():
             if name not in self._open_files and (own is None or not name.startswith(own + os.sep)):
@@ -181,7 +181,7 @@ _now: Final = time.time
 
 
 def _environment() -> dict[str, str]:
-    """The environment variables; another thread may remove one meanwhile."""
+    """The environment variables; another thread may remove some concurrently."""
     values = ((name, os.environ.get(name)) for name in list(os.environ))
     return {name: value for name, value in values if value is not None}
 

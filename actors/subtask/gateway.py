@@ -97,7 +97,7 @@ RESEND_DELAY = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RemotePeer:
-    """The receiver of a channel; its role's token and attempt are in every call."""
+    """The receiver of a channel; every call carries its role's token and attempt."""
 
     handle: ActorHandle[Any]
     role: Role
@@ -179,7 +179,7 @@ logger = logging.getLogger(__name__)
 _repeat = while_unavailable()
 
 
-#: Reasons whose cause is in this process; they are logged here.
+#: Decline reasons that arise in this process, which therefore logs them.
 _CAUSED_HERE: Final = frozenset(
     {
         CheckpointFailureReason.CHECKPOINT_DECLINED,
@@ -253,8 +253,8 @@ class MasterLink:
         except ray.exceptions.RayActorError as error:
             logger.warning("the JobMaster has died, so a report was not delivered: %s", error)
         except Exception:
-            # The JobMaster failed on this report, and handles that itself; repeating would not help.
-            logger.exception("the JobMaster could not take a %s", type(report).__name__)
+            # The JobMaster failed on this report, and handles its own failure. A repeat would fail, too.
+            logger.exception("the JobMaster could not process a %s", type(report).__name__)
 
     def _patience(self, error: BaseException) -> float | None:
         return None if self._closed else _repeat(error)
@@ -264,12 +264,12 @@ T = TypeVar("T")
 
 
 async def settled(call: Awaitable[T]) -> T | CallFailure:
-    """Return the answer of an actor's call; errors, also the call's own, are returned as values."""
+    """Await the call of an actor; return its answer, or a `CallFailure` for any error."""
     try:
         return await call
     except ray.exceptions.RayActorError as error:
         return _failure(error)
-    except Exception as error:  # the call's own error
+    except Exception as error:  # raised by the called method
         return Raised(cause_of(error))
 
 
@@ -302,7 +302,7 @@ class RayMaster:
 async def _processor_time(place: Place) -> float:
     times = await on_node(place.node_id, processor_times, [place])
     if place not in times:
-        msg = f"there is no process {place.pid} any more"
+        msg = f"process {place.pid} no longer exists"
         raise ProcessLookupError(msg)
     return times[place]
 

@@ -30,14 +30,14 @@ ARENAS = "MALLOC_ARENA_MAX"
 ONE = "1"
 #: Seconds to wait for the template's agreement, also while the template imports.
 _PATIENCE = 30.0
-#: Messages between the template and this process.
+#: Message of the template (step 2), and of this process (step 3).
 AGREED, YES = b"a", b"y"
 
 
 def main() -> None:
     try:
         connection = _agreement()
-    except Exception:  # the node gets its worker after any error of the template
+    except Exception:  # whatever went wrong, the node still gets a worker
         connection = None
     if connection is None:
         worker = os.environ[WORKER]
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _agreement() -> socket.socket | None:
-    """A connection to a template that will fork; `None` if the template can't."""
+    """Return the connection to a template that has agreed to fork; `None` without an agreement."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(_PATIENCE)
     connection.connect("\0" + os.environ[SOCKET])

@@ -1,7 +1,8 @@
 """REST answers about a job, made from its report, with the names of Flink's REST API where they fit.
 
-Checkpoints have Flink's names beside Penstock's own. Unlike Flink's, durations are seconds, and states are in
-lower case. `processed_data` is missing: subtasks do not count the bytes that pass during alignment.
+Fields of a checkpoint have Flink's names in addition to Penstock's own. Unlike Flink's, durations are in
+seconds, and states are in lower case. `processed_data` is missing: subtasks do not count the bytes that pass
+during alignment.
 
 The preview of a rescale: keyed state moves with its key group. A key group moves when another subtask owns it
 at the new parallelism. Bytes are assumed to be spread evenly over key groups. Nothing moves in a vertex
@@ -146,7 +147,7 @@ def checkpoints_of(report: JobReport, records: Sequence[CheckpointRecord]) -> di
 
 
 def summary_of(values: Iterable[float | None]) -> dict[str, float | None]:
-    """Minimum, maximum, average and percentiles (nearest rank); `None` for each without values.
+    """Minimum, maximum, average and percentiles (nearest rank); each is `None` if there are no values.
 
     Example:
         >>> summary_of([3, 1, None, 2])["p50"], summary_of([])["max"]
@@ -162,7 +163,7 @@ def summary_of(values: Iterable[float | None]) -> dict[str, float | None]:
 def _average(values: Sequence[float]) -> float | None:
     try:
         return sum(values) / len(values)
-    except OverflowError:  # whole numbers that only a foreign report can hold
+    except OverflowError:  # integers beyond the range of a float, which Penstock never reports
         return None
 
 
@@ -236,7 +237,7 @@ def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
         for operator, counted in subtask.statistics.operators.items():
             yield from _plain(f"{operator}.", {**to_plain(counted), **counted.extra})
             for name, gauge in counted.gauges.items():
-                yield f"{operator}.{name}", gauge.total  # the total of one subtask is the number that was set
+                yield f"{operator}.{name}", gauge.total  # of one subtask: the value that was set
             for name, histogram in counted.histograms.items():
                 yield from _distribution(f"{operator}.{name}", histogram)
     if subtask.rates is not None:
@@ -313,7 +314,7 @@ def _text(moved: int, groups: int, moved_bytes: int | None) -> str:
 
 
 def moved_key_groups(before: int, after: int, max_parallelism: int) -> int:
-    """The number of key groups that change their subtask.
+    """The number of key groups that move to another subtask.
 
     Example:
         >>> moved_key_groups(2, 4, 128), moved_key_groups(2, 2, 128)

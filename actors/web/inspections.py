@@ -54,7 +54,7 @@ def newest_snapshot(report: JobReport) -> dict[str, Any]:
 
 
 def value_of_key(report: JobReport, operator: str, state: str, key: str) -> dict[str, Any]:
-    """The value of one key in the newest snapshot of a job; `key` is a text for `key_of`. Blocks."""
+    """The value of one key in the newest snapshot of a job; `key_of` parses `key`. Blocks."""
     opened, state = _open(report), normal_name(state)
     held = operator_state(opened.checkpoint, operator)
 
@@ -86,7 +86,7 @@ def value_of_key(report: JobReport, operator: str, state: str, key: str) -> dict
 
 
 def key_of(text: str) -> Any:
-    """The key that a text denotes: JSON, where a list is a tuple, or else plain text.
+    """Parse a key: JSON, with lists as tuples; text that is not JSON is a string.
 
     Example:
         >>> key_of("7"), key_of("seven"), key_of('"7"'), key_of('["a", 1]')
@@ -100,7 +100,7 @@ def key_of(text: str) -> Any:
 
 def _as_tuples(value: Any) -> Any:
     if isinstance(value, dict):
-        msg = "a key is a number, a text, true, false, null, or a list of these"
+        msg = "a key is a number, a string, true, false, null, or a list of these"
         raise ConfigurationError(msg)
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
@@ -127,7 +127,7 @@ _PATIENCE: Final = 60.0
 
 
 def flame_graph(process: SubtaskProcess, seconds: float) -> dict[str, Any]:
-    """Sample the stacks of a process as a tree of functions; blocks for a little longer than `seconds`.
+    """Sample the stacks of a process into a tree of functions; blocks for slightly longer than `seconds`.
 
     A node is `{name, value, children}`; its value counts the stacks that contain the node.
 
@@ -160,7 +160,7 @@ def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
             command, capture_output=True, text=True, timeout=seconds + _PATIENCE, check=False
         )
     except subprocess.TimeoutExpired:
-        return [], f"py-spy has not ended after {seconds + _PATIENCE:.0f} s"
+        return [], f"py-spy did not finish within {seconds + _PATIENCE:.0f} s"
     except OSError as error:
         return [], f"{program} can't be run: {error}"
     stacks = [line for line in done.stdout.splitlines() if line.rpartition(" ")[2].isdecimal()]
@@ -169,10 +169,10 @@ def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
     said = " ".join((done.stderr or done.stdout).split())[-500:]
     if "ermission" in said or "ptrace" in said:
         return [], (
-            "the system forbids py-spy to read other processes (ptrace): allow it with the capability "
+            "the system forbids py-spy from reading other processes (ptrace): allow it with the capability "
             f"SYS_PTRACE, or with sysctl kernel.yama.ptrace_scope=0. py-spy said: {said}"
         )
-    return [], said or "py-spy has seen no stack: the process may have ended"
+    return [], said or "py-spy saw no stacks: the process may have ended"
 
 
 def tree_of(stacks: Iterable[str]) -> dict[str, Any]:

@@ -38,9 +38,9 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, Checkp
 from penstock.runtime.snapshot.plain_values import to_plain
 
 _Key: TypeAlias = tuple[int, int, float]
-#: States that a checkpoint does not leave.
+#: Terminal states of a checkpoint.
 _ENDED: Final = (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED)
-#: Number of records above `CAPACITY` at which old records are dropped; some savepoints and failures are kept.
+#: Records above `CAPACITY` that are kept before old ones are dropped; some savepoints and failures stay.
 _SLACK: Final = 200
 
 
@@ -109,9 +109,9 @@ _LOOKED_AT: Final = 1.0
 _UNSEEN: Final = 10.0
 #: Seconds without an answer after which a JobMaster counts as silent.
 SILENT: Final = 3.0
-#: Seconds that a request waits for a report that is newer than the one at hand.
+#: Seconds that a request waits for a newer report.
 _FRESH: Final = 2.0
-#: Seconds for which a report is new enough for any request.
+#: Maximum age, in seconds, of a report that any request accepts.
 _NEW: Final = 0.2
 
 
@@ -160,7 +160,7 @@ class JobWatcher:
     def age(self) -> float:
         """Seconds since the JobMaster answered.
 
-        0 if it has answered the last call, if no answer has ever come, and for an ended job.
+        0 if it has answered the last call or has never answered, and for an ended job.
         """
         if self.has_ended or self._answered_at is None or self._asked_at <= self._answered_at:
             return 0.0
@@ -171,7 +171,7 @@ class JobWatcher:
         return self.age < SILENT
 
     def status(self) -> dict[str, Any]:
-        """The report's age, and whether the job catches up."""
+        """The report's age, and whether the job is catching up."""
         trend = None if self.has_ended else lag_trend(self.samples.all())
         return {
             "age": round(self.age, 1),
@@ -227,7 +227,7 @@ class JobWatcher:
         try:
             found = await self._in_thread(self.handle.checkpoints)
         except (PenstockError, ray.exceptions.RayError) as error:
-            logger.warning("checkpoints of job %s are not known: %s", self.handle.job_id, error)
+            logger.warning("can't read the checkpoints of job %s: %s", self.handle.job_id, error)
         else:
             self._history.take(details.record for details in found)
 
@@ -286,7 +286,7 @@ class JobWatcher:
             self._changed.notify_all()
 
 
-#: Maximum number of lines kept of each job.
+#: Maximum number of lines that are kept per job.
 KEPT: Final = 20_000
 #: Maximum number of lines of one answer.
 MOST: Final = 2_000
@@ -329,7 +329,7 @@ class JobLog:
 
 
 def filter_lines(vertex: str | None, subtask: int | None, text: str) -> Callable[[LogLine], bool]:
-    """A test for lines of a vertex and a subtask that contain `text`, ignoring case.
+    """Make a filter for lines of a vertex and a subtask that contain `text`, ignoring case.
 
     Example:
         >>> line = LogLine("2026-01-02T03:04:05.678901Z", "count", 0, "out", "Hello")

@@ -1,7 +1,7 @@
 """Spark -> sums by key -> Spark: through a job in columns, and through pandas in the driver.
 
-The DataFrame is made by Spark on the way, which costs both the same. A few rows take the same way in each
-round. Their time is start-up (of the job, of Spark's tasks), and is taken off.
+In both cases Spark generates the DataFrame during the measurement, at the same cost. Each round also measures
+a few rows. Their time is the start-up time of the job and of Spark's tasks, and is subtracted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from columnar.work import Work
 from penstock.aggregates import Count, Sum
 from penstock.spark import from_spark, spark_session, to_spark
 
-#: Spark's settings, which hold for both ways.
+#: Spark's settings for both contenders.
 SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -33,7 +33,7 @@ Sums = list[tuple[int, int]]
 
 
 class RoundTrip(Work):
-    """Both ways, with all rows and with few."""
+    """Compares both ways, with all rows and with few rows."""
 
     OURS, PANDAS = "from_spark, sums in a job, to_spark", "toPandas, groupby, createDataFrame"
     ratios = (
@@ -42,7 +42,7 @@ class RoundTrip(Work):
     )
 
     def prepare(self) -> None:
-        """Start Spark, and let both ways warm up; they must give the same sums."""
+        """Start Spark and warm up both ways; check that they return the same sums."""
         self.spark = spark_session("round-trip", executors=1, cores=2, memory="2g", configs={**SETTINGS})
         self.closing.callback(self.spark.stop)
         self.notes["Spark"] = f"Settings: {', '.join(f'`{k}={v}`' for k, v in SETTINGS.items())}."
@@ -55,7 +55,7 @@ class RoundTrip(Work):
                 raise RuntimeError("the sums of both ways differ")
 
     def run_round(self, number: int) -> None:
-        """Both ways, the first one in turn."""
+        """Measure both ways, in alternating order."""
         ways = [(self.OURS, self.through_columns), (self.PANDAS, self.through_pandas)]
         for name, way in ways if number % 2 else reversed(ways):
             start, whole = _seconds(way, self.few), _seconds(way, self.many)
@@ -64,7 +64,7 @@ class RoundTrip(Work):
             self.add(f"{name}, with start", self.scale.round_trip_rows / whole)
 
     def through_columns(self, frame: Any) -> Sums:
-        """From Spark's executors into a job, from its sink back."""
+        """Transfer rows from Spark's executors into a job, and its results back."""
         from pyspark.sql import functions as F
 
         rows = from_spark(jobs.environment(self.storage, 2), frame, id="rows")
@@ -76,7 +76,7 @@ class RoundTrip(Work):
         return found
 
     def through_pandas(self, frame: Any) -> Sums:
-        """Into the driver's memory and back."""
+        """Transfer rows into the driver's memory, and the results back."""
         summed = frame.toPandas().groupby("k", as_index=False)["v"].sum()
         back = self.spark.createDataFrame(summed)
         return sorted((row.k, row.v) for row in back.collect())

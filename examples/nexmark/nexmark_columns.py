@@ -24,17 +24,17 @@ _EURO: Final = pc.scalar(Decimal("0.908"))
 
 
 def persons(events: Columns) -> Columns:
-    """The people, as the view `person` of the suite."""
+    """The view `person` of the Nexmark suite."""
     return _view(events, PERSON, "person", PERSON_SCHEMA)
 
 
 def auctions(events: Columns) -> Columns:
-    """The auctions, as the view `auction` of the suite."""
+    """The view `auction` of the Nexmark suite."""
     return _view(events, AUCTION, "auction", AUCTION_SCHEMA)
 
 
 def bids(events: Columns) -> Columns:
-    """The bids, as the view `bid` of the suite."""
+    """The view `bid` of the Nexmark suite."""
     return _view(events, BID, "bid", BID_SCHEMA)
 
 
@@ -63,7 +63,7 @@ def q2(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def _remainder(number: pc.Expression, divisor: int) -> pc.Expression:
-    """Arrow has no remainder; its division of whole numbers cuts off."""
+    """The remainder, which Arrow lacks; its division of integers truncates."""
     return number - number / divisor * divisor
 
 
@@ -116,10 +116,10 @@ def q4(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def q5(events: Columns, config: NexmarkConfig) -> Columns:
-    """The auctions with the most bids of the last ten seconds, every two seconds."""
+    """The auctions with the most bids in the last ten seconds, every two seconds."""
     windows = bids(events).key_by("auction").window(SlidingEventTimeWindows(TEN_SECONDS, TWO_SECONDS))
     counts = windows.aggregate("counts", num=Count())
-    # Windows of ten seconds that end together have their results in one window of two seconds.
+    # Results of sliding windows with the same end fall into the same window of two seconds.
     most = counts.window_all(TumblingEventTimeWindows(TWO_SECONDS)).aggregate("most", most=Max("num"))
     hottest = counts.join(
         most,
@@ -133,7 +133,7 @@ def q5(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def q7(events: Columns, config: NexmarkConfig) -> Columns:
-    """The highest bids of each ten seconds."""
+    """The highest bids of each window of ten seconds."""
     all_bids = q0(events, config)
     windows = all_bids.window_all(TumblingEventTimeWindows(TEN_SECONDS))
     highest = windows.aggregate("highest", price=Max("price"))
@@ -144,7 +144,7 @@ def q7(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def q8(events: Columns, config: NexmarkConfig) -> Columns:
-    """People who have registered and put something up for sale within the same ten seconds."""
+    """People who registered and opened an auction within the same window of ten seconds."""
     windows = TumblingEventTimeWindows(TEN_SECONDS)
     people = persons(events).key_by(["id", "name"]).window(windows).aggregate("people", persons=Count())
     sellers = auctions(events).key_by("seller").window(windows).aggregate("sellers", auctions=Count())
@@ -160,18 +160,18 @@ def q8(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def q9(events: Columns, config: NexmarkConfig) -> Columns:
-    """Auctions with their winning bids so far; `change` says whether a result is valid now or was before."""
+    """Auctions with their winning bids so far; `change` says whether a result is added or retracted."""
     return winning_bids(events, config)
 
 
 def q10(events: Columns, config: NexmarkConfig) -> Columns:
-    """All bids with their days and minutes, which name the folders of their files."""
+    """All bids with day and minute, by which the sink partitions its files."""
     at = pc.field("dateTime")
     return q0(events, config).with_columns(dt=pc.strftime(at, "%Y-%m-%d"), hm=pc.strftime(at, "%H:%M"))
 
 
 def q11(events: Columns, config: NexmarkConfig) -> Columns:
-    """The bids of each session of a bidder."""
+    """The number of bids in each session of a bidder."""
     sessions = bids(events).key_by("bidder").window(EventTimeSessionWindows(TEN_SECONDS))
     counts = sessions.aggregate("sessions", bid_count=Count())
     return counts.select(
@@ -201,7 +201,7 @@ def q13(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def q14(events: Columns, config: NexmarkConfig) -> Columns:
-    """Bids of middling prices with their time of day and a count of letters."""
+    """Bids of medium price, with their time of day (day, night or other) and the count of the letter c."""
     hour = pc.hour(pc.field("dateTime"))
     is_day = (hour >= 8) & (hour <= 18)
     is_night = (hour <= 6) | (hour >= 20)
@@ -228,7 +228,7 @@ def _ranks() -> Mapping[str, pc.Expression]:
 
 
 def _of_ranks(*names: str) -> Mapping[str, pc.Expression]:
-    """Each of these columns once for each rank; null where a bid has another rank."""
+    """A copy of each column for each rank; null where a bid has another rank."""
     return {
         f"{rank}_{name}": pc.if_else(condition, pc.field(name), pc.scalar(None).cast(pa.int64()))
         for rank, condition in _ranks().items()
@@ -250,13 +250,13 @@ def _daily_counts() -> Mapping[str, Any]:
 
 
 def q15(events: Columns, config: NexmarkConfig) -> Columns:
-    """Bids, bidders and auctions of each day so far."""
+    """Numbers of bids, bidders and auctions of each day so far."""
     ranked = bids(events).select("bidder", "auction", day=_day(), **_of_ranks("bidder", "auction"))
     return ranked.key_by("day").aggregate("counts", **_daily_counts())
 
 
 def q16(events: Columns, config: NexmarkConfig) -> Columns:
-    """Bids, bidders and auctions of each channel and day so far."""
+    """Numbers of bids, bidders and auctions of each channel and day so far."""
     minute = pc.strftime(pc.field("dateTime"), "%H:%M")
     ranked = bids(events).select(
         "channel", "bidder", "auction", day=_day(), at=minute, **_of_ranks("bidder", "auction")
@@ -266,7 +266,7 @@ def q16(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def q17(events: Columns, config: NexmarkConfig) -> Columns:
-    """The numbers and prices of the bids on each auction and day so far."""
+    """Counts and price statistics of the bids on each auction and day so far."""
     ranked = bids(events).select("auction", "price", day=_day(), **_of_ranks("price"))
     sums = ranked.key_by(["auction", "day"]).aggregate(
         "prices",
@@ -290,12 +290,12 @@ def q19(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def _renamed(columns: Columns, schema: pa.Schema, **names: str) -> Columns:
-    """All columns of a view; some of them with other names."""
+    """All columns of a view, with the given columns renamed."""
     return columns.select(columns={names.get(name, name): pc.field(name) for name in schema.names})
 
 
 def q20(events: Columns, config: NexmarkConfig) -> Columns:
-    """Bids with their auctions of category 10."""
+    """Bids on auctions of category 10, with the auctions."""
     chosen = auctions(events).filter(pc.field("category") == 10)
     return _renamed(bids(events), BID_SCHEMA, dateTime="bid_dateTime", extra="bid_extra").join(
         _renamed(chosen, AUCTION_SCHEMA, id="auction", dateTime="auction_dateTime", extra="auction_extra"),
@@ -307,7 +307,7 @@ def q20(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def q21(events: Columns, config: NexmarkConfig) -> Columns:
-    """Bids with the id of their channel, which some URLs have."""
+    """Bids with the id of their channel, which is in some URLs."""
     channel = pc.utf8_lower(pc.field("channel"))
     in_url = pc.struct_field(pc.extract_regex(pc.field("url"), "&channel_id=(?P<id>[^&]*)"), "id")
     channel_id = in_url
@@ -318,7 +318,7 @@ def q21(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def q22(events: Columns, config: NexmarkConfig) -> Columns:
-    """Bids with the folders of their URLs."""
+    """Bids with the first three path segments of their URLs."""
     parts = pc.split_pattern(pc.field("url"), "/")
     folders = {f"dir{number}": pc.list_element(parts, number + 2) for number in (1, 2, 3)}
     return bids(events).select("auction", "bidder", "price", "channel", **folders)

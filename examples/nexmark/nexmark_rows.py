@@ -47,17 +47,17 @@ _EURO: Final = Decimal("0.908")
 
 
 def persons(events: Rows) -> Rows:
-    """The people, as the view `person` of the suite."""
+    """The view `person` of the Nexmark suite."""
     return events.filter(lambda event: event["event_type"] == PERSON).map(lambda event: event["person"])
 
 
 def auctions(events: Rows) -> Rows:
-    """The auctions, as the view `auction` of the suite."""
+    """The view `auction` of the Nexmark suite."""
     return events.filter(lambda event: event["event_type"] == AUCTION).map(lambda event: event["auction"])
 
 
 def bids(events: Rows) -> Rows:
-    """The bids, as the view `bid` of the suite."""
+    """The view `bid` of the Nexmark suite."""
     return events.filter(lambda event: event["event_type"] == BID).map(lambda event: event["bid"])
 
 
@@ -78,7 +78,7 @@ def q2(events: Rows, config: NexmarkConfig) -> Rows:
 
 
 class AuctionsOfPerson(KeyedCoProcessFunction[int, Row, Row, Row]):
-    """Joins the auctions and the person of one id, whichever comes first."""
+    """Joins a person with the auctions that the person sells, in any order of arrival."""
 
     person = ValueState(dict)
     waiting = ListState(int)
@@ -139,7 +139,7 @@ class WinningBid(KeyedCoProcessFunction[int, Row, Row, Row]):
             self._offer(auction, value)
 
     def on_timer(self, at: int, ctx: RuntimeContext) -> Iterator[Row]:
-        """The auction ends, or bids have waited in vain."""
+        """Emit the winning bid if the auction ends now, or drop waiting bids that have no auction."""
         auction, best = self.auction.value(), self.best.value()
         if auction is None:
             self.waiting.update([bid for bid in self.waiting.get() if _micros(bid["dateTime"]) > at])
@@ -158,7 +158,7 @@ class WinningBid(KeyedCoProcessFunction[int, Row, Row, Row]):
 
 
 def winning_bids(events: Rows) -> Rows:
-    """Auctions with their winning bids; a result has the end of the auction as timestamp."""
+    """Auctions with their winning bids; the timestamp of a result is the end of the auction."""
     keyed = auctions(events).key_by(lambda auction: auction["id"])
     return keyed.connect(bids(events).key_by(lambda bid: bid["auction"])).process("winning", WinningBid())
 
@@ -207,7 +207,7 @@ def _hottest(window: TimeWindow, counts: list[Row]) -> list[Row]:
 
 
 def q5(events: Rows, config: NexmarkConfig) -> Rows:
-    """The auctions with the most bids of the last ten seconds, every two seconds."""
+    """The auctions with the most bids in the last ten seconds, every two seconds."""
     windows = (
         bids(events)
         .key_by(lambda bid: bid["auction"])
@@ -216,7 +216,7 @@ def q5(events: Rows, config: NexmarkConfig) -> Rows:
     counts = windows.aggregate(
         "counts", BidCount(), lambda auction, window, num: [{"auction": auction, "num": num}]
     )
-    # Windows of ten seconds that end together have their results in one window of two seconds.
+    # Results of sliding windows with the same end fall into the same window of two seconds.
     return counts.window_all(TumblingEventTimeWindows(TWO_SECONDS)).apply("hottest", _hottest)
 
 
@@ -240,7 +240,7 @@ def q6(events: Rows, config: NexmarkConfig) -> Rows:
 
 
 def q7(events: Rows, config: NexmarkConfig) -> Rows:
-    """The highest bids of each ten seconds."""
+    """The highest bids of each window of ten seconds."""
     all_bids = bids(events)
     highest = all_bids.window_all(TumblingEventTimeWindows(TEN_SECONDS)).reduce(
         "highest", lambda one, other: max(one, other, key=lambda bid: bid["price"])
@@ -261,7 +261,7 @@ def _new_sellers(key: int, window: TimeWindow, people: list[Row], sold: list[Row
 
 
 def q8(events: Rows, config: NexmarkConfig) -> Rows:
-    """People who have registered and put something up for sale within the same ten seconds."""
+    """People who registered and opened an auction within the same window of ten seconds."""
     return (
         persons(events)
         .key_by(lambda person: person["id"])
@@ -285,7 +285,7 @@ def _bids_of(bidder: int, window: TimeWindow, bid_count: int) -> list[Row]:
 
 
 def q10(events: Rows, config: NexmarkConfig) -> Rows:
-    """All bids with their days and minutes, which name the folders of their files."""
+    """All bids with day and minute, by which the sink partitions its files."""
     return q0(events, config).map(
         lambda bid: {**bid, "dt": f"{bid['dateTime']:%Y-%m-%d}", "hm": f"{bid['dateTime']:%H:%M}"}
     )
@@ -297,13 +297,13 @@ def bid_files(folder: Path) -> FileSink:
 
 
 def q11(events: Rows, config: NexmarkConfig) -> Rows:
-    """The bids of each session of a bidder."""
+    """The number of bids in each session of a bidder."""
     sessions = bids(events).key_by(lambda bid: bid["bidder"]).window(EventTimeSessionWindows(TEN_SECONDS))
     return sessions.aggregate("sessions", BidCount(), _bids_of)
 
 
 def q12(events: Rows, config: NexmarkConfig) -> Rows:
-    """The bids of each bidder in ten seconds of processing time."""
+    """The number of bids of each bidder in each ten seconds of processing time."""
     windows = (
         bids(events).key_by(lambda bid: bid["bidder"]).window(TumblingProcessingTimeWindows(TEN_SECONDS))
     )
@@ -336,7 +336,7 @@ def _kind_of(hour: int) -> str:
 
 
 def q14(events: Rows, config: NexmarkConfig) -> Rows:
-    """Bids of middling prices with their time of day and a count of letters."""
+    """Bids of medium price, with their time of day (day, night or other) and the count of the letter c."""
 
     def computed(bid: Row) -> Iterator[Row]:
         price = bid["price"] * _EURO
@@ -352,16 +352,16 @@ def q14(events: Rows, config: NexmarkConfig) -> Rows:
 
 
 def _rank(price: int) -> int:
-    """The rank of a price, from 1 for cheap bids to 3 for dear bids."""
+    """The rank of a price, from 1 for low to 3 for high."""
     return 1 + (price >= 10_000) + (price >= 1_000_000)
 
 
-#: The counts of `q15` and `q16`: names of results for all bids and for those of each rank.
+#: Kinds of counts in `q15` and `q16`; each is counted in total and for each rank.
 _COUNTED: Final = ("bids", "bidders", "auctions")
 
 
 class DailyCounts(KeyedProcessFunction[Any, Row, Row]):
-    """Bids, different bidders and different auctions of a key: all of them, and those of each rank."""
+    """Counts bids, distinct bidders and distinct auctions of a key, in total and for each rank."""
 
     counts = ValueState(list, default=(0,) * 12)
     seen = MapState(tuple, bool)
@@ -397,18 +397,18 @@ def _day(bid: Row) -> str:
 
 
 def q15(events: Rows, config: NexmarkConfig) -> Rows:
-    """Bids, bidders and auctions of each day so far."""
+    """Numbers of bids, bidders and auctions of each day so far."""
     return bids(events).key_by(_day).process("counts", DailyCounts(("day",)))
 
 
 def q16(events: Rows, config: NexmarkConfig) -> Rows:
-    """Bids, bidders and auctions of each channel and day so far."""
+    """Numbers of bids, bidders and auctions of each channel and day so far."""
     keyed = bids(events).key_by(lambda bid: (bid["channel"], _day(bid)))
     return keyed.process("counts", DailyCounts(("channel", "day"), with_minute=True))
 
 
 class Prices(AggregateFunction[Row, Row, Row]):
-    """Numbers of bids, and their prices."""
+    """Counts bids, and computes statistics of their prices."""
 
     def create_accumulator(self) -> Row:
         """Begin without bids."""
@@ -429,12 +429,12 @@ class Prices(AggregateFunction[Row, Row, Row]):
         }
 
     def get_result(self, accumulator: Row) -> Row:
-        """Return the numbers with the mean price."""
+        """Return the statistics with the mean price."""
         return {**accumulator, "avg_price": accumulator["sum_price"] // accumulator["total_bids"]}
 
 
 def q17(events: Rows, config: NexmarkConfig) -> Rows:
-    """The numbers and prices of the bids on each auction and day so far."""
+    """Counts and price statistics of the bids on each auction and day so far."""
     return bids(events).key_by(lambda bid: (bid["auction"], _day(bid))).aggregate("prices", Prices())
 
 
@@ -449,7 +449,7 @@ def q19(events: Rows, config: NexmarkConfig) -> Rows:
 
 
 def q20(events: Rows, config: NexmarkConfig) -> Rows:
-    """Bids with their auctions of category 10."""
+    """Bids on auctions of category 10, with the auctions."""
     chosen = auctions(events).filter(lambda auction: auction["category"] == 10)
     return (
         bids(events)
@@ -467,7 +467,7 @@ def q20(events: Rows, config: NexmarkConfig) -> Rows:
 
 
 def q21(events: Rows, config: NexmarkConfig) -> Rows:
-    """Bids with the id of their channel, which some URLs have."""
+    """Bids with the id of their channel, which is in some URLs."""
     known = {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}
 
     def identified(bid: Row) -> Iterator[Row]:
@@ -480,7 +480,7 @@ def q21(events: Rows, config: NexmarkConfig) -> Rows:
 
 
 def q22(events: Rows, config: NexmarkConfig) -> Rows:
-    """Bids with the folders of their URLs."""
+    """Bids with the first three path segments of their URLs."""
 
     def with_folders(bid: Row) -> Row:
         dir1, dir2, dir3 = bid["url"].split("/")[3:6]
@@ -521,7 +521,7 @@ def _without(row: Row, name: str) -> Row:
 
 
 def _prefixed(row: Row, prefix: str) -> Row:
-    """A row whose fields of common names get a prefix."""
+    """Prefix the names of the fields that several kinds of events share."""
     return {f"{prefix}_{name}" if name in ("dateTime", "extra") else name: row[name] for name in row}
 
 

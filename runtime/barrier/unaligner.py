@@ -4,13 +4,13 @@ A barrier overtakes the data in front of it, which is persisted. The first barri
 when the barrier *arrives*, on any channel. All data in front of the other barriers becomes channel state of
 the checkpoint, including data that arrives later. The task still processes it in order.
 
-Why it is right: the elements in front of a channel's barrier were consumed before the snapshot or are
-persisted. A restored task consumes the persisted elements first. So the cut is the same as with aligned
+This is correct because each element in front of a channel's barrier is either consumed before the snapshot
+or persisted. A restored task consumes the persisted elements first. So the cut is the same as with aligned
 barriers, except that a part of it lies in channels.
 
 *Overtaking.* The sender gives the barrier the next sequence number, sends it ahead of its waiting elements,
 and captures these. So the number of a barrier is its position. A frame may bring the barrier before some of
-the elements in front of it. The input then announces the barrier, which triggers the checkpoint, and captures
+the elements in front of it. The announcement of the barrier then triggers the checkpoint. The input captures
 these elements when they arrive. The input part is complete when every channel has all elements up to its
 barrier *in order*.
 
@@ -219,7 +219,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
 
 
 class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
-    """Aligns, and turns unaligned after a timeout, which `timers` run in the task's thread.
+    """Aligns, and turns unaligned after a timeout; `timers` runs the timeout in the task's thread.
 
     Without `aligned_timeout`, only an unaligned copy of the barrier ends the alignment.
     """

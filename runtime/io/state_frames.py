@@ -4,10 +4,10 @@
     write_state(table, "/data/start", "total", max_parallelism=128)
     env.run(restore_from="/data/start")
 
-The DataFrame versions are in `bridge/state.py`.
+The versions for Spark DataFrames are in `bridge/state.py`.
 
 **Columns** (`read_state(columns=True)`, `write_state(kind="columns")`): the table has a column for each part
-of the key and of the value, beside `key_group`. Its metadata names the key columns, so a table that was read
+of the key and of the value, and `key_group`. Its metadata names the key columns, so a table that was read
 and changed can be written directly. Names of parts that do not decide the key group, such as the start of a
 window, begin or end with a colon.
 """
@@ -136,7 +136,7 @@ def _key_names(table: pa.Table, keys: Sequence[str] | None) -> list[str]:
     names = [keys] if isinstance(keys, str) else list(keys)
     missing = [name for name in names if name not in table.schema.names]
     if missing or not names:
-        what = f"no column {missing[0]!r} of the key" if missing else "no key"
+        what = f"no key column {missing[0]!r}" if missing else "no key column"
         msg = f"the table has {what}; its columns are {', '.join(map(repr, table.schema.names))}"
         raise ConfigurationError(msg)
     return names
@@ -223,7 +223,7 @@ def read_state(
         value: Converts each value for the table, for example `dataclasses.asdict`.
         encoded: Keep values as bytes of the value codec, for values without an Arrow type.
         columns: Return the state of an aggregation over columns unchanged: a column for each part of the key
-            and of the value, beside `key_group`. `write_state(kind="columns")` accepts that table.
+            and of the value, and `key_group`. `write_state(kind="columns")` accepts that table.
         classes: Classes of values that are not found in an imported module.
         allow_pickle: Unpickle values and import modules that the snapshot names; only for trusted snapshots.
 
@@ -266,10 +266,10 @@ def write_state(
     classes: Sequence[type] = (),
     allow_pickle: bool = False,
 ) -> str:
-    """Make a savepoint whose state is the rows of a table.
+    """Make a savepoint from the rows of a table.
 
-    Without `base` the savepoint holds only this state. With a base, it also holds all state of the base,
-    except a state of the same name, which this state replaces. Several states need several calls.
+    Without `base` the savepoint holds only this state. With a base, it also holds all state of the base. This
+    state replaces a state of the base with the same name. To write several states, call this several times.
 
     Args:
         table: A table with the columns that `kind` requires; list state of an operator has only `value`.
@@ -301,7 +301,7 @@ def write_state(
             argument does not fit the base.
         KeyTypeError: A value can't be a key.
         CodecError: A value can't be encoded.
-        StorageError: A file could not be written; all written files are deleted then.
+        StorageError: A file could not be written; the files written so far are deleted.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
     if kind == "columns":

@@ -1,13 +1,13 @@
 """Checkpoints that a job takes without waiting for the next period.
 
 `FinalCheckpoint`: the last checkpoint of a bounded job. A subtask finishes only after a checkpoint that
-covers the end of its data. So the checkpoint is triggered when every unfinished subtask has reported that
-end. A checkpoint in progress may suffice, so its end is awaited first. A failed last checkpoint is retried
-after a pause, and counts as a failed checkpoint. The periodic timer keeps running for subtasks that need
-another checkpoint.
+covers the end of its data. So the checkpoint is triggered when every unfinished subtask has reported the end
+of its data. A checkpoint in progress may cover these ends, so the job first waits for its outcome. A failed
+last checkpoint is retried after a pause, and counts as a failed checkpoint. The periodic timer keeps running
+for subtasks that need another checkpoint.
 
 `SavepointFollowUp`: the checkpoint right after a savepoint. Users may move or delete a savepoint, but a
-restart needs it until a younger checkpoint is complete. So the request for the savepoint is answered when the
+restart needs it until a newer checkpoint is complete. So the request for the savepoint is answered when the
 follow-up is complete. A failed follow-up is retried a few times. It waits while the job restarts, stops or is
 rescaled. If no checkpoint completes, the answer says that the job still needs the savepoint. A job that ends
 no longer needs it; the request is then answered before the end.

@@ -3,7 +3,7 @@
 The data that a barrier overtakes in a channel belongs to the checkpoint. The receiver captures the sent data
 (its input), and the sender the waiting data (its output). No element is captured twice: it belongs to the
 sender until it is sent and numbered, then to the receiver. The order of the calls is the order of the
-elements. A restored channel begins with the receiver's part, then comes the sender's.
+elements. A restored channel begins with the receiver's part; the sender's part follows.
 
 The calls of one checkpoint are `start`, any number of `add_input` and `add_output`, and `finish_input` and
 `finish_output` once each. `abort` may come at any time, and later calls for that checkpoint do nothing. So

@@ -8,15 +8,16 @@ only an unaligned barrier moves to the front.
 has no predecessor. So a few of its rows are encoded and measured before it grows. Otherwise 4,096 rows of a
 megabyte each would make a first buffer of 4 GB.
 
-`BufferDebloater` fits the rows of a buffer to the receiver's throughput (Flink's buffer debloating). A frame
-costs sender and receiver about a millisecond each, whatever its size, so large buffers are cheap. But an
-aligned barrier waits behind every outstanding buffer. In front of a slow receiver, large buffers are minutes
-of work. So all credits together hold the rows that the receiver consumes in `target` seconds.
+`BufferDebloater` adapts the rows of a buffer to the receiver's throughput (Flink's buffer debloating). A
+frame costs sender and receiver about a millisecond each, whatever its size, so large buffers are cheap. But
+an aligned barrier waits behind every outstanding buffer. For a slow receiver, large buffers are minutes of
+work. So the buffers of all credits together hold the rows that the receiver consumes in `target` seconds.
 
-The measurement: a receiver answers a frame when it begins to process it. If more is outstanding or waits for
-a credit then, the receiver is busy until its next answer, with that frame and with other channels. Only such
-time counts. An answer after which nothing is outstanding ends the measurement: the receiver may wait for the
-sender from then on. A full buffer that did not keep the receiver busy shows that larger ones do no harm.
+The measurement: a receiver answers a frame when it begins to process it. If other buffers are then
+outstanding or wait for a credit, the receiver is busy until its next answer, also with other channels. Only
+this time counts. If nothing is outstanding after an answer, the measurement ends, because the receiver may
+then wait for the sender. A full buffer that did not keep the receiver busy shows that larger buffers do no
+harm.
 
 The sender takes several answers at once, between two pieces of work. So answers are gathered for `_WINDOW`
 seconds. After that the size at most doubles or halves, so a pause of the receiver costs one step. A channel
@@ -127,14 +128,14 @@ class SendQueue:
         return next((place for place, b in barriers if b and b.checkpoint_id == checkpoint_id), None)
 
 
-#: Minimum seconds of a measurement.
+#: Minimum duration of a measurement, in seconds.
 _WINDOW: Final = 0.05
 #: Maximum rows of a channel's first buffers.
 _FIRST: Final = 1024
 
 
 class BufferDebloater:
-    """Chooses the rows of a channel's buffers by its receiver's throughput; see the module's docstring.
+    """Sizes a channel's buffers by its receiver's throughput; see the module's docstring.
 
     Args:
         max_rows: Maximum rows of any buffer.

@@ -5,9 +5,9 @@ current phase's source. For a source without an enumerator, it runs `OnRequest` 
 in the live phase. Every split that a reader gets names its phase and the live source's start. So a reader,
 also after a restore, knows the source of each split.
 
-**The switch.** The history has ended when no reader has a split, and no more splits will come. Only then the
-live source begins, in all readers. So no record of the history follows a live record. A reader without splits
-keeps its watermark until it gets a live split. `switch` runs in the background. Its result is in the
+**The switch.** The history has ended when no reader has a split, and no more splits will come. Only then does
+the live source begin, in all readers. So no record of the history follows a live record. A reader without
+splits keeps its watermark until it gets a live split. `switch` runs in the background. Its result is in the
 enumerator's state and in the live splits.
 
 **Why nothing is lost or read twice.** A checkpoint holds each split once, in a reader or in the enumerator
@@ -143,7 +143,7 @@ class HybridSource(Generic[T], metaclass=NearestNames):
         return schemas[0] if schemas[0] == schemas[1] else None
 
     def reading(self, needed: NeededColumns) -> Source[T]:
-        """A source of the needed columns and rows only, where the sources support that."""
+        """Return a source that reads only the needed columns and rows, if the sources support that."""
         made = copy.copy(self)
         made._history = _in_part(needed, self._history)
         then = self._then
@@ -170,7 +170,7 @@ class HybridSource(Generic[T], metaclass=NearestNames):
         return self._history if phase == HISTORY else self.live(start)
 
     def live(self, start: Any) -> Source[T]:
-        """The source that follows the history; raises `ConfigurationError` if it is no source."""
+        """The source that follows the history; raises `ConfigurationError` if it is not a source."""
         then = self._then
         source = then if self.switch is None or isinstance(then, Source) else then(start)
         if isinstance(source, type) or not isinstance(source, Source):
@@ -268,7 +268,7 @@ class HybridReader(Generic[T]):
 
 
 class _PhaseContext:
-    """The context of the enumerator of one phase: names the phase in splits, and notices the end."""
+    """The context of the enumerator of one phase: adds the phase to splits, and detects the end."""
 
     def __init__(self, owner: HybridEnumerator, phase: int) -> None:
         self._owner = owner
@@ -420,7 +420,7 @@ class HybridEnumerator:
     def _switched(self, start: Any) -> None:
         self._is_switching = False
         if not self._is_through:
-            return  # a reader has failed meanwhile, and reads its splits again
+            return  # a reader has failed since, and reads its splits again
         self._enumerator.close()
         self.phase, self._start, self._history = LIVE, start, []
         self._enumerator = self._made(None)
@@ -430,7 +430,7 @@ class HybridEnumerator:
 
 
 class _Shares:
-    """Gives each reader a share of the splits, which may be endless; `state` is `None` for a fresh start."""
+    """Gives each reader a share of the (possibly unbounded) splits; `state` is `None` for a fresh start."""
 
     def __init__(self, source: Source[Any], context: SplitEnumeratorContext, state: Any | None) -> None:
         self._source = source

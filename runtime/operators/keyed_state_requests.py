@@ -104,10 +104,10 @@ class AsksForKeyedState:
         last `update`; `value` returns a copy of a mutable value.
 
         Args:
-            name: Unique in the operator; a restored value is found by it.
+            name: Unique in the operator; a restore finds the value by this name.
             default: Value of a key that has none; each key gets a copy of a mutable object.
             of_type: The type of the values, such as `int` or a class of yours. `update` refuses others, and a
-                job whose restored values are of another type does not start. By default any.
+                job with restored values of another type does not start. By default any type.
             ttl: Lifetime of a value after its last write: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Converts a restored value of another type to `of_type`.
 
@@ -131,7 +131,7 @@ class AsksForKeyedState:
         """Return keyed state with one list per key; see `ListState`.
 
         Args:
-            of_type: The type of the elements; by default any.
+            of_type: The type of the elements; by default any type.
             ttl: Lifetime of an element after it was added: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Converts a restored element of another type to `of_type`.
         """
@@ -149,7 +149,7 @@ class AsksForKeyedState:
         """Return keyed state with one map per key; see `MapState`.
 
         Args:
-            key_type: The type of map keys; by default any.
+            key_type: The type of map keys; by default any type.
             ttl: Lifetime of an entry after its last write.
             migrate: Converts a restored value of another type to `value_type`.
         """

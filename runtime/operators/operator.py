@@ -112,20 +112,20 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
         return range(own.first, own.last + 1)
 
     def by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
-        """Each row of a batch with its key, which is the current key until the next row."""
+        """Yield each row of a batch with its key; the key is current until the next row."""
         needed_backend(self.keyed_state, "by_key")
-        assert self.keyed_rows is not None, "a keyed operator of a user is given its rows by key"
+        assert self.keyed_rows is not None, "the runtime sets keyed_rows for a user's keyed operator"
         return self.keyed_rows(batch)
 
     def set_current_key(self, key: Any) -> None:
-        """Make a key current where no row is processed, such as in `process_watermark`.
+        """Set the current key where no row is processed, such as in `process_watermark`.
 
         Raises:
             PenstockError: The stream is not keyed, or the key belongs to another subtask.
         """
         backend = needed_backend(self.keyed_state, "set_current_key")
         if key_group_of(key, backend.max_parallelism) not in backend.key_groups:
-            msg = f"key {key!r:.100} belongs to another subtask, where its state would not be found"
+            msg = f"key {key!r:.100} belongs to another subtask, which would not find this state"
             raise PenstockError(msg)
         backend.current_key = key
 
@@ -311,7 +311,7 @@ class Operator:
         """React to a completed checkpoint; called in the order of ids; some ids may be skipped."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """React to an aborted checkpoint; the next one covers its work."""
+        """React to an aborted checkpoint; the next checkpoint covers the same changes."""
 
     @property
     def doing(self) -> str:

@@ -152,14 +152,14 @@ def refuse_induced(reader: object) -> None:
     if isinstance(reader, ExternallyInducedReader):
         msg = (
             f"{type(reader).__name__} is an ExternallyInducedReader, but its splits come from an enumerator. "
-            "Such a reader would get no marks of checkpoints while it waits for splits. List the splits in "
+            "Such a reader would not see checkpoint marks while it waits for splits. List the splits in "
             "`splits` instead"
         )
         raise PenstockError(msg)
 
 
 class EndedReaders:
-    """Readers at the end of their splits that stay open until a completed checkpoint covers them.
+    """Keeps readers open after the end of their splits, until a completed checkpoint covers them.
 
     Readers that do not follow checkpoints are closed at once.
     """
@@ -431,7 +431,7 @@ def _checked(polled: Any) -> Polled[Any]:
 
 
 def _check_rows(batch: RowBatch) -> None:
-    """Refuse iterators, which would be exhausted by examining the records."""
+    """Refuse iterators: reading the records once would exhaust them."""
     rows, stamps = batch.rows, batch.timestamps
     if type(rows) is not list and not hasattr(rows, "__len__"):
         what = f"poll returned a RowBatch whose rows are of type {type(rows).__name__}"

@@ -1,9 +1,9 @@
-"""Timers of keys: `KeyedTimerService` sets them, `TimerQueue` stores them, `FunctionTimers` fires them.
+"""Timers per key: `KeyedTimerService` sets them, `TimerQueue` stores them, `FunctionTimers` fires them.
 
 *Timers in the past.* A timer must be later than the time at which the function runs, or it would fire
 repeatedly within one moment. In `process` that time is the watermark, or the time of day when the batch
 began. In `on_timer` it is the moment of the firing timer. So a timer that sets the next timer continues from
-its own moment. After an hour of standstill it fires once for each missed interval. In Flink a timer in the
+its own moment. After an hour of downtime it fires once for each missed interval. In Flink a timer in the
 past fires with the next watermark, so a timer that sets itself again never ends.
 
 *The end.* At the end of the input the watermark advances to the end of time, and all timers of event time
@@ -16,8 +16,8 @@ rescaled. A checkpoint writes the timers that were set or fired since the last c
 one timer for each moment.
 
 The table has no order, so a heap in memory orders the timers. It is built from the table when the operator
-opens. A deleted timer stays in the heap until it reaches the top. An item of the heap is valid only if the
-table has its number at its key and moment. When more than half of the items are stale, the heap is rebuilt.
+opens. A deleted timer stays in the heap until it reaches the top. A heap item is valid only if the table
+still has its number for its key and moment. When more than half of the items are stale, the heap is rebuilt.
 So time and memory are proportional to the number of timers.
 
 *Order.* Timers fire in the order of their moments; timers of one moment in the order in which they were set.
@@ -259,8 +259,8 @@ class KeyedTimerService(FunctionTimerService):
         key = self._owner.current_key
         if key is NO_KEY:
             msg = (
-                f"a timer of {domain} time was set or deleted where no record is processed. A timer belongs "
-                "to the key of a record: set and delete it in process or on_timer"
+                f"a timer of {domain} time was set or deleted outside the processing of a record. A timer "
+                "belongs to the key of a record: set and delete it in process or on_timer"
             )
             raise PenstockError(msg)
         return key

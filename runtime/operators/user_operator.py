@@ -265,7 +265,7 @@ class UserOperator(Operator):
                 self._refuse_foreign(key, batch, at)
 
     def _refuse_foreign(self, key: Any, batch: Batch, at: str) -> NoReturn:
-        msg = f"key {short_repr(key)} belongs to another subtask, where its state would not be found: "
+        msg = f"key {short_repr(key)} belongs to another subtask, which would not find this state: "
         if batch is self._given:
             msg += "the function of key_by must give a record the same key in every process"
         else:

@@ -81,7 +81,7 @@ class ValueDecoder:
             ExtensionCode.ENUM: self._enum,
             ExtensionCode.ENUMS: self._enums,
         }
-        #: Hooks by depth, each made for the first value that is so deep, because most values are flat.
+        #: Hooks by depth; each is created when a value first reaches its depth, because most values are flat.
         self._hooks: list[Callable[[int, bytes], Any]] = []
 
     def decode(self, data: bytes | bytearray | memoryview) -> Any:
@@ -116,7 +116,7 @@ class ValueDecoder:
             return raw(data)
         builder = self._builders.get(code)
         if builder is None:
-            msg = f"the data holds an unknown kind of value ({code}): it is damaged, or too new"
+            msg = f"the data holds an unknown kind of value ({code}): it is damaged, or of a newer version"
             raise CodecError(msg)
         if depth >= MAX_DEPTH:
             msg = f"the data is nested deeper than {MAX_DEPTH} levels: it is damaged"
@@ -217,7 +217,7 @@ def _dicts(native: Any) -> list[dict[Any, Any]]:
     template = dict.fromkeys(keys)
     _check_distinct(len(keys), len(template), "keys of a dict")
     size = min(map(len, map(_items, columns)), default=0)
-    # Copying a dict and setting its values column by column is twice as fast as building each from pairs.
+    # Copying a dict and setting its values by column is twice as fast as building each dict from pairs.
     built: list[dict[Any, Any]] = list(map(dict.copy, repeat(template, size)))
     for key, column in zip(keys, columns, strict=True):
         if len(column) != size:
@@ -290,7 +290,7 @@ class ValueCodec:
         self._pickles = PickleFallback(policy, directory)
         self._encoder = ValueEncoder(directory, self._pickles)
         self._decoder = ValueDecoder(policy, directory, self._pickles)
-        #: Codecs that other threads have used and given back; appending and popping are atomic.
+        #: Codecs that other threads have returned after use; appending and popping are atomic.
         self._idle: deque[ValueCodec] = deque()
 
     def dumps(self, value: Any) -> bytes:

@@ -25,7 +25,7 @@ from penstock.runtime.snapshot.handles import (
 
 @dataclass(frozen=True, slots=True)
 class CarriedState:
-    """Subtasks, by operator, that had finished before a checkpoint, and the URL of their state's storage."""
+    """Subtasks by operator that finished before a checkpoint, and the URL of the storage with their state."""
 
     subtasks: Mapping[str, tuple[int, ...]]
     location: str | None

@@ -5,7 +5,7 @@
     <job>/chk-<id>-<attempt>/metadata                      a checkpoint
     <job>/savepoint-<id>-<attempt>/metadata                a savepoint; all its files are in its folder
     <job>/shared/<attempt>-<id>-<operator>-<subtask>-<n>   state files, which later checkpoints may share
-    <job>/same-storage                                     proves that a node sees this storage
+    <job>/same-storage                                     used to test that all nodes see the same storage
     <job>/ids/<id>                                         the newest id that was given to a checkpoint
 
 Names of metadata and state files contain the attempt, so a superseded attempt that still runs never

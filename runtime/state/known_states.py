@@ -13,8 +13,8 @@ A state is identified by its name. The rules for a program that starts from a sa
   of one snapshot may differ, and a restore trusts a type only if all handles have it.
 * A state with `renamed_from` takes over the state of the old name, unless a state of its new name was saved.
 
-The JobMaster also compares the states of the program and of the snapshot before it deploys. It warns by name
-(`state_changes` in `restore.py`).
+Before it deploys, the JobMaster also compares the states of the program with those of the snapshot. It warns
+about differences, with the names of the states (`state_changes` in `restore.py`).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class KnownStates:
         return name in self._states and self._states[name].has_stamps
 
     def has_other_time(self, name: str, ttl: StateTtl) -> bool:
-        """Return whether a state has stamps of another time than `ttl` uses."""
+        """Return whether a state has stamps of another kind of time than `ttl` uses."""
         return self.has_stamps(name) and _differ(self._states[name].time, ttl.time)
 
     def is_nested(self, name: str) -> bool:
@@ -247,7 +247,7 @@ def set_views(function: object, views: Mapping[str, DeclaredState]) -> None:
     if attributes is None:
         msg = (
             f"{type(function).__name__} declares state and has __slots__, so its objects have no "
-            "room for the views: leave __slots__ out, or add '__dict__' to them"
+            "room for the views: remove __slots__, or add '__dict__' to them"
         )
         raise ConfigurationError(msg)
     attributes.update(views)

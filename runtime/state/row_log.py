@@ -324,8 +324,8 @@ class RowLog:
     def _walk(self, hashes: HashArray, earliest: Moments, latest: Moments) -> tuple[Slots, Slots]:
         """Walk the chains of all hashes together; return pairs of a row of `hashes` and a position.
 
-        The pairs of each row are in order of arrival. They come in runs that are in order of the rows, so a
-        stable sort by row merges a few runs.
+        Each step yields a run of pairs in order of the rows, oldest step first. So a stable sort by row only
+        merges runs, and leaves the pairs of each row in order of arrival.
         """
         found_rows, found_positions = [], []
         wanted = hashes.view(np.int64)
@@ -383,7 +383,7 @@ class RowLog:
         return rows[older], there[older]
 
     def _chains(self, hashes: HashArray) -> Slots:
-        """The chain of each hash, by other bits than the key group."""
+        """The chain of each hash, from higher bits than those that select the key group."""
         return (hashes >> np.uint64(16)).astype(np.int64) & (len(self._newest) - 1)
 
     def _link_new(self) -> None:
@@ -399,7 +399,7 @@ class RowLog:
         chains = self._chains(self._hashes[positions & self._mask])
         for _ in range(_MOST_ROUNDS):
             before = self._newest.take(chains)
-            self._newest[chains[::-1]] = positions[::-1]  # the last write stays: the first row of a chain
+            self._newest[chains[::-1]] = positions[::-1]  # the last write wins: the chain's first row
             is_first = self._newest.take(chains) == positions
             if is_first.all():
                 self._previous[positions & self._mask] = before
@@ -511,7 +511,7 @@ def _batch(columns: Mapping[str, pa.Array], rows: int = 0) -> pa.RecordBatch:
 
 
 def _joined(deleted: Sequence[ColumnBlock]) -> Iterator[ColumnBlock]:
-    """One block for all deleted rows whose keys have the same types: a watermark deletes few rows each."""
+    """One block for all deleted rows with keys of the same types: each watermark deletes only a few rows."""
     by_schema: dict[pa.Schema, list[ColumnBlock]] = {}
     for block in deleted:
         by_schema.setdefault(block.keys.schema, []).append(block)

@@ -105,7 +105,7 @@ OTHER_NUMBER: Final = 0x8CB92BA72F3D8DD7
 _NAN_ADVICE: Final = (
     "NaN is not equal to itself; filter such records out, use None, or give key_by the column's name"
 )
-#: Maximum digits of a number in exponent form that is expanded.
+#: Maximum exponent of a `Decimal`, because its hash expands all digits.
 _MOST_DIGITS: Final = 4096
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (the offset is subtracted below)
@@ -175,7 +175,7 @@ def _hash_decimal(key: Decimal) -> int:
     if key.is_nan():
         _refuse(key, "NaN is not equal to itself; filter such records out or use None")
     if key.is_finite() and abs(key.adjusted()) > _MOST_DIGITS:
-        _refuse(key, f"it has an exponent of more than {_MOST_DIGITS}; use a text")
+        _refuse(key, f"it has an exponent of more than {_MOST_DIGITS}; use a string")
     if -(1 << 63) <= key <= MASK64 and key == key.to_integral_value():
         return _hash_int(int(key))
     return _hash_other_number(key)

@@ -49,9 +49,9 @@ TtlTime: TypeAlias = Literal["processing", "event"]
 
 @dataclass(frozen=True)
 class StateTtl:
-    """The life of an entry of keyed state after its last use (Flink's `StateTtlConfig`).
+    """Time to live of an entry of keyed state after its last use (Flink's `StateTtlConfig`).
 
-    An expired entry is never seen again, and is deleted in the background. Elements of a list and entries of
+    An expired entry is never returned, and is deleted in the background. Elements of a list and entries of
     a map expire one by one.
 
     Attributes:
@@ -196,7 +196,7 @@ class Lifetime:
     def watch(self, entry: Any, stamp: int | None) -> None:
         """Add a new entry, to be checked when it may have expired.
 
-        The life of an entry that was saved without a stamp begins with the next sweep.
+        The TTL of an entry that was saved without a stamp begins with the next sweep.
         """
         if stamp is None:
             self._unstamped.append(entry)

@@ -9,10 +9,10 @@ in-flight data of its exchanges and takes its part of each stored channel. In a 
 records of its key groups. In a rebalance the number of a channel's old receiver decides which subtask takes
 the whole channel. The part of one stored channel stays together and in order, on the channel of one sender.
 The gate returns restored elements of all channels before new elements. So a record never overtakes an older
-record of its key.
+record of the same key.
 
-Watermarks, statuses and ends of data are not redistributed: a restored sender sends its next ones. Until then
-event time stands still, which is safe.
+Watermarks, statuses and ends of data are not redistributed, because restored senders send new ones. Until
+then event time stands still, which is safe.
 
 In a job of the same shape a status is not restored, either. A restored sender is active until it sends a
 status, so a stored `IDLE` would let event time run ahead of its records.
@@ -133,7 +133,7 @@ def _part_of(
     for spec in subtask.inputs:
         by_edge.setdefault(spec.edge, []).append(spec)
     stored: dict[ChannelId, list[bytes]] = {}
-    for part in ([s.inputs for s in states], [s.outputs for s in states]):  # the receivers' parts come first
+    for part in ([s.inputs for s in states], [s.outputs for s in states]):  # receivers' parts before senders'
         for channels in part:
             for channel, elements in channels.items():
                 if channel.edge in by_edge:
@@ -153,7 +153,7 @@ def _mine(
     elements: Iterable[bytes],
     codec: BatchCodec,
 ) -> Iterator[Buffer]:
-    """The records of one stored channel that this subtask receives now, in order."""
+    """Yield the records of one stored channel that belong to this subtask after the rescale, in order."""
     vertex, index = subtask.vertex, subtask.id.index
     buffers = (element for element in map(decode_element, elements) if isinstance(element, Buffer))
     if partitioner.partitioning is not Partitioning.KEY_GROUP:

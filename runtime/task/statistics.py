@@ -1,8 +1,8 @@
 """Counters of a subtask, and the rates between two of its reports.
 
-Metrics, the live line and tests read the same counters. A rate comes from two reports of the same attempt:
-the difference divided by the time between them. The subtask's own clock measures that time, so delays of
-reports and clocks of other nodes don't change it.
+Metrics, the progress line of `run` and tests read the same counters. A rate comes from two reports of the
+same attempt: the difference divided by the time between them. The subtask's own clock measures that time, so
+delays of reports and clocks of other nodes don't change it.
 
 `RateWindow` keeps the reports of the last seconds. A JobMaster requests reports every two seconds, and when a
 client reads the job's status. Reports that arrive faster than once a second replace each other.
@@ -30,7 +30,7 @@ class OutputFill:
         operator: Operator whose output is sent.
         side_output: Name of the side output that is sent; `None` for the main output.
         input_index: Input of the target.
-        copy: Index of the edge among equal edges.
+        copy: Index of this edge among edges of the same output and input.
         credits: Maximum number of outstanding buffers on each channel.
         first_receiver: Index of the subtask to which the first channel leads; the other channels follow in
             order.
@@ -106,7 +106,7 @@ class SubtaskStatistics:
     outputs: tuple[OutputFill, ...] = ()
 
 
-#: Length of a `RateWindow` in seconds; it is shorter at the beginning of an attempt.
+#: Length of a `RateWindow` in seconds; a window is shorter at the beginning of an attempt.
 WINDOW: Final = 10.0
 #: Minimum seconds between two reports that a `RateWindow` keeps.
 _SPACING: Final = 1.0

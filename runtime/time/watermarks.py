@@ -131,7 +131,7 @@ class WatermarkGenerator(Generic[T]):
     def on_periodic(self, output: WatermarkOutput) -> None:
         """Emit a watermark if one is due; called at the interval of the strategy.
 
-        Time under back pressure does not count. Not called while the stream is idle by `with_idleness`.
+        Time under back pressure does not count. Not called while `with_idleness` has marked the stream idle.
         """
 
 
@@ -163,9 +163,9 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         out_of_orderness: Microseconds by which a record may be older than the newest record before it;
             ignored with a generator.
         timestamp_assigner: Returns the moment of a record; `None` keeps its timestamp.
-        timestamp_column: Name of the column with the moments, in place of an assigner; `None` for none.
+        timestamp_column: Name of the column with the moments, instead of an assigner; `None` for none.
         generator: Makes the generator of a subtask or split; `None` for bounded out-of-orderness.
-        named_by: The user's class or function that messages about the generator name.
+        named_by: The user's class or function; error messages about the generator contain its name.
         interval: Seconds between two calls of a generator's `on_periodic`.
         idle_after: Seconds without records after which a stream is idle; `None` for never.
         alignment: The group of sources that wait for each other; `None` for none.
@@ -188,7 +188,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     @staticmethod
     @checked_keywords
     def for_bounded_out_of_orderness(most: Duration) -> WatermarkStrategy[Any]:
-        """Watermarks for records that are older than the newest record by `most` or less.
+        """Watermarks for records that are at most `most` older than the newest record before them.
 
         An older record is late.
 
@@ -271,7 +271,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         """Return this strategy with a timeout, after which a stream without records is idle.
 
         No operator waits for an idle stream. The next record makes it active again. This record is late if
-        its timestamp is not later than the watermark that the other streams have reached meanwhile.
+        its timestamp is not later than the watermark that the other streams have reached by then.
 
         Args:
             timeout: A `timedelta`, or seconds. Time under back pressure does not count.

@@ -108,7 +108,7 @@ def test_it_is_taken_again_for_longer(taken: Taken, opened: Any) -> None:
 
 def test_what_the_system_forbids_is_said_in_its_words(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(process: Any, seconds: float) -> dict[str, Any]:
-        msg = "no flame graph of count[3]: the system forbids py-spy to read other processes (ptrace)"
+        msg = "no flame graph of count[3]: the system forbids py-spy from reading other processes (ptrace)"
         raise DeploymentError(msg)
 
     monkeypatch.setattr(routes, "flame_graph", refuse)

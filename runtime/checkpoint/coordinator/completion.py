@@ -48,7 +48,7 @@ from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 
 @dataclass(frozen=True, slots=True)
 class Finalized:
-    """The checkpoint exists."""
+    """Outcome of a checkpoint whose record is in the log."""
 
     checkpoint: CompletedCheckpoint
 
@@ -103,7 +103,7 @@ class CheckpointFinalizer:
         self._waiting = deque(w for w in self._waiting if w.checkpoint_id != checkpoint_id)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back when no record is being written: at once, or after the last outcome."""
+        """Call back once no checkpoint is waiting or being written: at once, or after the last outcome."""
         self._when_idle.append(callback)
         self._call_if_idle()
 
@@ -198,7 +198,7 @@ def _write_metadata(storage: SnapshotStorage, path: str, checkpoint: CompletedCh
     try:
         return write_state_file(storage, path, encode_metadata(checkpoint, path))
     except StorageError:
-        # The storage may have stored the file, and no record will name it.
+        # The file may exist despite the error, but no record will name it.
         with suppress(StorageError):
             storage.delete([path])
         raise
@@ -281,7 +281,7 @@ class CheckpointCompletions:
         self._aborts.subsume_older_than(checkpoint_id)
 
     def _not_finalized(self, pending: PendingCheckpoint, error: BaseException) -> None:
-        """Handle an error; if it is unknown whether the record was written, all files stay."""
+        """Handle an error; keep all files if the log may have the record."""
         reason = Reason.FINALIZE_CHECKPOINT_FAILURE
         files = pending.abort(reason)
         no_other_can_be = isinstance(error, CarriedStateError)

@@ -40,7 +40,7 @@ Why it is right:
    deleted, because a paused writer may still claim them.
 
 One slot per attempt stays for ever, about 100 bytes. If it were deleted, a writer that was paused since then
-would get the slot and take that for a success. Each claim would need one more read to prevent this.
+would get the slot and mistake this for success. To prevent that, each claim would need one more read.
 
 What it must never do:
 
@@ -48,7 +48,8 @@ What it must never do:
 * delete the slot of an `AttemptBegun`, or a passed slot,
 * treat silence of the storage as a refusal.
 
-All methods block, and one thread at a time calls them. Only `newer_attempt` may run beside another method.
+All methods block, and one thread at a time calls them. Only `newer_attempt` may run concurrently with another
+method.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.sealed_file import IncompleteFileError
 
-#: Maximum number of tries to begin an attempt; only a storage with wrong answers needs many.
+#: Maximum number of tries to begin an attempt; only a storage that returns wrong answers needs many.
 BEGIN_TRIES: Final = 1000
 
 #: Number of records after which the log is compacted.
@@ -137,7 +138,7 @@ class DecisionLog:
         allow_damaged: bool = False,
     ) -> None:
         if compact_every < 2:
-            msg = f"compact_every={compact_every}: a compaction is a record itself, so give at least 2"
+            msg = f"compact_every={compact_every}: a compaction is itself a record, so give at least 2"
             raise ValueError(msg)
         self._storage = storage
         self._paths = paths
@@ -174,10 +175,10 @@ class DecisionLog:
         count: CountRestarts | None = None,
         is_new: bool = False,
     ) -> AttemptBegun | JobEnded | Fenced:
-        """Take the job over; returns the job's end if it has ended.
+        """Take over the job with a new attempt; returns the job's end if it has ended.
 
-        Returns `Fenced` to the first writer of a submission if another writer replaced it while it was
-        suspended.
+        Returns `Fenced` if this is the first writer of a submission (`is_new`), and another writer replaced
+        it while it was suspended.
 
         Args:
             now: Wall-clock seconds.
@@ -192,7 +193,7 @@ class DecisionLog:
             StorageError: The storage does not answer; no writer acts for an attempt that may have begun.
         """
         unanswered = 0
-        #: Attempts of this call whose records may be in the log; these have already counted the restart.
+        #: Attempts of this call whose records may be in the log; these records already count the restart.
         tried: set[int] = set()
         for _ in range(BEGIN_TRIES):
             view = self._reader.replay()
@@ -263,15 +264,15 @@ class DecisionLog:
         drained: bool = False,
         failure: Mapping[str, Any] | None = None,
     ) -> Claim:
-        """End the job for good; after an `OutcomeUnknownError`, a second call finds the written end."""
+        """End the job for good; after an `OutcomeUnknownError`, a second call recognises a written end."""
         return self._append(JobEnded(state, cause, self.attempt, now, savepoint, drained, failure))
 
     def newer_attempt(self) -> int | None:
-        """A newer attempt that another writer has begun; `None` without one.
+        """Return the number of a newer attempt of another writer; `None` without one.
 
         By rule 3, the attempt's record is in the slot that this writer claims next, or after its records.
-        The method changes nothing, so it may run beside another one. Beside `begin_attempt` it may also find
-        the attempt that this writer begins.
+        The method changes nothing, so it may run concurrently with another one. During `begin_attempt` it may
+        also find the attempt that this writer begins.
         """
         slot = self.view.next_slot
         try:
@@ -365,10 +366,10 @@ class DecisionLog:
         return None
 
     def _past(self, slot: int, record: LogRecord, data: bytes) -> Claim | None:
-        """The answer for a slot in doubt when a newer attempt has compacted the log after it, else `None`.
+        """The outcome for a slot in doubt if a newer attempt has compacted the log after it, else `None`.
 
         No `AttemptBegun` has the slot, so it held a record of this writer, which may have been deleted. If
-        this writer can have put no other record there, the slot held the record in doubt.
+        this writer has tried to put only one record there, the slot held that record.
         """
         try:
             view = None if self._reader.is_intact(self.view) else self._reader.compacted_behind(slot)

@@ -398,8 +398,8 @@ class DataStream(JoinOperations[T_co]):
             hint = ""
             if type(other).__name__ == "KeyedStream":
                 hint = (
-                    "; call key_by on both streams, or on neither. For rules beside data leave their key_by "
-                    "out: data.connect(rules.broadcast())"
+                    "; call key_by on both streams, or on neither. To apply rules to data, don't key the "
+                    "rules: data.connect(rules.broadcast())"
                 )
             refuse(f"connect: the argument is not a DataStream but {other!r:.80}{hint}")
         if other._builder is not self._builder:

@@ -61,28 +61,28 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
     ) -> DataStream[Any]:
         """Join this stream, the left one, with another by key and time.
 
-        A left and a right record match if their keys are equal and their timestamps are near enough, as in
-        Flink's interval join. With `window` they match if they are in one window. A key that is `None` or has
-        a `None` in it matches nothing. A record of an interval join is late if its timestamp is not after the
-        watermark. Late records go to the side outputs `late_left` and `late_right`.
+        A left and a right record match if their keys are equal and their timestamps are close enough, as in
+        Flink's interval join. With `window` they match if they are in the same window. A key that is `None`
+        or has a `None` in it matches nothing. A record of an interval join is late if its timestamp is not
+        after the watermark. Late records go to the side outputs `late_left` and `late_right`.
 
         A pair has the later timestamp of its two records. A record without a partner has its own timestamp,
-        and is emitted when no partner can come any more. So the watermark after an outer, semi or anti join
+        and is emitted when no partner can arrive any more. So the watermark after an outer, semi or anti join
         lags behind the input's.
 
         Args:
             other: The right stream.
             within: The earliest and the latest right record, relative to the left record, both included. A
                 single duration limits both directions.
-            window: Windows instead of `within`, for an inner join of rows. Results have the window's last
-                microsecond as timestamp. For records without a partner use `co_group`.
+            window: Windows instead of `within`, for an inner join of rows. The timestamp of a result is
+                the window's last microsecond. To get records without a partner, use `co_group`.
             how: `"inner"` emits pairs. `"left"`, `"right"` and `"full"` also emit the records of that side,
                 or of both, without a partner. `"semi"` emits the left records with a partner, `"anti"` the
                 left records without one.
             where: A further condition: a function of a left and a right record, or with
                 `batch_format="arrow"` an expression over the columns of the output.
             select: Makes the output from a left and a right record; a missing partner is `None`. By default
-                dicts are merged: the key once, then the other left and right names.
+                dicts are merged: the key once, then the other left names, then the right names.
             suffix: Appended to a right name that the left side also has.
             batch_format: `"arrow"` joins columns, with keys that name columns and state on the heap.
             id: The operator's id; a restore finds the operator's state by this id. By default it is made from
@@ -146,7 +146,7 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Join each record of this stream with the record of another stream that is valid at its time.
+        """Join each record of this stream with one record of another stream, chosen by time and `strategy`.
 
         The result has the left record's timestamp. It is emitted when no other right record can be its
         partner any more. With `strategy="backward"` this is when the watermark reaches the left record. Of
@@ -246,7 +246,7 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
         if not isinstance(other, KeyedJoins):
             refuse(
                 f"{call}: the first stream is keyed, so the second must be, too, but it is {other!r:.80}; "
-                "call key_by on both streams, or on neither. For rules beside data, broadcast the rules: "
+                "call key_by on both streams, or on neither. To apply rules to data, broadcast the rules: "
                 "data.connect(rules.broadcast())"
             )
         self._check_environment(call, other)

@@ -309,7 +309,7 @@ class RecordOperations(AsyncOperations[T_co]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Replace whole batches: the fast way to numpy, pandas, models and Arrow.
+        """Replace whole batches: the fast way to call numpy, pandas, Arrow and models.
 
         The size of a batch depends on the load, so results must not depend on it. Records keep their
         timestamps only if the function returns one batch as long as its input, in the same order. Otherwise
@@ -317,11 +317,12 @@ class RecordOperations(AsyncOperations[T_co]):
 
         Args:
             function: Takes the records of a batch and returns any number of records in the same format, or
-                yields several such results. Or a class with a method `__call__` that does so, such as a
-                model. Each subtask makes an object of it before the first batch, and calls its method
-                `close` at the end, if it has one.
-            batch_format: `rows` gives the function a list of records, `arrow` a `pyarrow.RecordBatch`. For
-                `arrow`, rows must be dicts; rows of a batch have the same names and types, nulls included.
+                yields several such results. It may be a class with a method `__call__`, such as a model.
+                Each subtask creates an object of the class before the first batch. It calls the object's
+                method `close` at the end, if there is one.
+            batch_format: `rows` passes a list of records to the function, `arrow` a `pyarrow.RecordBatch`.
+                For `arrow`, rows must be dicts. All rows of a batch have the same names and types; null is a
+                type of its own.
             schema: The columns of all Arrow batches. With a schema, rows that lack values can share a batch
                 with others. A row or batch that does not fit without loss ends the job.
             fn_constructor_args: Positional arguments for the constructor of a class.

@@ -2,7 +2,7 @@
 
 Record `i` is `function(i)`, so a position is one number. A restore is exact as long as the function depends
 only on its argument. The source keeps the rate by returning the time of the next poll, never by sleeping.
-After falling behind (back pressure, a long pause) it catches up on the records of at most one second.
+After falling behind (back pressure, a long pause) it makes up for at most one second of records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class IndexRange:
 
 T = TypeVar("T")
 
-#: Seconds of records that are caught up after falling behind.
+#: Maximum seconds of records that the source makes up for after falling behind.
 _MOST_CATCH_UP: Final = 1.0
 
 #: Minimum wait in seconds, so that a high rate does not cause one poll per record.
@@ -100,7 +100,7 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
 
 
 class GeneratorReader(Generic[T]):
-    """Makes the records of some index ranges; the range that is furthest behind comes first.
+    """Makes the records of its index ranges; the range that is furthest behind goes first.
 
     Attributes:
         makes_new_records: Whether each record is copied at once, because the function may change it later.

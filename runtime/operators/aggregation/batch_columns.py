@@ -26,7 +26,7 @@ from penstock.runtime.state.column_table import ColumnTable
 
 #: Type of a value in state; decimals of one scale have the same type, with the maximum precision.
 _type_in_state: Final = partial(type_of_value, digits=38)
-#: Plain types, by the types that encode the same values in another way.
+#: The plain type for each type that encodes the same values differently.
 _ENCODED: Final = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),
@@ -60,8 +60,8 @@ class ColumnsOfRows(NamedTuple):
 class BatchColumns:
     """Finds the columns of the key, and the columns that the functions read.
 
-    The rows of a column may have values of different types. They are divided into groups that have one type
-    in each column (`row_columns.py`).
+    A column of rows may have values of different types. The rows are divided into groups with one type in
+    each column (`row_columns.py`).
 
     Args:
         inputs: Names of the columns that the operator reads.
@@ -104,7 +104,7 @@ class BatchColumns:
                 batch_of = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
                 yield self._found(places, batch_of)
         except NoColumnTypeError as error:
-            # The caller may refuse an earlier row, and that error must come first. So yield these rows.
+            # Yield the earlier rows: the caller may refuse one of them, and that error must come first.
             if error.place:
                 for part in self.of(RowBatch(batch.rows[: error.place])):
                     yield part if part.rows is not None else part._replace(rows=np.arange(error.place))
@@ -138,7 +138,7 @@ class BatchColumns:
 
 
 class ColumnOperator(Operator):
-    """Aggregates columns; before a barrier and at the end of the data it sends all that it has kept."""
+    """Aggregates columns; it flushes before each barrier and at the end of the data."""
 
     batch_format: ClassVar[BatchFormats] = "both"
 

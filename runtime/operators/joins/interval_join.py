@@ -1,4 +1,4 @@
-"""`IntervalJoin`: which rows of two streams match by time, and how long each is kept.
+"""`IntervalJoin`: decides which rows of two streams match by time, and how long each is kept.
 
 A left and a right row match if their keys are equal and `left + lower <= right <= left + upper`, both ends
 included. A row whose timestamp is not after the watermark is late and is not joined. So a left row can match

@@ -1,4 +1,4 @@
-"""`stream.lookup(...)`: adds to each record the record that a table or a function has for its key.
+"""`stream.lookup(...)`: joins each record with the record that a table or a function returns for its key.
 
 The function is called while the input record is processed, so records keep their order. `async_lookup.py` is
 for coroutine functions, and `column_lookup.py` for Arrow batches.
@@ -7,8 +7,8 @@ Each subtask caches the results; snapshots do not hold the cache. An entry expir
 without a record has an entry, too, with a maximum age of its own. An expired entry is deleted before the
 function is called again. So if that call fails, the job fails, and no expired record is used.
 
-The cache has copies of the function's results. Functions that may change these get copies again. So a
-function that keeps or changes a record affects no later result.
+The cache has copies of the function's results. Functions that may change a cached record receive a copy of
+it. So a function that keeps or changes a record affects no later result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.runtime.state.own_copy import own_copy
 #: Name of the counter of calls of the function.
 CALLED: Final = "lookup_calls"
 
-#: Stands for a record that is in no cache.
+#: Marks a key without a cache entry; its record is unknown.
 UNKNOWN: Final = object()
 
 
@@ -94,7 +94,7 @@ class RowLookup:
     Args:
         output: Makes the output from the input record and the record that was found.
         emits_alone: Whether an input record is emitted if no record was found for it.
-        cache: `None` for no cache, because the function is as fast as a cache, such as a table.
+        cache: `None` for no cache, when a lookup is as fast as the cache, as in a table.
     """
 
     _clock: Clock
@@ -132,7 +132,7 @@ class RowLookup:
         return UNKNOWN if cache is None else cache.get(key, self._clock.monotonic(), UNKNOWN)
 
     def keep(self, key: Any, record: Any) -> Any:
-        """Put what the function has returned into the cache, which then owns it."""
+        """Cache a result of the function; the cache then owns it."""
         if self._cache is not None:
             self._cache.put(key, record, self._clock.monotonic())
 

@@ -1,4 +1,4 @@
-"""`RowJoinOperator`: the base of the joins of two streams over rows.
+"""`RowJoinOperator`: the base of joins of two streams that process rows.
 
 It reads keys, and emits late records to side outputs. Due rows are handled in portions, and the watermark
 waits for them (`held_watermark.py`). The output's watermark may stay behind the input's.
@@ -61,7 +61,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         self._late_tags = late_tags
         self._late = [0, 0]
         self._input_keys = InputKeys()
-        #: Timestamps of the results that are being collected.
+        #: Timestamps of the results that are being collected; `None` after the last.
         self._stamps: list[int] | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -94,11 +94,11 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
 
     @abstractmethod
     def _pop_due(self, until: int) -> Iterator[Any]:
-        """Take out the items that are due at a watermark; items that the caller does not draw stay."""
+        """Remove and yield the items that are due at a watermark; items that are not consumed stay."""
 
     @abstractmethod
     def _results(self, due: Iterable[Any]) -> Iterator[list[Any]]:
-        """Change the state for each due item, and yield results; set `_stamps` before each list of them."""
+        """Change the state for each due item, and yield results; set `_stamps` before each yield."""
 
     @abstractmethod
     def _rows(self, side: Side) -> int:

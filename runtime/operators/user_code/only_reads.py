@@ -7,8 +7,8 @@ all functions of a subtask only read, nothing is copied.
 The bytecode is examined. Every instruction must be known as harmless: loads, locals, arithmetic, comparisons,
 literals, comprehensions, `yield`. A call is harmless if it calls one of the builtin functions and methods
 below, a plain record class, or another function that only reads. A store into an object, an assignment with
-`+=`, an import, a `try` or any other call may change something. The answer is then no, which only costs time.
-Two stores are known as harmless: `self.count += 1`, and a store into a `MapState` of `self`.
+`+=`, an import, a `try` or any other call may change something. The answer is then no, which only costs a
+copy. Two stores are known as harmless: `self.count += 1`, and a store into a `MapState` of `self`.
 
 Operators, properties and hashes of users' classes are assumed to change nothing.
 
@@ -99,7 +99,7 @@ _FUNCTIONS: Final = frozenset({json.loads, json.dumps})
 #: Modules whose functions change none of their arguments.
 _MODULES: Final = frozenset({"math", "time", "pyarrow", "pyarrow.compute"})
 
-#: Names of arguments through which the functions and methods above call code, or write a result.
+#: Arguments that make the functions and methods above call other code, or write into an object.
 _UNSAFE_ARGUMENTS: Final = frozenset(
     {
         "key",
@@ -308,7 +308,7 @@ def _has_unsafe_argument(code: CodeType) -> bool:
 
 @lru_cache(maxsize=1_000)
 def _disassembled(code: CodeType) -> tuple[dis.Instruction, ...]:
-    """Return all instructions; cached, as a function is examined for each operator and after each restart."""
+    """Return all instructions; cached, because each operator and each restart examines its functions."""
     return tuple(dis.get_instructions(code))
 
 

@@ -168,7 +168,7 @@ def test_the_processor_time_of_a_job_master_that_is_gone_is_not_known() -> None:
     done(lambda master: master.processor_time_of_master(Place(1, own_node(), 5), heard.append))
     [answer] = heard
     assert isinstance(answer, Raised)
-    assert "there is no process 1 any more" in answer.cause.message
+    assert "process 1 no longer exists" in answer.cause.message
 
 
 def test_a_job_master_that_hangs_is_killed_on_its_node_and_the_log_says_why(

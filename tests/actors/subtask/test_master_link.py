@@ -81,5 +81,5 @@ def test_a_report_over_which_the_job_master_fails_is_named_and_not_repeated(
     unsteady = Unsteady(Master(), {"report": 1}, error=ValueError("a bug of the JobMaster"))
     sent(unsteady, [report(1)])
     assert len(unsteady.calls) == 1
-    assert "the JobMaster could not take a Declined" in caplog.text
+    assert "the JobMaster could not process a Declined" in caplog.text
     assert "a bug of the JobMaster" in caplog.text

@@ -54,7 +54,7 @@ def test_a_node_without_it_is_told_how_to_install_it(folder: Path) -> None:
 
 def test_no_stack_at_all_is_no_flame_graph(folder: Path) -> None:
     install(folder, "exit 0")
-    assert take_stacks(1, 1.0) == ([], "py-spy has seen no stack: the process may have ended")
+    assert take_stacks(1, 1.0) == ([], "py-spy saw no stacks: the process may have ended")
 
 
 def test_any_other_failure_is_said_in_its_words(folder: Path) -> None:

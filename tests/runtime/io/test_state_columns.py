@@ -131,7 +131,7 @@ def test_nothing_is_a_state_too(tmp_path: Path) -> None:
     ("table", "options", "message"),
     [
         (sums(2), {"keys": None}, r"needs the names of the key's columns"),
-        (sums(2), {"keys": ["m"]}, "no column 'm' of the key; its columns are 'k', 'total:sum'"),
+        (sums(2), {"keys": ["m"]}, "no key column 'm'; its columns are 'k', 'total:sum'"),
         (pa.table({"k": ["a", "b", "a"]}), {}, "key 'a' is in several rows"),
         (sums(2), {"key": str}, "omit key=, value= and encoded="),
         (sums(2), {"kind": "keyed"}, 'needs kind="columns"'),

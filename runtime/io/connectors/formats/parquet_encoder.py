@@ -2,10 +2,10 @@
 
 Rows are collected into row groups. A given schema applies to all files. A value that does not fit is an
 error, except a float that a narrower float type rounds. Without a schema, a value's type does not depend on
-the rows beside it. Types that combine without loss share a file (`common_type`): null combines with every
+other rows. Types that combine without loss share a file (`common_type`): null combines with every
 type, and rows may lack a column. Incompatible types, or a new column after a file has begun, start another
-file. The schemas are remembered. So rows of one type (the usual case) have one schema in all files. Mixed
-rows make one file per schema in a group of rows.
+file. Later files use the remembered schemas. So rows of one type (the usual case) have one schema in all
+files. A row group of mixed rows needs one file per schema.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ParquetSinkFormat:
 
 
 class ParquetEncoder:
-    """Encodes files; `learned` has the schemas of rows so far, and belongs to all encoders of a writer."""
+    """Encodes files; `learned` has the schemas of rows so far; all encoders of a writer share it."""
 
     def __init__(self, schema: pa.Schema | None, compression: str, learned: list[pa.Schema]) -> None:
         self._fixed = None if schema is None else _FixedSchema(schema)
@@ -95,7 +95,7 @@ class ParquetEncoder:
             self._write_table(pa.Table.from_batches(made, schema))
             return
         tables = _tables(parts, self._learned)
-        # The open file takes its rows before another file begins.
+        # Rows for the open file come first, because beginning another file closes it.
         for table in sorted(tables, key=lambda table: not self._is_open(table.schema)):
             self._write_table(table)
 

@@ -1,9 +1,9 @@
-"""`ControlPlane`: the processes of a run, its JobMasters, and the reason for a standstill.
+"""`ControlPlane`: the processes of a run and its JobMasters; also describes why a run is stuck.
 
 A JobMaster that dies is replaced after a while. Its successor reads the log, and may know the number of the
-last attempt. A JobMaster that is wrongly believed dead runs beside its successor. Then the log decides which
-of them leads, and the other leaves when it is fenced. If the successor is fenced, the cluster starts a third
-JobMaster, because the first counts as dead.
+last attempt. A JobMaster that is wrongly believed dead runs concurrently with its successor. Then the log
+decides which of them leads, and the other leaves when it is fenced. If the successor is fenced, the cluster
+starts a third JobMaster, because the first counts as dead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Replaced(Enum):
 
 
 class ControlPlane:
-    """Holds all processes and JobMasters; see the module's text.
+    """Holds all processes and JobMasters; see the module's docstring.
 
     Attributes:
         restarts: Times at which attempts were deployed and stopped.
@@ -54,7 +54,7 @@ class ControlPlane:
         self._executions: dict[Master, SimulatedExecution] = {}
         self.restarts = RestartLedger()
         self._replaced: list[Callable[[], None]] = []
-        #: JobMasters that the cluster replaces.
+        #: JobMasters for which the cluster has started, or will start, a successor.
         self._succeeded: set[Master] = set()
         self.end: tuple[JobState, str] | None = None
 
@@ -73,7 +73,7 @@ class ControlPlane:
 
     @property
     def alive(self) -> Sequence[SimulatedProcess]:
-        """All living processes, also unused ones."""
+        """All living processes, including unused ones."""
         return self._table.alive
 
     def job_has_ended(self) -> None:
@@ -119,7 +119,7 @@ class ControlPlane:
             process.end()
 
     def doubt_master(self) -> None:
-        """Start another JobMaster because the newest is believed to be dead; both live."""
+        """Start another JobMaster because the newest is wrongly believed to be dead."""
         newest = self.masters.newest
         if newest is None or not self._takes_checkpoints:
             return
@@ -227,7 +227,7 @@ class ControlPlane:
                 self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
     def process_ends(self, master: Master, *, is_restarted: bool) -> None:
-        """End a JobMaster that gives way, and restart it unless the cluster has replaced it already."""
+        """End a JobMaster that leaves; optionally restart it, unless the cluster has already replaced it."""
         self._executions[master].leave(work_continues=True)
         if is_restarted and master not in self._succeeded:
             self._begin_later(master, self._world.draws.real(0.01, 0.5))

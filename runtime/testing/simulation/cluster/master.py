@@ -1,4 +1,4 @@
-"""A submitted job, a process of its JobMaster with the real scheduler (`Master`), and its guards' calls.
+"""A simulated job, its JobMaster process with the real scheduler (`Master`), and the calls of its guards.
 
 A run may have several JobMasters: one after the other because they die, or two at once because one was
 declared dead by mistake. Writes of a dead JobMaster may still succeed. Messages to it reach its successor.
@@ -78,7 +78,7 @@ class SimulatedJob:
         return self if self.code is None else replace(self, graph=self.code.graph_for_master())
 
     def received_task(self, task: TaskDescriptor, effect: Callable[[], None]) -> TaskDescriptor:
-        """The task as a process receives it; `effect` is called before users' code has an effect outside."""
+        """The task as a process receives it; calls `effect` before each external effect of users' code."""
         return task if self.code is None else self.code.task_for_process(task, effect)
 
 
@@ -86,8 +86,8 @@ class SimulatedJob:
 class RestartLedger:
     """The times of a job's attempts, in the world's time.
 
-    The times come from the calls of the scheduler, and not from the job's own counters. So the oracle can
-    check that the job restarted no more often than its user allows.
+    The times come from the scheduler's calls, independently of the job's own counters. So the oracle can
+    check that the job restarted no more often than its restart strategy allows.
 
     Attributes:
         deployed: Time of each deployment, of the job or of a region, including the first one.
@@ -135,7 +135,7 @@ class CompactionCrash:
 
 
 class StorageOfMaster(WatchedStorage):
-    """The checkpoint storage as a JobMaster sees it; see the module's text."""
+    """The checkpoint storage as a JobMaster sees it; see the module's docstring."""
 
     def __init__(self, storage: SnapshotStorage, crash: CompactionCrash) -> None:
         super().__init__(storage, self._die_before_hint)
@@ -284,7 +284,7 @@ class Masters:
         on_death: Called with a JobMaster that has died in the middle of its work.
 
     Attributes:
-        is_abandoned: Whether no JobMaster is restarted any more.
+        is_abandoned: Whether dead JobMasters are no longer restarted.
     """
 
     def __init__(
@@ -322,7 +322,7 @@ class Masters:
 
     @property
     def last(self) -> Master:
-        """The newest JobMaster, also after its death."""
+        """The newest JobMaster, even after its death."""
         return self.newest or [master for master in self._all if master.has_begun][-1]
 
     def statuses(self) -> list[SchedulerStatistics]:

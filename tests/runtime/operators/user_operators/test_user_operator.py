@@ -245,7 +245,7 @@ def test_by_key_refuses_rows_of_another_subtasks_keys_at_the_line_that_gave_them
         foreign = next(number for number in range(20) if not harness.owns(number))
         message = (
             rf"operator Keeps.process \(.*_operator.py:\d+\) failed: key {foreign} belongs to another "
-            r"subtask, where its state would not be found: give by_key the rows that process received, "
+            r"subtask, which would not find this state: give by_key the rows that process received, "
             rf"at .*test_user_operator.py:\d+ in process, on record \({foreign}, 1\)"
         )
         with pytest.raises(OperatorError, match=message):
