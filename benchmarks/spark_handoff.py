@@ -1,13 +1,13 @@
-"""The speed of the way from Spark into a job and back, beside the naive ways, in the same run.
+"""The speed of transfers from Spark into a job and back, compared with naive ways in the same run.
 
     python benchmarks/spark_handoff.py --json spark_handoff.json
 
-The rows are a long, a double and a string of 12 characters. *In* begins when everything is up (job, actors,
-executors, warm Python workers). It ends when two actors or subtasks have counted the last row. *Out* is from
-rows in two actors or subtasks until Spark has aggregated them. Every way of a round is checked by its sum.
-Ray Data's ways have rounds of their own, behind all others. The *plain push* is the bare
-minimum: `mapInArrow` that pushes batches to two actors and waits. *Driver grew* is the additional peak memory
-of the driver's two processes: this one and its JVM, in which `toPandas` collects.
+The rows are a long, a double and a string of 12 characters. *In* starts when the job, the actors, the
+executors and their Python workers are up. It ends when two actors or subtasks have counted the last row.
+*Out* starts with the rows in two actors or subtasks, and ends when Spark has aggregated them. Each transfer
+is checked by the sum of its rows. Ray Data's transfers have rounds of their own, after all others. The *plain
+push* is the bare minimum: `mapInArrow` that pushes batches to two actors and waits. *Driver grew* is the
+additional peak memory of the driver's two processes: this one and its JVM, in which `toPandas` collects.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def show(handoff: Handoff, figures: Figures) -> None:
 
 
 def compared(ways: dict[str, list[Seen]], one: str, other: str) -> list[float]:
-    """The ratio of one way's time to another one's, in each round."""
+    """The ratio of the rate of `one` to the rate of `other`, in each round."""
     return [a.rate / b.rate for a, b in zip(ways[one], ways[other], strict=True)]
 
 

@@ -29,7 +29,7 @@ class BufferSettings:
 
     Attributes:
         transfer: Id of the transfer, by which the buffers find the program with the Spark session.
-        window: Maximum bytes that wait for the reader, and that are held in memory.
+        window: Maximum bytes that may wait for the reader; also the maximum held in memory.
         staged: Whether frames of an epoch can be read only after it is closed.
         max_disk_bytes: Maximum bytes in files.
     """
@@ -64,7 +64,7 @@ class PushOutcome(Enum):
     DUPLICATE = "duplicate"
     #: Earlier frames are missing; push this frame again after them.
     EARLY = "early"
-    #: A frame of this number was accepted with other content.
+    #: A frame with this number but different content was already accepted.
     DIFFERENT = "different"
     #: The partition has ended with fewer frames.
     SURPLUS = "surplus"
@@ -91,7 +91,7 @@ class EpochStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadFrame:
-    """A frame for the reader. `ends` is the newest epoch whose last frame this is, or `None`."""
+    """A frame for the reader; `ends` is the newest epoch that ends with it, or `None`."""
 
     partition: int
     data: FrameData
@@ -182,10 +182,10 @@ class TransferError(PenstockError): ...
 
 
 def different_rows(partition: int) -> str:
-    """Error text: Spark computed the partition again, with other rows."""
+    """Error text: Spark computed the partition again, with different rows."""
     return (
-        f"partition {partition} gave other rows when Spark computed it again, so its rows can't be told "
-        "apart from those that were transferred. Make the DataFrame deterministic (sortWithinPartitions "
+        f"partition {partition} gave different rows when Spark computed it again, so its rows can't be told "
+        "apart from those already transferred. Make the DataFrame deterministic (sortWithinPartitions "
         "after a shuffle, seeds for rand), or store it first with df.localCheckpoint() or as Parquet"
     )
 

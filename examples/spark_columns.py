@@ -1,4 +1,4 @@
-"""Spark -> columns -> Spark: revenue by shop and minute, and no row is a Python object on the way.
+"""Spark -> columns -> Spark: revenue by shop and minute, without turning any row into a Python object.
 
     pip install 'penstock[spark]'
     python examples/spark_columns.py
@@ -68,7 +68,7 @@ def expected(sales: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, count: int, storage: str) -> bool:
-    """Send the sales through the job, and compare the result with Spark's; return whether it is the same."""
+    """Send the sales through the job; return whether the result equals Spark's."""
     sales = make_sales(spark, count)
     env = StreamEnvironment("minutes", parallelism=2, checkpointing=Checkpointing(every=1, storage=storage))
     minutes = to_spark(by_minute(from_spark(env, sales, id="sales")), spark)
@@ -96,7 +96,7 @@ def main() -> int:
     except PenstockError as error:
         print(f"spark_columns: {error}", file=sys.stderr)
         return 1
-    print("the minutes are those of Spark" if same else "WRONG: the minutes are not those of Spark")
+    print("the result equals Spark's" if same else "WRONG: the result differs from Spark's")
     return 0 if same else 1
 
 

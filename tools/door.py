@@ -13,14 +13,14 @@ HOUSE = ("runtime", "actors", "bridge")
 
 
 def public_modules() -> list[ModuleType]:
-    """`penstock` and the modules beside it."""
+    """`penstock` and its public submodules."""
     beside = sorted(found.name for found in pkgutil.iter_modules(penstock.__path__))
     public = [name for name in beside if name not in HOUSE and not name.startswith("_")]
     return [penstock, *(importlib.import_module(f"penstock.{name}") for name in public)]
 
 
 def public_values() -> dict[str, object]:
-    """All public names, with their module in front."""
+    """All public values, by qualified name."""
     return {
         f"{module.__name__}.{name}": getattr(module, name)
         for module in public_modules()

@@ -10,7 +10,7 @@ program waits. There, the program has a handle that can end the job, or name the
             with interrupts_delivered():
                 wait(job)
         except BaseException as stop:
-            name_job(stop, job.job_id, "runs on")
+            name_job(stop, job.job_id, "keeps running")
             raise
 
 The handler decides in the main thread, between two bytecodes. It stops delivery before it raises. So a second
@@ -115,7 +115,7 @@ def interrupts_delivered() -> Iterator[None]:
 
 
 def name_job(stop: BaseException, job_id: str, what: str) -> None:
-    """Add a note that names a job and how to end it; `what` is the predicate: `runs on`."""
+    """Add a note that names a job and how to end it; `what` is the predicate, such as `keeps running`."""
     stop.add_note(
         f"job {job_id} {what}: `penstock cancel {job_id}`, or penstock.job({job_id!r}).cancel(), ends it"
     )

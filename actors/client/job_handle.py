@@ -46,7 +46,7 @@ from penstock.runtime.time.durations import Duration
 _LOOK: Final = 0.2
 _COMING_UP: Final = (JobStatus.DEPLOYING, JobStatus.RESTARTING, JobStatus.FAILING)
 _POLL: Final = 0.5
-#: Seconds beyond the user's own deadline within which a JobMaster must answer a wait for the end.
+#: Seconds after the user's deadline by which the JobMaster must have answered a `wait`.
 _SILENCE: Final = 30.0
 
 
@@ -273,7 +273,7 @@ class RayJobHandle(NearestMembers):
             request=f"a rescale to {wanted}",
         )
         if isinstance(answer, RescaleRefused):
-            msg = f"job {self._job_id} is not rescaled: {answer.why}"
+            msg = f"job {self._job_id} was not rescaled: {answer.why}"
             raise RescaleError(msg)
         self._wait_for_attempt_behind(answer.attempt, deadline)
 
@@ -356,7 +356,7 @@ class RayJobHandle(NearestMembers):
                     watchers.append(shown.update)
                 report = self._wait(timeout, watchers)
         except KeyboardInterrupt as stop:
-            name_job(stop, self._job_id, "was not cancelled, and runs on")
+            name_job(stop, self._job_id, "was not cancelled and keeps running")
             raise
         return _result(report)
 

@@ -6,7 +6,8 @@ Ray loads an actor's class in every process that gets a handle of it, and each s
 has only the calls. `MasterProcess`, which only the actor's own process imports, carries them out.
 
 The process serves several jobs, one after the other, so every call of a client names its job. A call raises
-`ValueError` if the process does not run this job, or no longer, as Ray does for an ended actor.
+`ValueError` if the process does not run that job, or no longer runs it. Ray raises the same error for an
+actor that has ended.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class JobMaster:
     # -- calls of clients -----------------------------------------------------------------------------------
 
     async def ready(self, job_id: str) -> None:
-        """Return when the job's scheduler has started, or could not be made."""
+        """Return once the job's scheduler has started or failed to start."""
         await self._process.runner.running(job_id).ready()
 
     async def status(self, job_id: str, fresh: bool = True) -> JobReport:
@@ -59,19 +60,19 @@ class JobMaster:
         await self._process.runner.running(job_id).cancel()
 
     async def checkpoint(self, job_id: str, full: bool = False) -> CheckpointReply:
-        """Take a checkpoint now; return its outcome, or the reason of its failure."""
+        """Take a checkpoint now; return its outcome, or the reason for its failure."""
         return await self._process.runner.running(job_id).requests.checkpoint(full)
 
     async def savepoint(self, job_id: str, target: str | None) -> SavepointAnswer:
-        """Take a savepoint; return its outcome, or the reason of its failure."""
+        """Take a savepoint; return its outcome, or the reason for its failure."""
         return await self._process.runner.running(job_id).requests.savepoint(target)
 
     async def stop(self, job_id: str, drain: bool, target: str | None) -> SavepointAnswer:
-        """Stop the job with a savepoint; return when it has ended, or the reason why it continues."""
+        """Stop the job with a savepoint; return it once the job has ended, or the reason why it continues."""
         return await self._process.runner.running(job_id).requests.stop(drain, target)
 
     async def rescale(self, job_id: str, parallelism: Mapping[str, int]) -> RescaleAnswer:
-        """Change the parallelism; return when the subtasks are redeployed, or the reason of a refusal."""
+        """Change the parallelism; return once the subtasks are redeployed, or return a refusal."""
         return await self._process.runner.running(job_id).requests.rescale(parallelism)
 
     async def checkpoints(

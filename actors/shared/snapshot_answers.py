@@ -61,12 +61,12 @@ def checkpoint_reply(answer: CheckpointAnswer, storage_url: str) -> CheckpointRe
 def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnswer:
     """The final savepoint in the last report of a stopped job, or a refusal.
 
-    With `drain` event time must have advanced to its end.
+    With `drain`, refuses a job that was stopped without a drain.
     """
     if report.savepoint is not None and report.status is JobStatus.FINISHED:
         if not drain or report.drained:
             return SavepointTaken(report.savepoint)
-        return SnapshotRefused(f"it was stopped before, without a drain, with savepoint {report.savepoint}")
+        return SnapshotRefused(f"it was already stopped without a drain; its savepoint is {report.savepoint}")
     if report.savepoint is None:
         return reply_of_report(report)
     why = f"; the savepoint {report.savepoint} is complete, but sinks may not have committed all of it"
@@ -82,7 +82,7 @@ def reply_of_report(report: JobReport, more: str = "") -> SnapshotRefused:
 
 
 def taken(answer: T | SnapshotRefused, job_id: str, error: type[CheckpointError | SavepointError]) -> T:
-    """Return the checkpoint or savepoint; raise `error` with the reason of a refusal."""
+    """Return the checkpoint or savepoint; raise `error` with the reason for a refusal."""
     if isinstance(answer, SnapshotRefused):
         kind = "savepoint" if error is SavepointError else "checkpoint"
         msg = f"no {kind} of job {job_id}: {answer.why}"

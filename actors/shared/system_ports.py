@@ -58,7 +58,7 @@ class _BackgroundWork:
 
 
 class BackgroundRunner:
-    """Runs work in threads beside a single-threaded owner (the `AsyncRunner` port).
+    """Runs work in threads on behalf of a single-threaded owner (the `AsyncRunner` port).
 
     Args:
         post: Schedules a callable in the owner's thread; may be called from any thread. Each work item that
@@ -120,7 +120,7 @@ def collect_what_has_ended() -> None:
 
 logger = logging.getLogger(__name__)
 
-#: Tasks of `spawn` that have not ended, because an event loop has only weak references to its tasks.
+#: Running tasks of `spawn`; the event loop itself keeps only weak references to its tasks.
 TASKS: Final[set[asyncio.Task[None]]] = set()
 
 
@@ -148,7 +148,7 @@ class GuardedLoop:
         self.loop.call_soon_threadsafe(self.run, callback)
 
     def retire(self) -> None:
-        """Stop ending the process on failures: the scheduler has ended, and another job may follow."""
+        """From now on, only log failures: the scheduler has ended, and another job may follow."""
         self._is_retired = True
 
     def run(self, callback: Callable[[], None]) -> None:
@@ -170,7 +170,7 @@ class GuardedLoop:
 
 
 def answered(begin: Callable[[Callable[..., None]], None]) -> asyncio.Future[Any]:
-    """Begin an operation; return a future of the value that it calls back with, `None` if it has none."""
+    """Begin an operation with a callback; return a future of the callback's argument, `None` by default."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answer(given: Any = None) -> None:
@@ -182,7 +182,7 @@ def answered(begin: Callable[[Callable[..., None]], None]) -> asyncio.Future[Any
 
 
 class UserThreads:
-    """Runs users' code, which may block for ever, each call in a daemon thread of its own.
+    """Runs each call of users' code in its own daemon thread, because the call may block for ever.
 
     A call that hangs takes no thread from another call, and does not keep the process of an ended job alive.
     """

@@ -117,7 +117,7 @@ class SubtaskMetrics:
         self._source: Callable[[], SubtaskStatistics | None] | None = None
         self._tags: dict[str, str] = {}
         self._seen: dict[str, float] = {}
-        #: Start of the attempt by its clock, if it had no idle time before the first publication.
+        #: Start of the attempt by its clock, assuming no idle time before the first publication.
         self._counting_since: float | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None

@@ -73,7 +73,7 @@ async def _nowhere(request: web.Request) -> web.StreamResponse:
 async def _index(_: web.Request) -> web.StreamResponse:
     page = PAGE / "index.html"
     if not page.exists():
-        raise Problem(404, "this installation has no page; REST is at /v1/openapi.json")
+        raise Problem(404, "this installation has no web page; /v1/openapi.json describes the REST interface")
     return web.FileResponse(page)
 
 
@@ -96,7 +96,7 @@ def _handler(server: WebServer, route: Route) -> _Handler:
 
 
 def _guard(server: WebServer) -> Any:
-    """Middleware that checks every request and sets headers, also for files and for unknown paths."""
+    """Middleware that checks every request and sets headers, including for files and unknown paths."""
 
     @web.middleware
     async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -145,8 +145,8 @@ class ServerOptions:
     """Settings of a server.
 
     Attributes:
-        port: `None` for the first free port of the 20 from 8275 on, 0 for any free port.
-        ends_with_input: Stop when standard input closes, because the program at its other end has ended.
+        port: `None` takes the first free one of the 20 ports from 8275; 0 takes any free port.
+        ends_with_input: Stop when standard input closes, that is, when the parent program has ended.
     """
 
     host: str = "127.0.0.1"
@@ -189,7 +189,7 @@ async def _serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A socket that listens at this address."""
+    """A socket that listens on this address; without a port, on the first free one of 20."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     tried = range(FIRST_PORT, FIRST_PORT + _TRIED) if port is None else (port,)
     for number in tried:
@@ -205,5 +205,5 @@ def bind(host: str, port: int | None) -> socket.socket:
             made.setblocking(False)
             return made
     where = f"{host}:{port}" if port is not None else f"{host}:{tried[0]} to {tried[-1]}"
-    msg = f"the server can't listen at {where}: {problem.strerror or problem}; give another port with --port"
+    msg = f"the server can't listen on {where}: {problem.strerror or problem}; give another port with --port"
     raise DeploymentError(msg)

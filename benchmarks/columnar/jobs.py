@@ -1,4 +1,4 @@
-"""The jobs of Penstock that `columns.py` measures, in columns and in rows."""
+"""Penstock's jobs that `columns.py` measures, over columns and over rows."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from penstock.aggregates import Sum
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.windows import TumblingEventTimeWindows
 
-#: Seconds that records may be out of order.
+#: Maximum out-of-orderness of records, in seconds.
 LATENESS = 5.0
 
 
 def environment(storage: Path, parallelism: int = 1, *, checkpoints: bool = True) -> StreamEnvironment:
-    """A job, with a checkpoint every second unless told otherwise."""
+    """An environment that takes a checkpoint every second, unless `checkpoints` is false."""
     checkpointing = Checkpointing(every=1.0, storage=str(storage)) if checkpoints else None
     return StreamEnvironment("columns", parallelism=parallelism, checkpointing=checkpointing)
 
 
 def keyed_sum(env: StreamEnvironment, files: Files, results: Path | None = None) -> StreamEnvironment:
-    """Sums by key, in columns; watch `sums-combine`."""
+    """Sums by key, over columns; the operator to measure is `sums-combine`."""
     return _into(_columns(env, files).key_by("k").aggregate("sums", total=Sum("v")), results)
 
 
 def rows_aggregated(env: StreamEnvironment, files: Files) -> StreamEnvironment:
-    """The same job on records that are dicts; watch `sums-combine`."""
+    """The same job on records that are dicts; the operator to measure is `sums-combine`."""
     return _into(_rows(env, files).key_by("k").aggregate("sums", total=Sum("v")), None)
 
 
 def rows_reduced(env: StreamEnvironment, files: Files) -> StreamEnvironment:
-    """The same sums by a `reduce` on dicts; watch `sums`."""
+    """The same sums by a `reduce` on dicts; the operator to measure is `sums`."""
     return _into(_rows(env, files).key_by("k").reduce("sums", added), None)
 
 
 def minute_sums(env: StreamEnvironment, files: Files, results: Path | None = None) -> StreamEnvironment:
-    """Sums by key and minute of event time, in columns; watch `timed`."""
+    """Sums by key and minute of event time, over columns; the operator to measure is `timed`."""
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(LATENESS).with_timestamp_column("ts")
     timed = _columns(env, files).assign_timestamps_and_watermarks(strategy, id="timed")
     minutes = timed.key_by("k").window(TumblingEventTimeWindows(60.0))
@@ -46,7 +46,7 @@ def minute_sums(env: StreamEnvironment, files: Files, results: Path | None = Non
 
 
 def added(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
-    """Two rows of a key as one."""
+    """The sum of two rows that have the same key."""
     return {"k": a["k"], "v": a["v"] + b["v"]}
 
 

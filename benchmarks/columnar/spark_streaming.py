@@ -20,10 +20,10 @@ class SparkRun:
     """The outcome of a query.
 
     Attributes:
-        rate: Rows a second in its steady part.
-        rows: Rows of that part.
-        seconds: Its length.
-        batches: Its micro-batches.
+        rate: Rows per second in the steady part of the query.
+        rows: Rows in the steady part.
+        seconds: Duration of the steady part.
+        batches: Micro-batches in the steady part.
         settings: Spark's settings.
     """
 
@@ -41,7 +41,7 @@ class SparkRun:
 
 
 def run(query: Query, files: Files) -> SparkRun:
-    """Run a query; its checkpoints are gone afterwards."""
+    """Run a query, and delete its checkpoints afterwards."""
     with tempfile.TemporaryDirectory(dir=query.folder, ignore_cleanup_errors=True) as folder:
         query = replace(query, files=str(files.folder), folder=folder)
         script = str(Path(__file__).with_name("spark_query.py"))

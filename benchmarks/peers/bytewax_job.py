@@ -1,7 +1,8 @@
-"""Bytewax's part: one flow in one worker of this process, with a recovery store; run by its own Python.
+"""The benchmark's jobs in Bytewax: one worker in this process, with a recovery store.
 
-Its operators have no running aggregates with changes, no ranks and no joins of unequal times. So it runs the
-queries without state, those of one key, and windows.
+It runs in Bytewax's own Python environment. Bytewax has no operators for aggregates that emit changes, for
+rankings, or for joins without windows. So it runs the stateless queries, those with state per key, and
+windows.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _TEN = timedelta(seconds=10)
 
 
 class Part(StatefulSourcePartition[Row, int]):
-    """All events in order."""
+    """Reads all events in order."""
 
     def __init__(self, config: Any, count: int, resumed: int | None) -> None:
         self._next = resumed or 0
@@ -55,17 +56,17 @@ class Part(StatefulSourcePartition[Row, int]):
 
 
 class Source(FixedPartitionedSource[Row, int]):
-    """One part of events."""
+    """A source of events with one partition."""
 
     def __init__(self, config: Any, count: int) -> None:
         self._given = config, count
 
     def list_parts(self) -> list[str]:
-        """Its name."""
+        """The name of the only partition."""
         return ["events"]
 
     def build_part(self, step_id: str, for_part: str, resume_state: int | None) -> Part:
-        """Its reader."""
+        """A reader of the only partition, from the resumed position."""
         return Part(*self._given, resume_state)
 
 
@@ -76,7 +77,7 @@ class Receiver(DynamicSink[Any], StatelessSinkPartition[Any]):
         self._kept = kept
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> Receiver:
-        """The only writer is this one."""
+        """Return this sink: the only worker needs no other writer."""
         return self
 
     def write_batch(self, items: list[Any]) -> None:

@@ -1,6 +1,6 @@
 """Steps of Nexmark's queries for systems whose operators take Python functions; an event is a dict.
 
-It runs with the peers' Pythons. So it has nothing of Penstock but the events.
+The module runs in the other systems' Python environments, so it imports only the generator of events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PRICED: Final = ("auction", "bidder", "price", "dateTime", "extra")
 
 
 def config_of(settings: Mapping[str, Any]) -> NexmarkConfig:
-    """The configuration that was given as JSON; its base time is in milliseconds."""
+    """The configuration from JSON settings, whose base time is in milliseconds."""
     return NexmarkConfig(
         **{**settings, "base_time": datetime.fromtimestamp(settings["base_time"] / 1000, UTC)}
     )
@@ -66,7 +66,7 @@ def q1(bid: Row) -> Row:
 
 
 def q2_chooses(bid: Row) -> bool:
-    """Whether the bid is on one of some auctions."""
+    """Whether query 2 selects the bid's auction."""
     return bool(bid["auction"] % 123 == 0)
 
 
@@ -76,7 +76,7 @@ def q2(bid: Row) -> Row:
 
 
 def q17(before: Row | None, bid: Row) -> Row:
-    """The numbers and prices of an auction's bids on a day."""
+    """The counts and prices of an auction's bids on a day, updated with one bid."""
     price = bid["price"]
     row = before or {"total_bids": 0, "rank1_bids": 0, "rank2_bids": 0, "rank3_bids": 0, "sum_price": 0}
     total, whole = row["total_bids"] + 1, row["sum_price"] + price

@@ -7,7 +7,7 @@ new workers after each failed or cancelled task, and after a minute without work
 The imports start no thread that a fork would lose. Arrow and numpy start their pools anew in a child, and Ray
 starts threads only when it connects.
 
-Spark runs this file as a program (`spark.python.daemon.module`), with its port on the standard output.
+Spark runs this file as a program (`spark.python.daemon.module`), and reads the port from its standard output.
 """
 
 from __future__ import annotations

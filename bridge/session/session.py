@@ -85,7 +85,7 @@ def spark_session(
     start_timeout: Duration = 120.0,
     existing: SparkSession | None = None,
 ) -> SparkSession:
-    """The Spark session of this program, whose executors are actors of the Ray cluster.
+    """Return the Spark session of this program; its executors are actors on the Ray cluster.
 
     Calling it again with the same arguments returns the same session. Like every `SparkSession` it is a
     context manager; its `stop()` also ends RayDP's actors.
@@ -96,10 +96,10 @@ def spark_session(
         cores: CPU cores of each executor, which Ray reserves.
         memory: Heap of each executor, as Spark writes it ("600m", "2g") or in bytes.
         configs: More Spark settings. JVM options are added to those that Penstock needs.
-        fault_tolerant: RayDP's mode for `ray.data.from_spark`; Penstock does not need it.
+        fault_tolerant: RayDP's fault-tolerant mode, which `ray.data.from_spark` needs; Penstock does not.
         start_timeout: Maximum seconds until all executors have started.
-        existing: A session to use instead of starting one: RayDP's, or a plain one of this machine. Penstock
-            changes only its run-time settings, and does not stop it.
+        existing: A session to use instead of starting one: RayDP's, or a local one. Penstock changes only its
+            run-time settings, and does not stop it.
 
     Raises:
         ConfigurationError: No Java version fits, RayDP is not installed, an argument is invalid, or a session
@@ -163,7 +163,7 @@ def _same(running: _Running, wanted: _Settings) -> SparkSession:
 
 
 def _prepare_environment() -> None:
-    """Choose Java, and this interpreter for Python workers, in this process and its children."""
+    """Set the Java runtime, and this interpreter for Python workers, in the environment."""
     java_on_path = os.environ.get("PATH")
     use_java(find_java(os.environ), os.environ)
     if ray.is_initialized() and os.environ.get("PATH") != java_on_path:
@@ -240,7 +240,7 @@ def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, s
     settings = authenticated(options, folder.credentials)
     settings[_LOCAL_FOLDERS] = ",".join(map(str, folder.paths))
     jvm = driver_jvm()
-    if jvm is not None:  # an earlier session started the JVM, so it reads no more options
+    if jvm is not None:  # an earlier session started the JVM, which has read its options
         take_credentials(jvm, folder.credentials)
         forget_folders(jvm)
     return settings
@@ -266,7 +266,7 @@ def _no_start(error: Exception) -> str:
 
 
 def _stop_with_raydp(session: Any, folder: SessionFolder) -> None:
-    """Make the end of the session, or of the program, end RayDP's actors and delete the files."""
+    """End RayDP's actors and delete the files when the session or the program ends."""
     import raydp
 
     def stop() -> None:

@@ -7,12 +7,12 @@ Every `AttemptBegun` in the decision log holds the strategy's memory at that tim
 restarted JobMaster takes the newest memory and adds the death of its predecessor. The record with which it
 takes over the job holds the sum. So no crash loop is longer than the description allows.
 
-Wall clocks are not used: they may be set, and two hosts may disagree. Strategies count in the *age* of the
-job: the sum of the seconds on the monotonic clocks of its JobMasters. Records of attempts and of completed
-checkpoints hold the age at which they were written. A successor continues from the highest recorded age, as
-if no time had passed since. So the age never runs ahead of real time: failures look closer together than they
-were, and no take-over allows more restarts. A job whose JobMasters die without a checkpoint in between has
-made no progress, so it counts as looping.
+Wall clocks are not used: they may be adjusted, and two hosts may disagree. Strategies count in the *age* of
+the job: the sum of the seconds on the monotonic clocks of its JobMasters. Records of attempts and of
+completed checkpoints hold the age at which they were written. A successor continues from the highest recorded
+age, as if no time had passed since. So the age never runs ahead of real time: failures look closer together
+than they were, and no take-over allows more restarts. A job whose JobMasters die without a checkpoint in
+between has made no progress, so it counts as looping.
 """
 
 from __future__ import annotations
@@ -165,14 +165,14 @@ NO_RESTARTS: Final = RestartMemory()
 
 
 class RestartStrategy(Protocol):
-    """Counts failures and decides about the next attempt; all times are ages of the job in seconds."""
+    """Counts failures and decides on the next attempt; all times are ages of the job in seconds."""
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
         """Return the memory with one more restart, for the death of the JobMaster; pure, so thread-safe."""
         ...
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
-        """Continue from a memory that `after_death` returned, and decide about the new attempt."""
+        """Continue from a memory that `after_death` returned, and decide on the new attempt."""
         ...
 
     def attempt_begun(self, age: float) -> None:

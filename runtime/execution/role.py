@@ -1,10 +1,10 @@
-"""Roles of processes, and which calls fit them.
+"""Roles of processes, and the calls that match them.
 
 `Role`: starting a process takes a second. So a process outlives attempts, is found by a new JobMaster, and
 may serve another job. It has an opaque name, and *takes a role*: one subtask of one job, under a unique
 token. It gives the role back when it is no longer needed, and can take another one.
 
-Every call between processes names the role for which it is meant, and the attempt. The receiver compares:
+Every call between processes names the role and the attempt that it is for. The receiver compares:
 
 - another token: the call is for a role that this process does not hold (any more). It is *stale*.
 - the same token, an older attempt: stale, too. The process has a newer attempt.

@@ -30,7 +30,7 @@ _NO_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
 _OF_LINKS: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 
 _FOLDER: Final = os.O_DIRECTORY | os.O_CLOEXEC
-#: Opens a folder to pass through it, without the permission to list it where the system allows that.
+#: Flag to open a folder only for lookups; where `O_PATH` exists, this needs no permission to list it.
 _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY)
 
 
@@ -58,7 +58,7 @@ class PosixDisk:
             if sync and self._is_shared:
                 os.fsync(fd)  # makes the mode durable, too
             elif sync:
-                # Omits only the times; the length, which reads need, is synced.
+                # `fdatasync` omits only the timestamps; it syncs the length, which reads need.
                 getattr(os, "fdatasync", os.fsync)(fd)
         finally:
             os.close(fd)

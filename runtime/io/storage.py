@@ -5,7 +5,7 @@ the same object, exactly one succeeds. Some stores that speak S3 accept the cond
 `open_storage` tests it. Second, acknowledged writes survive a power cut. obstore's own local store never
 syncs, so `SyncedFiles` writes files on a local disk.
 
-**Calls end in time** (`BoundedCalls`). A call of the operating system or of a store can hang for ever, and
+**Calls end in time** (`BoundedCalls`). A call to the operating system or to a store can hang for ever, and
 can't be interrupted. So it runs in a thread of its own, and the caller stops waiting after a while. The
 thread stays until the call returns. If too many calls hang, further calls fail immediately: they would only
 add threads and keep their data in memory. The bound applies to *progress*. A large object may take long, but
@@ -22,7 +22,7 @@ An abandoned call may still take effect, at any later time. This is harmless:
   `log/decision_log.py`). The id of a checkpoint is used up, and never assigned twice (see
   `coordinator/location.py`).
 - *get and list*: no caller uses the answer.
-- *delete*: the objects were given up before, and their names are not used again. The exception is the trial
+- *delete*: the objects were abandoned before, and their names are not used again. The exception is the trial
   file of a folder, which no job reads.
 """
 
@@ -136,8 +136,7 @@ def open_storage(url: str, *, create: bool = True, timeout: float = STORAGE_TIME
 
     Args:
         url: An absolute path, `file:///path`, `s3://bucket/path`, `gs://bucket/path` or
-            `az://container/path`. Keys and regions come from the environment, as each cloud's own tools
-            take them.
+            `az://container/path`. Keys and regions come from the environment, as for each cloud's own tools.
         create: Make a missing local folder and test that the store can be written. With `False` this call
             writes nothing.
         timeout: Seconds without progress after which a call is given up, including this call.

@@ -235,7 +235,7 @@ class FailureCause:
         is_damage: Whether the restored checkpoint is damaged; an older one may be intact.
         operator: The operator that failed; `None` if no operator failed, or it is unknown.
         defined_at: The user's line that put the operator into the graph.
-        is_bad_input: Whether a source can't read its stored data. `FailureHistory.known` says when that is
+        is_bad_input: Whether a source can't read its stored data. `FailureHistory.known` defines when that is
             final.
     """
 

@@ -1,7 +1,7 @@
 """The sending end of one channel: open buffer, queue, sequence numbers and credits.
 
 Records gather in an *open* buffer. It is closed (encoded) when it is full, before an event, when nothing is
-outstanding on the channel, and when the buffer timeout runs out. Closed buffers and events wait in one queue,
+outstanding on the channel, and when the buffer timeout expires. Closed buffers and events wait in one queue,
 so their order is the order of emission, and leave it as frames.
 
 A channel without outstanding buffers sends at once, and then *rests* for a tenth of the timeout. A frame of
@@ -11,12 +11,13 @@ single record does not wait, because the channel has rested by then.
 An element gets its sequence number when it leaves in a frame. Waiting elements belong to the sender and sent
 ones to the receiver, so a checkpoint that captures in-flight data can tell them apart.
 
-A credit is one buffer that may be outstanding. Barriers, markers and ends of data need none: they must reach
-a receiver that takes nothing else.
+A credit is one buffer that may be outstanding. Barriers, markers and ends of data need no credit: they must
+reach a receiver even if it takes nothing else.
 
 An unaligned barrier overtakes the waiting elements: it takes the next sequence number and leaves at once. The
 overtaken elements are the sender's part of the checkpoint. They leave later with higher numbers, and the
-receiver does not capture them. A waiting aligned barrier may be turned unaligned and overtake, too.
+receiver does not capture them. A waiting aligned barrier may become unaligned, and then overtakes elements,
+too.
 
 The open buffer holds rows, or Arrow batches of one schema, which leave as one batch. A batch that does not
 fit any more closes the buffer and begins the next one. Only a batch larger than a buffer is cut.
@@ -77,7 +78,7 @@ class OpenArrowBuffer:
         return max(1, min(self._max_rows, int(self._max_bytes / max(per_row, 1))))
 
     def take(self) -> list[ArrowBatch]:
-        """Empty the buffer; returns one batch, several if their type can't be joined, or none."""
+        """Empty the buffer; returns one batch, several if their types can't be concatenated, or none."""
         parts = self._parts
         self._parts, self._rows, self._bytes = [], 0, 0
         return parts if len(parts) < 2 else _joined(parts)
@@ -236,9 +237,9 @@ class ResultSubpartition:
         return self.queue.has_barrier(checkpoint_id)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[bytes] | None:
-        """Let a checkpoint's waiting barrier overtake the elements in front of it, and return these.
+        """Let a checkpoint's waiting barrier overtake the elements in front of it; return these elements.
 
-        `None` when the barrier has left already: the receiver captures the elements in front of it.
+        `None` when the barrier has already left: the receiver captures the elements in front of it.
         """
         taken = self.queue.take_barrier(checkpoint_id)
         if taken is None:

@@ -8,8 +8,8 @@ input of one subtask, or one split of a source. Bounded out-of-orderness uses on
 batch. A user's generator receives each record; rows of an Arrow batch come as dicts.
 
 Watermarks are emitted after batches, and when time has passed (`tick`). Idleness and the interval of
-`on_periodic` are measured on a clock that stands still under back pressure. Otherwise a slow receiver would
-make its senders idle, and their records late.
+`on_periodic` are measured on a clock that stops under back pressure. Otherwise a slow receiver would make its
+senders idle, and their records late.
 
 No snapshot holds the progress of a stream. A restored stream is active and has no watermark. So event time
 stands still until records come, or until the strategy's idleness timeout has passed.

@@ -13,11 +13,11 @@ when the checkpoint is complete. Nothing is lost or appears twice, because:
   completion and the commit commits after its restore. The restored checkpoint covers all committables of the
   restored state. `commit` does nothing for visible transactions.
 * Records after the last complete checkpoint are in no state, so the next attempt writes them again.
-  `remove_leftovers` removes what the failed attempt wrote of them. It runs after the new attempt's first
+  `remove_leftovers` removes those that the failed attempt had written. It runs after the new attempt's first
   completed checkpoint, when no earlier transaction is left to commit.
 
 The operator must never commit without a permit or abort on its own: only the job knows whether a checkpoint
-became complete. Flink's counterparts are `CommitterOperator` and `TwoPhaseCommitSinkFunction`.
+was completed. Flink's counterparts are `CommitterOperator` and `TwoPhaseCommitSinkFunction`.
 
 A job that takes no checkpoints commits once, at the end of its input.
 """
@@ -62,7 +62,7 @@ class SinkWriter(Protocol[T_contra]):  # type: ignore[misc] # batches do not nam
         ...
 
     def close(self) -> None:
-        """Release everything, leaving committed data alone; called once, also after a failure."""
+        """Release everything, leaving committed data alone; called once, even after a failure."""
         ...
 
 
@@ -248,7 +248,7 @@ class SinkOperator(Operator):
             return
         self._run("commit", covered, permit)
         self._committed += len(covered)
-        # Ids grow along the list, so the covered transactions are at its beginning.
+        # The list is in ascending order of ids, so the covered transactions come first.
         del self._pending[: len(covered)]
 
     def _remove_leftovers(self, permit: CommitPermit) -> None:
@@ -259,7 +259,7 @@ class SinkOperator(Operator):
         self._leftovers_removed = True
 
     def _run(self, name: str, *arguments: object) -> None:
-        """Call a method of the writer that returns nothing."""
+        """Call a method of the writer; refuse a generator or coroutine as its result."""
         self._phase = name
         given = getattr(self._writer, name)(*arguments)
         if given is not None:

@@ -1,8 +1,8 @@
 """Arrow types of Python values: of one value, and of a column as a whole.
 
-**One value** (`type_of_value`). Batches are cut anywhere, so the mix of values in one batch must not decide
-the type of a column. Here each value has a type of its own. Columns are then made of values of one type
-(`row_columns.py`).
+**One value** (`type_of_value`). Batches may be cut anywhere, so the mix of values in one batch must not
+decide the type of a column. Here each value has a type of its own. Columns are then made of values of one
+type (`row_columns.py`).
 
     bool, int, float, str, bytes     bool; int64, from 2**63 on uint64; double; string; binary
     date, time, timedelta            date32, time64[us], duration[us]
@@ -40,7 +40,7 @@ _NULL: Final = pa.null()
 _INT64: Final = pa.int64()
 
 _UINT64: Final = pa.uint64()
-#: Types whose values all have one Arrow type.
+#: Python types that always map to the same Arrow type.
 PLAIN: Final[dict[type, pa.DataType]] = {
     bool: pa.bool_(),
     float: pa.float64(),

@@ -174,7 +174,7 @@ def _pairs(value: Any, kind: pa.DataType, path: str) -> Iterable[tuple[Any, Any]
 
 
 def _elements(value: Any, kind: pa.DataType, path: str) -> Iterable[Any]:
-    """Elements of a list; the first one is enough for a numpy array of the right type."""
+    """The elements to check: for a numpy array of the right type, only the first one."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | bytearray | Mapping):
         raise misfit(value, kind, path)
     if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":

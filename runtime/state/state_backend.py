@@ -1,14 +1,14 @@
 """`KeyedStateBackend`: base of the stores for the keyed state of one operator in one subtask.
 
 Key group, key and, in a nested table, a second part identify an entry of keyed state (`state_table.py`).
-The heap (`heap_backend.py`) and RocksDB (`runtime/io/rocksdb/backend.py`) differ in the place of entries and
-in the content of snapshots. This module has the common part: tables and their names, declared states and
-their views, TTL, the numbers of snapshots, and a restore's bookkeeping. Savepoints of all backends have one
-format (`keyed_chunk.py`), so each backend restores savepoints of the others.
+The heap (`heap_backend.py`) and RocksDB (`runtime/io/rocksdb/backend.py`) differ in where they keep entries
+and in what their snapshots contain. This module has the common part: tables and their names, declared states
+and their views, TTL, the numbers of snapshots, and a restore's bookkeeping. Savepoints of all backends have
+one format (`keyed_chunk.py`), so each backend restores savepoints of the others.
 
 Guarantees for operators:
 
-* `entries` of a table behave as a dict. A value may be changed in place, if its key is then put into
+* `entries` of a table behave like a dict. A value may be changed in place, if its key is then put into
   `changed`. A value from an iteration must not be changed in place.
 * A change is reported after it was made. A change in place is reported no later than other changes of its
   table. A backend that stores bytes may then write the value back, and drop it from memory.
@@ -130,7 +130,7 @@ class KeyedStateBackend(ABC):
 
     @abstractmethod
     def column_table(self, name: str) -> ColumnTable:
-        """Return the table in columns of this name; always the same object."""
+        """Return the column table of this name; always the same object."""
 
     @abstractmethod
     def row_log(self, name: str) -> RowLog:
@@ -223,8 +223,8 @@ class KeyedStateBackend(ABC):
         Args:
             checkpoint_id: Id greater than the id of every earlier snapshot.
             confirmed_id: The newest completed checkpoint at the time of the trigger; -1 for none.
-            self_contained: Whether to refer to no older file and use the format of all backends, as in a
-                savepoint. No later snapshot builds on it.
+            self_contained: Whether to refer to no older file and use the format shared by all backends, as in
+                a savepoint. No later snapshot builds on it.
 
         Raises:
             CodecError: A value can't be encoded; no change is lost.

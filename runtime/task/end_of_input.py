@@ -98,7 +98,7 @@ class EndOfInput:
         self._stop = stop
         self._first_checkpoint: int | None = None
         self._drained = False
-        #: Whether operators end one after the other; a checkpoint between two ends could not be restored.
+        #: Whether operators are ending one by one; a checkpoint between two ends could not be restored.
         self.is_ending_operators = False
         self.phase = Phase.RUNNING
 

@@ -17,10 +17,10 @@ the measured time per row: whole batches for cheap operators, a few rows for a s
 at most a few thousand rows: more would gain nothing, exceed the processor's cache and start Python's cycle
 collector. An Arrow batch is a few objects whatever its size, so it may be larger.
 
-A slice has a fixed cost, too. An Arrow batch calls every operator of the chain, and the cost of a model's
-call may hardly depend on the number of rows. Where that cost is large, smaller slices are not faster, only
+A slice has a fixed cost, too. Each Arrow batch calls every operator of the chain, and the cost of calling a
+model may hardly depend on the number of rows. Where that cost is large, smaller slices are not faster, only
 more numerous. So a slice may take longer than ten milliseconds: its fixed cost is at most a fifth of its
-time. `SliceCosts` separates the two costs by a straight line through the times of the last slices (least
+time. `SliceCosts` separates the two costs by fitting a straight line to the times of the last slices (least
 squares; older slices count less). Slices of equal size determine no line. While they last, the estimate of
 the fixed cost decays, so the sizes change a little, and a line can be fitted again.
 """
@@ -78,7 +78,7 @@ class SliceCosts:
         self.per_row = (mean_seconds - self.fixed) / mean_rows
 
 
-#: Maximum records of a slice of a list of records.
+#: Maximum records in a slice of a row batch.
 MOST_ROWS: Final = 4_096
 
 #: Minimum time for rows, as a multiple of the fixed cost of a slice.
@@ -158,7 +158,7 @@ _END: Final = object()
 
 
 class WorkInProgress:
-    """Processes one piece of work after the other, slice by slice; see the module's docstring.
+    """Processes one piece of work after another, slice by slice; see the module's docstring.
 
     Args:
         duration: Intended seconds of a slice.
@@ -314,7 +314,7 @@ class WorkInProgress:
         return self._work
 
     def _with_room(self, rows: int) -> int:
-        """Rows of the next slice; settling ignores that there is no room."""
+        """Rows of the next slice; settling ignores a lack of room."""
         return min(rows, self._chain.room or rows)
 
     def _exhaust(self, work: Work) -> bool:

@@ -57,7 +57,7 @@ def test_rows_that_differ_when_they_are_computed_again_are_an_error(
     job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"), window=1 << 30)
     frames_of_those_that_stop(job, stops)
     stops.may_fail(2)
-    with pytest.raises(JobFailedError, match="gave other rows when Spark computed it again"):
+    with pytest.raises(JobFailedError, match="gave different rows when Spark computed it again"):
         job.wait(PATIENCE)
 
 

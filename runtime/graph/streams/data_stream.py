@@ -66,7 +66,7 @@ def _split(predicates: Any) -> tuple[str, dict[str, Any], OperatorFactory]:
         if problem is not None:
             refuse(f"split: {problem} ({name!r:.80})")
         if name == REST:
-            refuse("split: 'rest' is the stream of the records that no predicate takes; choose another name")
+            refuse("split: 'rest' is the stream of the records that match no predicate; choose another name")
         if not isinstance(predicate, pc.Expression):
             need_function(f"split: {name!r}", predicate)
         if inspect.isclass(predicate):
@@ -172,7 +172,7 @@ class DataStream(JoinOperations[T_co]):
     def key_by(
         self, key: Callable[[T_co], Any] | str | list[str] | tuple[str, ...]
     ) -> KeyedStream[T_co, Any]:
-        """Group by key: records with the same key go to one subtask, in their order.
+        """Group by key: records with the same key go to one subtask and stay in order.
 
         The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these. In columns,
         all nulls are one key; so are all NaNs, and 0.0 and -0.0.

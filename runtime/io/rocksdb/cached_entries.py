@@ -1,4 +1,4 @@
-"""Entries of a table in RocksDB that behave as a dict: some values decoded in memory, all others on disk.
+"""Entries of a table in RocksDB that behave like a dict: some values decoded in memory, the rest on disk.
 
 Reading a value from RocksDB costs microseconds: the key is hashed and encoded, the row found, the value
 decoded. Most functions see the same key again soon. So a value stays in memory, decoded, after the first
@@ -11,10 +11,10 @@ so reading a cached key runs in C. Only misses (`__missing__`) reach this code.
 key stays in `deleted` until then; otherwise the next read would find its old row.
 
 **Eviction.** An operator may change a value in place and report the change later, at the end of a batch
-(`state_backend.py`). Evicting the entry meanwhile would lose the change. So room is made only when an
-operator reports changes, or when a view reads, because a view reports each change at once.
+(`state_backend.py`). Evicting the entry meanwhile would lose the change. So entries are evicted only when an
+operator reports changes, or when a view reads. A view reports each change at once.
 
-One thread uses a `CachedEntries`.
+Only one thread may use a `CachedEntries`.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Panes:
         return int(first) if first == last else None
 
     def windows_of(self, panes: Moments) -> Iterator[tuple[Moments, NDArray[np.bool_]]]:
-        """Windows of some panes, the last windows first: their starts, and whether each holds its pane."""
+        """Yield windows of each pane, the last ones first: their starts, and whether each holds its pane."""
         last = self._last_start(panes)
         for number in range(-(-self.size // self._slide)):
             starts = last - number * self._slide
@@ -124,7 +124,7 @@ class Panes:
     def open_windows(
         self, panes: Moments, reached: int | None
     ) -> Iterator[tuple[Moments, NDArray[np.bool_]]]:
-        """Starts of windows, and whether each holds its pane and has not fired at this watermark."""
+        """Like `windows_of`, but leaves out windows that have fired at this watermark."""
         for starts, holds in self.windows_of(panes):
             is_open = holds & ~self.are_over(starts, reached)
             if is_open.any():

@@ -5,13 +5,13 @@ then added to its own side's log. So the row of a pair that arrives second finds
 `interval_join.py` has the time rules.
 
 If the kind of join depends on whether a row had a partner, the log has a column `:matched`. Snapshots hold
-this column. A pair that the condition `where` refuses does not count.
+this column. A pair that the condition `where` rejects does not count.
 
 Rows are deleted only when the watermark advances, never while a batch is joined. A row may have expired when
 it arrives: no later row can be its partner. Such a row is joined with the other log, but not added to its
-own. If it has no partner, a join that emits rows alone emits it at once.
+own. If it has no partner, a join that emits rows without a partner emits it at once.
 
-A row with a null in its key has no partner. A join that emits rows alone emits it at once.
+A row with a null in its key has no partner. A join that emits such rows emits it at once.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
         return pairs.take(pa.array(chosen)), places[chosen], slots[chosen]
 
     def _same_keys(self, side: Side, columns: Columns) -> Columns | None:
-        """The keys of the partners of rows, under their names; `None` if these keys are of another type.
+        """The key columns of these rows' partners in the other log; `None` if they have other types there.
 
         Equal keys of one type are identical, because keys are canonical. So the log need not be read.
         """

@@ -3,8 +3,8 @@
 `TableRecords` keeps the columns of a table as they are, and indexes their rows by key. `CachedRecords` is a
 `ColumnTable`, whose slots can be changed and deleted. Both answer a whole batch of keys at once.
 
-The rules of the cache are those of `lookup_join.py`. An entry expires by its age, also one for a key without
-a record. An expired entry is gone before the function is called again.
+The cache follows the rules in `lookup_join.py`. An entry expires by age, even one for a key without a record.
+An expired entry is gone before the function is called again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.runtime.state.key_table import KeyTable
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.state.typed_columns import Slots
 
-#: Numbers of records; `NO_RECORD` for a key without a record, `UNKNOWN` for a key that must be asked for.
+#: Numbers of records; `NO_RECORD` for a key without a record, `UNKNOWN` for a key that must be looked up.
 Places = NDArray[np.int64]
 NO_RECORD: Final = -1
 UNKNOWN: Final = -2
@@ -59,10 +59,10 @@ class KeyedRecords(Protocol):
 
 
 class TableRecords:
-    """The records of a batch, each with another key; records with a null in their key are never found.
+    """The records of a batch, each with a different key; records with a null in their key are never found.
 
     Args:
-        what: The batch in messages.
+        what: Name of the batch in error messages.
 
     Raises:
         PenstockError: A key occurs twice.
@@ -134,7 +134,7 @@ def _are_equal(
     """Compare keys of equal hashes, without nulls."""
     first, second = some[0].type, others[0].type
     if len(some) == 1 and kinds.is_signed_integer(first) and kinds.is_signed_integer(second):
-        return np.ones(len(some_rows), np.bool_)  # the hash of a whole number is one to one
+        return np.ones(len(some_rows), np.bool_)  # the hash of an integer is one-to-one
     same = np.ones(len(some_rows), np.bool_)
     for one, other in zip(some, others, strict=True):
         mine, theirs = one.take(pa.array(some_rows)), other.take(pa.array(other_rows))
@@ -176,7 +176,7 @@ class CachedRecords:
         return {name: typed.all[-1].kind for name, typed in columns if name not in OWN_COLUMNS}
 
     def note(self, schema: pa.Schema) -> None:
-        """Take over the columns of records; a column keeps its type."""
+        """Add columns for the fields of records, except the key; a column keeps its type."""
         for field in schema:
             if field.name not in self._key_names:
                 self._table.column(field.name, field.type)
@@ -205,7 +205,7 @@ class CachedRecords:
         return {name: columns[name].take(places[has]).take(index) for name in self.types}
 
     def put(self, keys: Columns, places: Places, values: Columns, now: float) -> None:
-        """Add distinct keys with their records, whose places in `values` are given."""
+        """Add distinct keys; `places` are the row numbers of their records in `values`."""
         settings, table = self._settings, self._table
         if not settings.size:
             return

@@ -1,4 +1,4 @@
-"""`Matcher`: finds the matches of a pattern in the records of one key, which come in the order of time.
+"""`Matcher`: finds the matches of a pattern in the records of one key, which arrive in time order.
 
 Matches follow the rules of Flink's CEP; `docs/patterns.md` lists the differences.
 
@@ -52,7 +52,7 @@ from penstock.runtime.operators.patterns.pattern import Pattern, SkipKind, takes
 from penstock.runtime.operators.patterns.step import Contiguity, Step
 from penstock.runtime.operators.patterns.transitions import TransitionGraph
 
-#: A match: its records as lists by the names of the positive steps.
+#: A match: lists of its records, by the names of the positive steps.
 Match = dict[str, list[Any]]
 
 
@@ -97,16 +97,12 @@ class _Decision(NamedTuple):
     is_discarded: bool = False
 
 
-#: Of a record that leaves a partial match as it is.
+#: The decision for a record that leaves a partial match unchanged.
 _UNCHANGED: Final = _Decision((), ())
 
 
 class _Arrival(NamedTuple):
-    """A partial match behind a transition that has taken a record, apart from its records.
-
-    Attributes:
-        is_complete: Whether the match is complete.
-    """
+    """The new state of a partial match after a transition took a record, without the records."""
 
     counts: tuple[int, ...]
     targets: tuple[int, ...]
@@ -170,8 +166,8 @@ class Matcher:
         wrap: Wraps a condition so that the condition can't change records.
 
     Attributes:
-        running: The name of a step and its condition while that is called; `None` while no record is
-            processed.
+        running: The name of a step and its condition, while the condition is called; `None` while no record
+            is processed.
 
     Example:
         >>> pattern = Pattern.begin("a", where=str.islower).followed_by("b", where=str.isupper)
@@ -199,7 +195,7 @@ class Matcher:
         self._ends_by_time = bool(negative) and negative[-1].contiguity is not Contiguity.STRICT
         gaps = [leaf.gap for leaf in graph.leaves]
         gaps.append(min((step.gap for step in negative if step.gap is not None), default=None))
-        #: Limit of the time between two records for each transition.
+        #: Maximum time between two records, by transition.
         self._gaps = [gaps[way.target] for way in graph.transitions]
         self._has_gaps = any(gap is not None for gap in gaps)
         self._to_end = frozenset(i for i, way in enumerate(graph.transitions) if way.target == graph.end)
@@ -302,7 +298,7 @@ class Matcher:
         grown: list[PartialMatch],
         complete: list[PartialMatch],
     ) -> None:
-        """Add what grows out of a partial match by a record to partial matches and complete ones."""
+        """Append the matches into which a partial match grows to `grown` and `complete`."""
         for index in decision.taken:
             if index in self._to_end:
                 complete.append(match)
@@ -328,7 +324,7 @@ class Matcher:
         return arrival
 
     def decide(self, match: PartialMatch, holds: Callable[[_Condition], object]) -> _Decision:
-        """Ask each transition of a partial match for the record."""
+        """Decide for each transition of a partial match whether it takes the record, waits or ends."""
         is_discarded = False
         if match.leaf >= 0:
             current = self._leaves[match.leaf]
@@ -414,7 +410,7 @@ class Matcher:
                     released.append(of_key.remove(other_id))
 
     def _discards_below(self, match: PartialMatch) -> float:
-        """Record number: the match discards all partial matches that began before this record."""
+        """The number of the first record whose partial matches `match` does not discard."""
         kind = self._skip.kind
         if kind is SkipKind.TO_NEXT:
             return match.first + 1

@@ -54,7 +54,7 @@ MATCHED_RECORDS: Final = "matched_records"
 #: Name of the list state that holds the steps of the pattern.
 STEPS: Final = "steps"
 
-#: Maximum number of keys whose partial matches stay in memory in the form of the matcher.
+#: Maximum number of keys whose partial matches stay decoded in memory.
 _KNOWN_KEYS: Final = 100
 
 #: Span of every item in the index of deadlines, because deadlines belong to no window.
@@ -129,7 +129,7 @@ class PatternProcessFunction(ABC, Generic[K, T, R]):
         """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot; emits nothing."""
 
     def close(self) -> None:
-        """Release resources; called once, also after a failure."""
+        """Release resources; called once, even after a failure."""
 
 
 class Selection(PatternProcessFunction[Any, Any, Any]):
@@ -180,7 +180,7 @@ class PatternOperator(TimeOrderedOperator):
         super().__init__(key_selector, self._user_function, late_tag, order=order)
         self.takes_generators = not isinstance(self._user, Selection)
         self._deadlines = TimerIndex()
-        #: What the state had of a key when its matches were read, and these.
+        #: By key: the state's entries when its matches were read, and the decoded matches.
         self._known: dict[Any, tuple[Mapping[int, Any], KeyMatches]] = {}
         self._stamp: int | None = None
         #: The record that the matcher processes, in a list, because a record may be `None`.

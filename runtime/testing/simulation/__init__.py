@@ -20,7 +20,8 @@ Read it in this order. A package imports only packages above it. Most modules im
 * `run` carries out a run. `target`, `damage_faults` and `injector` carry out planned faults and users'
   requests. `simulated_run` is the engine: it makes moves until the jobs have ended. The rest is
   `penstock.testing.simulate`. `user_job` prepares a user's job, and `user_run` runs it once. `uncontrolled`
-  finds uses that differ from run to run. `simulate` makes a `report` of all runs.
+  finds clocks, random numbers and other inputs that the seed does not control. `simulate` makes a `report` of
+  all runs.
 
 The project's tests run their own jobs in it: `tests/simulated_jobs`.
 """

@@ -179,7 +179,7 @@ def test_a_stop_that_an_earlier_job_master_began_is_waited_for() -> None:
         assert isinstance(await waiting, SavepointTaken)
         refused = await other
         assert isinstance(refused, SnapshotRefused)
-        assert "it was stopped before, without a drain, with savepoint /jobs/j/" in refused.why
+        assert "it was already stopped without a drain; its savepoint is /jobs/j/" in refused.why
         assert job.asked.empty()
 
     in_a_loop(scenario)

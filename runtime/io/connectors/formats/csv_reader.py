@@ -1,4 +1,4 @@
-"""Reads CSV files: `CsvReader` as dicts of texts or converted values, `ColumnarCsvReader` as typed columns.
+"""Reads CSV files: `CsvReader` as dicts of strings or converted values, `ColumnarCsvReader` as typed columns.
 
 A quoted field may hold newlines, so rows can't be found from the middle of a file. Each file is one split.
 The position is still an exact byte offset. `csv.reader` consumes only the lines of the current row, so the
@@ -115,7 +115,7 @@ class CsvFormat:
         return WantedColumns.of_header(path, header, columns, typed)
 
     def _schema_of(self, files: Sequence[FileInfo], filesystem: FileSystem) -> pa.Schema | None:
-        """Infer the columns of all files from some of them; `None` if no file has any."""
+        """Infer the columns of all files from some of them; `None` if no file has columns."""
         names: Sequence[str] | None = None
         texts: dict[str, list[str]] = {}
         for info in some_of(files) if self.infers else files:
@@ -163,7 +163,7 @@ class _Block:
 
 
 class CsvReader:
-    """Reads the rows of one file, which `close` closes."""
+    """Reads the rows of one file; `close` closes the file."""
 
     def __init__(self, handle: InputFile, split: FileSplit, form: CsvFormat) -> None:
         self._handle = handle
@@ -341,8 +341,8 @@ class ColumnarCsvReader(CsvReader):
     def __init__(self, handle: InputFile, split: FileSplit, form: CsvFormat) -> None:
         if not isinstance(split, SchemaSplit):
             msg = (
-                f"{split.path}: the snapshot was taken when this source read text without types, so it names "
-                "no types of columns. Start with the source as it was, or without the snapshot"
+                f"{split.path}: the snapshot was taken when this source read text without types, so it has "
+                "no column types. Restore the source's old settings, or start without the snapshot"
             )
             raise ConnectorError(msg)
         self._schema: pa.Schema = read_schema(split.schema)

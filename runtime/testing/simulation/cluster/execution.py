@@ -1,7 +1,7 @@
 """`SimulatedExecution`: the `JobExecution` of a simulated JobMaster, with the real `JobLifecycle`.
 
 `runtime/execution` makes all decisions about the job and its processes. This module adds the moments at which
-faults strike, and checks the scheduler's calls.
+faults strike, and reports the scheduler's calls to the trace and the observers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedExecution(JobExecution):
-    """The `ExecutionGateway` and `JobHost` of a simulated job; see the module's text.
+    """The `ExecutionGateway` and `JobHost` of a simulated job; see the module's docstring.
 
     Args:
         table: The processes, which all JobMasters share.

@@ -45,7 +45,7 @@ _NAMES: Final[Mapping[str, frozenset[str]]] = {
     "asyncio": frozenset({"run", "new_event_loop", "Runner", "run_coroutine_threadsafe"}),
 }
 
-#: Maximum functions that are followed from one operator.
+#: Maximum number of objects visited from one operator.
 _MOST_FUNCTIONS: Final = 500
 
 
@@ -83,7 +83,7 @@ def find_uncontrolled(job: JobGraph) -> tuple[Uncontrolled, ...]:
 
 
 def _functions_of(thing: Any) -> Iterator[FunctionType]:
-    """The functions that are reached from an object, each once; without Penstock's own functions."""
+    """Yield the functions reachable from an object, each once, except Penstock's own."""
     waiting: list[Any] = [thing]
     visited: dict[int, Any] = {}  # visited objects stay alive, so that no id is reused
     while waiting and len(visited) < _MOST_FUNCTIONS:

@@ -199,7 +199,7 @@ class UserSimulation:
         return None
 
     def submitted(self, job_id: str, job: UserJob, settings: int) -> SimulatedJob:
-        """Return a job as it is submitted; `settings` is the stream of draws of its settings."""
+        """Return a job as it is submitted; `settings` numbers the stream that draws its settings."""
         config = short_run_config(job.config, self._draws.stream(settings))
         # Faults of files need state in separate files.
         inline_limit = None if _OF_FILES.isdisjoint(self.course.faults) else 0
@@ -216,7 +216,7 @@ class UserSimulation:
         try:
             state, cause = run.run_to_end(self.next_job)
         except StandstillError as error:
-            problem = f"{error}\nEvery source must come to its end; most_moves= allows longer jobs."
+            problem = f"{error}\nEvery source must end; most_moves= allows longer jobs."
             return _result(run, plan, problem=problem)
         except Exception as error:  # users' code failed without an injected fault
             return _result(run, plan, problem=_describe(error))

@@ -652,7 +652,7 @@ def test_a_source_without_an_end_is_told_as_such() -> None:
 
     report = simulate(build, output=rows, seeds=[], most_moves=2_000, check=False)
     assert report.failed is not None
-    assert "Every source must come to its end" in report.failed.problem
+    assert "Every source must end" in report.failed.problem
 
 
 def test_state_that_a_backend_cannot_hold_is_refused_as_it_is_on_a_cluster() -> None:
