@@ -47,8 +47,8 @@ class KeyedChoices(RecordOperations[T_co]):
     """Methods of a `DataStream` that emit some of the records of each key.
 
     Records keep their format and their timestamps, except with `change_kind` of `top_n`. With keys named by
-    columns, state is in columns, which are always on the heap. With a key function, state is in rows in the
-    operator's backend.
+    columns, the state is stored as columns, which are always on the heap. With a key function, it is stored
+    as rows in the operator's backend.
     """
 
     @checked_with_options
@@ -61,7 +61,7 @@ class KeyedChoices(RecordOperations[T_co]):
         ttl: Ttl | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[T_co]:
-        """Drop records whose key has come before.
+        """Drop records whose key has occurred before.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
@@ -70,8 +70,8 @@ class KeyedChoices(RecordOperations[T_co]):
                 records that have the greatest timestamp of their key so far, once per batch; see `latest_by`.
                 Without timestamps the order of arrival counts.
             ttl: Time after which a key is forgotten: a `timedelta`, seconds, or a `StateTtl`. With
-                `keep="first"` it begins with the emitted record, and again with each duplicate if reads
-                refresh it. By default keys are never forgotten.
+                `keep="first"` it runs from the emitted record. If reads refresh it, each duplicate restarts
+                it. By default keys are never forgotten.
             **options: See `OperatorOptions`.
 
         Example:
@@ -108,7 +108,7 @@ class KeyedChoices(RecordOperations[T_co]):
         ttl: Ttl | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[T_co]:
-        """Emit a record if no earlier record of its key is newer; of equal records the later is newer.
+        """Emit a record unless an earlier record of its key is newer; of two equal records the later wins.
 
         With keys named by columns, the newest record of each key is emitted once per batch. A receiver that
         keeps the last record of each key always has the newest one. Records whose `by` is null or NaN are
@@ -116,8 +116,8 @@ class KeyedChoices(RecordOperations[T_co]):
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
-            by: The column that orders records from old to new: whole numbers, floats, dates or times. Or a
-                function of a record, if the key is a function, too.
+            by: The column that orders records from old to new: integers, floats, dates or times. Or a
+                function of a record, if the key is also a function.
             keys: The key, as in `key_by`.
             ttl: Time without a record of a key after which the key is forgotten; by default never.
             **options: See `OperatorOptions`.
@@ -145,7 +145,7 @@ class KeyedChoices(RecordOperations[T_co]):
         ttl: Ttl | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Emit the records that enter the best `n` of their key; of equal records the earlier is better.
+        """Emit the records that enter the best `n` of their key; of two equal records the earlier wins.
 
         With keys named by columns, a batch is one step: a record that enters and leaves within it is not
         emitted. Records with a rank that is null or NaN are dropped. The metric `unranked_records` counts
@@ -153,17 +153,17 @@ class KeyedChoices(RecordOperations[T_co]):
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
-            by: The column that ranks records: whole numbers, floats, dates or times. Or a function of a
-                record, if the key is a function, too. Or a list of columns, each with `"asc"`, `"desc"` or
-                neither: `[("price", "desc"), ("time", "asc")]`. Then each column decides between records that
-                all columns before it rank as equal.
+            by: The column that ranks records: integers, floats, dates or times. Or a function of a record, if
+                the key is also a function. Or a list of columns, each with `"asc"`, `"desc"` or neither:
+                `[("price", "desc"), ("time", "asc")]`. Each column then orders the records that are equal in
+                all columns before it.
             n: Number of places of each key, at most 1,000.
             keys: The key, as in `key_by`.
             descending: Whether the greatest values are the best, for a column without a direction.
-            change_kind: Name of a further column or field of the results. It is `"insert"` for a record that
-                enters, and `"delete"` for a record that leaves, which is then emitted again. The state holds
-                whole records. With keys named by columns, results are Arrow batches, a missing value is
-                null, and each column keeps its type. By default records that leave are not emitted.
+            change_kind: Name of an additional column or field of the results. It is `"insert"` for a record
+                that enters, and `"delete"` for a record that leaves, which is then emitted again. The state
+                holds whole records. With keys named by columns, results are Arrow batches, a missing value
+                is null, and each column keeps its type. By default records that leave are not emitted.
             ttl: Time without a record of a key after which its places are empty again; by default never.
                 Nothing is emitted then.
             **options: See `OperatorOptions`.
@@ -191,7 +191,7 @@ class KeyedChoices(RecordOperations[T_co]):
         downs = (descending,) if orders is None else tuple(order.descending for order in orders)
 
         def in_columns(key: ColumnKey) -> OperatorFactory:
-            assert orders is not None, "columns rank records whose key columns name"
+            assert orders is not None, "with keys named by columns, records are ranked by columns"
             if change_kind is None:
                 return partial(TopNOperator, key, orders, n, ttl=life)
             return partial(ChangesOfTopNOperator, key, orders, n, change_kind, ttl=life)
@@ -202,7 +202,7 @@ class KeyedChoices(RecordOperations[T_co]):
 
 
 def _orders(by: Any, descending: bool) -> tuple[Order, ...] | None:
-    """The orders that columns name; `None` for a function."""
+    """Return the order of each column in `by`; `None` if `by` is a function."""
     if isinstance(by, str):
         return (Order(by, descending),)
     if isinstance(by, tuple):
@@ -214,7 +214,7 @@ def _orders(by: Any, descending: bool) -> tuple[Order, ...] | None:
         name, direction = one if isinstance(one, tuple) and len(one) == 2 else (one, None)
         if not isinstance(name, str) or direction not in (None, *get_args(Direction)):
             refuse(
-                'top_n: by has names of columns, or pairs such as ("price", "desc") and ("time", "asc"), '
+                'top_n: by takes column names, or pairs such as ("price", "desc") and ("time", "asc"), '
                 f"not {one!r:.80}"
             )
         orders.append(Order(name, descending if direction is None else direction == "desc"))
@@ -262,7 +262,7 @@ def _rank_of(call: str, by: Any, keys: Keys) -> Callable[[Any], Any]:
         return RanksOf([by])
     need_function(f"{call}: by", by)
     if as_column_key(keys) is not None:
-        refuse(f"{call}: by must be the name of a column, as the key names columns; or give two functions")
+        refuse(f"{call}: by must name a column, because the key names columns; or give functions for both")
     function: Callable[[Any], Any] = by
     return function
 

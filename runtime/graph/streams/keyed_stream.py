@@ -117,7 +117,7 @@ class KeyedStream(KeyedJoins[T, K]):
         With an `AggregateFunction` every record emits a result. With named functions of columns, as in
         `aggregate("sums", total=Sum("amount"))`, the stream must be keyed by the names of columns, and
         records are Arrow batches or dicts. A record of the result has the key's columns and one column for
-        each function. Missing values of a record are null.
+        each function. Values that a record lacks are null.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
@@ -138,7 +138,7 @@ class KeyedStream(KeyedJoins[T, K]):
     def process(
         self, id: str, function: KeyedProcessFunction[K, T, R], **options: Unpack[OperatorOptions]
     ) -> DataStream[R]:
-        """Run a `KeyedProcessFunction`, with state of its own for each key.
+        """Run a `KeyedProcessFunction`, which has separate state for each key.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
@@ -177,8 +177,9 @@ class KeyedStream(KeyedJoins[T, K]):
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
-            order: Orders records of equal timestamps: takes a record and returns a comparable value. Records
-                of equal values keep their order of arrival, as all records do by default. NaN comes last.
+            order: Orders records with equal timestamps: takes a record and returns a comparable value.
+                Records with equal values keep their order of arrival, as all records do by default. NaN comes
+                last.
             late_tag: Tag of your own for the side output of late records.
             **options: See `OperatorOptions`.
 
@@ -227,11 +228,12 @@ class KeyedStream(KeyedJoins[T, K]):
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Replace each record by the answer of a coroutine function; records of a key keep their order.
+        """Replace each record by the result of a coroutine function; records of a key keep their order.
 
-        Calls of one key run one after the other, calls of different keys run at once. Results of a key leave
-        in the order of its records; no result leaves across a watermark. Idempotency keys have the key group,
-        so they are the same at any parallelism. See `DataStream.map_async` for the arguments.
+        Calls for one key run one after another, calls for different keys run concurrently. Results of a key
+        are emitted in the order of its records; no result overtakes a watermark, or is overtaken by one.
+        Idempotency keys contain the key group, so they are the same at any parallelism. See
+        `DataStream.map_async` for the arguments.
 
         Args:
             function: A coroutine function, or a class with such a method `__call__`.
@@ -295,7 +297,7 @@ class KeyedStream(KeyedJoins[T, K]):
 
         Args:
             pattern: For example `Pattern.begin("a", where=is_a).followed_by("b", where=is_b).within(60)`.
-            order: Orders records of equal timestamps, as in `sorted_by_time`.
+            order: Orders records with equal timestamps, as in `sorted_by_time`.
         """
         if order is not None:
             need_function("pattern: order", order)
@@ -323,8 +325,8 @@ class KeyedStream(KeyedJoins[T, K]):
 
         Args:
             size: Number of records in a full window.
-            slide: Number of records from the end of a window to the end of the next one. Each window has the
-                last `size` records. By default each record is in one window.
+            slide: Number of records from the end of a window to the end of the next one. Each window holds
+                the last `size` records. By default each record is in one window.
         """
         settings = WindowSettings.of_counts("count_window", size, slide)
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)

@@ -1,4 +1,4 @@
-"""`lookup` of streams: checks of its arguments, and the operator."""
+"""Checks the arguments of `lookup`, and adds its operator."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.functions.async_call import Retry
     from penstock.runtime.operators.functions.async_map import AsyncSettings
 
-#: Records by key, a table with columns of the key, or a function of a key, perhaps a coroutine function. Or a
-#: class of objects that are coroutine functions. Over Arrow batches functions take a batch of keys.
+#: Records by key, a table with the key's columns, or a function of a key, perhaps a coroutine function. Or a
+#: class with a coroutine method `__call__`. Over Arrow batches functions take a batch of keys.
 Lookup: TypeAlias = (
     Mapping[Any, Any] | pa.Table | Callable[[Any], Any] | type[Callable[[Any], Awaitable[Any]]]
 )
 
-#: Maximum calls of a subtask by default, as for `map_async`.
+#: Default of the maximum number of concurrent calls per subtask, as for `map_async`.
 _CAPACITY: Final = 100
 
 
@@ -75,7 +75,7 @@ class LookupSettings:
         check_choice("lookup: how", self.how, get_args(AsofHow))
         check_choice("lookup: batch_format", self.batch_format, get_args(BatchFormat))
         if not isinstance(self.suffix, str) or not self.suffix:
-            refuse(f"lookup: suffix must be a string that is not empty, not {self.suffix!r:.80}")
+            refuse(f"lookup: suffix must be a non-empty string, not {self.suffix!r:.80}")
         if isinstance(self.cache, bool) or not isinstance(self.cache, int) or self.cache < 0:
             refuse(f"lookup: cache is a number of entries, or 0 for no cache, not {self.cache!r:.80}")
 
@@ -94,7 +94,7 @@ class LookupSettings:
         if self.batch_format == "arrow" and self.ordered is False:
             refuse(
                 "lookup: ordered=False is for rows: an Arrow batch has many keys, so records of a key would "
-                "change places"
+                "get out of order"
             )
         capacity = _CAPACITY if self.capacity is None else self.capacity
         return async_settings(
@@ -241,7 +241,7 @@ def _row_operator(
     if calls is None:
         assert not isinstance(function, FunctionClass), "classes are for asynchronous calls"
         return LookupOperator(function, lookup)
-    # Loaded only for asynchronous calls: asyncio takes its time to load.
+    # Imported only for asynchronous calls: asyncio is slow to import.
     from penstock.runtime.operators.joins.async_lookup import AsyncLookupOperator
 
     return AsyncLookupOperator(function, calls, lookup)

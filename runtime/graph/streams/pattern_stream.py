@@ -90,10 +90,10 @@ class PatternStream(GroupedStream, Generic[T, K]):
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
-            function: Takes a match, a dict of records as lists by the names of steps; the list of an optional
-                step may be empty.
-            timed_out: Tag of a side output for partial matches that exceed a limit of `within`; they are
-                dicts as for the function. By default they are dropped.
+            function: Takes a match: a dict from the name of each step to the list of its records. The list of
+                an optional step may be empty.
+            timed_out: Tag of a side output for partial matches that exceed a limit of `within`. Each is a
+                dict like the function's argument. By default they are dropped.
             **options: See `OperatorOptions`.
         """
         need_function("select", function)

@@ -2,7 +2,7 @@
 
 `take`, `collect`, `show` and `to_pandas` run the part of the graph that leads to the stream, with a sink that
 returns rows to the program. Other streams and all of the program's sinks are left out, so such a job has no
-effect outside. It takes no checkpoints, is not restarted, and starts from no snapshot.
+side effects. It takes no checkpoints, is not restarted, and starts from no snapshot.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class BringsRows(Protocol):
 def job_of_part(
     environment: StreamEnvironment, graph: StreamGraph, inputs: Sequence[Upstream], sink: Sink[Any]
 ) -> JobGraph:
-    """The job of the operators that lead to a stream, and of a sink after them."""
+    """Return a job with the operators that lead to a stream, and with a sink after them."""
     part, places = part_before(graph, [upstream.node for upstream in inputs])
     factory = partial(SinkOperator, sink)
     operator = OperatorSpec(
@@ -89,9 +89,9 @@ def job_of_part(
 
 
 def part_before(graph: StreamGraph, ends: Sequence[int]) -> tuple[StreamGraph, dict[int, int]]:
-    """The graph of some nodes and all their ancestors; operators keep their ids of the whole job.
+    """Return the graph of some nodes and all their ancestors; operators keep their ids.
 
-    Also returns the new number of each node by its number in the whole graph.
+    Also returns a dict from the nodes' numbers in the whole graph to their numbers in this part.
     """
     wanted = set(ends)
     for number in range(len(graph.nodes) - 1, -1, -1):  # producers have lower numbers
@@ -108,7 +108,7 @@ def part_before(graph: StreamGraph, ends: Sequence[int]) -> tuple[StreamGraph, d
 
 
 def frame_of(rows: Sequence[Any]) -> DataFrame:
-    """Rows as a `pandas.DataFrame`: dicts give columns by name, other rows the column `item`."""
+    """Return rows as a `pandas.DataFrame`: dicts become named columns, other rows the column `item`."""
     import pandas as pd
 
     if rows and all(isinstance(row, dict) for row in rows):
@@ -191,11 +191,11 @@ class QuickLooks(Stream, Generic[T_co]):
 
         Args:
             limit: Maximum number of records.
-            timeout: Seconds to wait at most; `None` waits for ever.
+            timeout: Maximum seconds to wait; `None` waits for ever.
 
         Raises:
             JobFailedError: A function failed; the message begins with the root cause.
-            JobTimeoutError: The records have not arrived after `timeout`.
+            JobTimeoutError: The records did not arrive within `timeout`.
         """
         return self._look(limit, timeout)
 
@@ -206,11 +206,11 @@ class QuickLooks(Stream, Generic[T_co]):
         The records must fit into the memory of this program. For unbounded streams use `take`.
 
         Args:
-            timeout: Seconds to wait at most; `None` waits for ever.
+            timeout: Maximum seconds to wait; `None` waits for ever.
 
         Raises:
             JobFailedError: A function failed; the message begins with the root cause.
-            JobTimeoutError: The job has not ended after `timeout`.
+            JobTimeoutError: The job did not end within `timeout`.
         """
         return self._look(None, timeout)
 
@@ -222,13 +222,13 @@ class QuickLooks(Stream, Generic[T_co]):
 
     @checked
     def to_pandas(self, limit: int | None = None, *, timeout: Duration | None = None) -> DataFrame:
-        """The records of `collect`, or of `take(limit)`, as a `pandas.DataFrame`.
+        """Return the records of `collect`, or of `take(limit)`, as a `pandas.DataFrame`.
 
-        Dicts and Arrow batches give columns by name; other records are in the column `item`.
+        Dicts and Arrow batches become named columns; other records are in the column `item`.
 
         Args:
             limit: Maximum number of records; `None` returns all.
-            timeout: Seconds to wait at most, as in `take`.
+            timeout: Maximum seconds to wait, as in `take`.
 
         Raises:
             ConfigurationError: pandas is not installed.
@@ -240,7 +240,7 @@ class QuickLooks(Stream, Generic[T_co]):
 
     def _look(self, limit: int | None, timeout: Duration | None) -> list[T_co]:
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-            refuse(f"a quick look needs a number of rows of at least 0, not {limit!r:.80}")
+            refuse(f"the limit is a number of rows, at least 0, not {limit!r:.80}")
         if timeout is not None:
             seconds_in("timeout", timeout)
         environment = self._builder.environment

@@ -56,7 +56,7 @@ class StreamEnvironment(NearestMembers):
             more for operators with over 85 subtasks; it can't change once a job has saved state.
         checkpointing: Interval and storage of checkpoints; none by default.
         restart: Restart strategy. By default a job with checkpoints is restarted with growing delays. A job
-            without them fails for good, because a restart would begin from nothing.
+            without them fails for good, because a restart would begin from scratch.
         buffer_timeout: Maximum time for which a record waits for others before it is sent: a `timedelta` or
             seconds, 0.1 by default. If the receiver keeps up, a record waits at most a tenth of that time.
         allow_pickle: Whether values without a codec of their own may be pickled; true by default. See
@@ -154,8 +154,9 @@ class StreamEnvironment(NearestMembers):
         Args:
             id: The source's id; a restore finds the source's position by this id.
             source: An object with the methods of the `Source` protocol.
-            watermarks: Strategy that gives records timestamps. Event time advances with the slowest split;
-                with `assign_timestamps_and_watermarks` it advances with all records of a subtask together.
+            watermarks: Strategy that assigns timestamps to records. Event time advances with the slowest
+                split; with `assign_timestamps_and_watermarks` it advances with all records of a subtask
+                together.
             **options: See `OperatorOptions`.
 
         Raises:
@@ -182,7 +183,7 @@ class StreamEnvironment(NearestMembers):
     def from_collection(
         self, id: str, values: Iterable[T], **options: Unpack[OperatorOptions]
     ) -> DataStream[T]:
-        """A stream of values of the program, for tests and first steps.
+        """A stream of values from this program, for tests and first steps.
 
         Args:
             id: The source's id.
@@ -219,7 +220,7 @@ class StreamEnvironment(NearestMembers):
         Records of a stream without a reader are dropped.
 
         Args:
-            chaining: Whether operators are chained; `None` takes the environment's setting.
+            chaining: Whether operators are chained; `None` uses the environment's setting.
 
         Raises:
             GraphError: The graph has no operator, or no sink.
@@ -240,7 +241,7 @@ class StreamEnvironment(NearestMembers):
         return build_job_graph(self._builder.graph, self._name, chaining=chained)
 
     def describe(self) -> str:
-        """The job graph as a picture in plain text."""
+        """Return a plain-text drawing of the job graph."""
         return describe(graph_info(self.build()))
 
     def __repr__(self) -> str:
@@ -305,7 +306,7 @@ class StreamEnvironment(NearestMembers):
 
         Args:
             name: Name of the job; by default the environment's.
-            timeout: Seconds to wait at most; `None` waits for ever.
+            timeout: Maximum seconds to wait; `None` waits for ever.
             progress: Whether to show a live line with records in and out, last checkpoint and restarts. If
                 the output is not a terminal, a plain line is printed every two seconds.
             ui: Whether to open a browser that shows the job while it runs.
@@ -316,9 +317,9 @@ class StreamEnvironment(NearestMembers):
             GraphError: The graph can't be built.
             JobFailedError: The job failed; the message begins with the root cause.
             JobCancelledError: The job was cancelled.
-            JobTimeoutError: The job still runs after `timeout`, and continues.
+            JobTimeoutError: The job did not end within `timeout`; it keeps running.
             KeyboardInterrupt: Ctrl-C was pressed. A job that had not begun is ended. Any other job
-                continues, and a note of the exception names it.
+                continues, and a note on the exception names it.
         """
         if timeout is not None:
             seconds_in("timeout", timeout)

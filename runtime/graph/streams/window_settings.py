@@ -1,7 +1,7 @@
 """`WindowSettings`: the windows that a user has described so far, and their operator.
 
 Event-time windows of one size without further settings use `WindowOperator`. All others use
-`TriggeredWindowOperator`. Both emit the same results, and have the same contents of windows.
+`TriggeredWindowOperator`. Both emit the same results, and keep the same window contents.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class WindowSettings:
 
     def with_lateness(self, lateness: Duration) -> WindowSettings:
         if not self.records.is_event_time:
-            refuse(f"allowed_lateness: {self.assigner!r} are not of event time, so no record is late")
+            refuse(f"allowed_lateness: {self.assigner!r} are not event-time windows, so no record is late")
         with refusals("allowed_lateness"):
             return replace(self, lateness=micros_in("lateness", lateness, at_least=0))
 
@@ -116,8 +116,8 @@ class WindowSettings:
         trigger = self.own_trigger
         if self.own_evictor is not None and call != "apply":
             refuse(
-                f"{call}: an evictor removes records from a window, and {call} does not keep them; "
-                "use apply, which receives the remaining records"
+                f"{call}: an evictor removes records from a window, but {call} does not keep records; "
+                "use apply, which receives the remaining ones"
             )
         if trigger is None and self.records.is_endless:
             refuse(f"{call}: {self.assigner!r} never end; say when they emit: .trigger(CountTrigger(100))")
@@ -142,10 +142,10 @@ class WindowSettings:
         if part is None:
             return
         if windows.is_event_time:
-            ends, waits = "in event time", "by the time of day"
+            ends, waits = "in event time", "in processing time"
             instead = "EventTimeTrigger(early=ContinuousProcessingTimeTrigger(5)), or processing-time windows"
         else:
-            ends, waits = "by the time of day", "in event time"
+            ends, waits = "in processing time", "in event time"
             instead = "ProcessingTimeTrigger(), or event-time windows"
         refuse(
             f"trigger: {self.assigner!r} end {ends}, and {part!r} waits for their end {waits}. Use {instead}"

@@ -81,7 +81,7 @@ class GroupedStream(Stream):
     if not TYPE_CHECKING:  # a type checker must still refuse unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Explain why a method of `DataStream` is not here."""
+            """Explain why a method of `DataStream` is missing here."""
             if name.startswith("_") or not hasattr(self._builder.stream_type, name):
                 raise unknown_attribute(self, name)
             kind = type(self).__name__
@@ -171,8 +171,8 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
-            function: Takes the result so far and the next record, returns the new result. It may change and
-                return one of the two.
+            function: Takes the result so far and the next record, and returns the new result. It may change
+                and return either of the two.
             window_function: Takes the key if there is one, the window and the result. Returns the records to
                 emit; by default the result.
             **options: See `OperatorOptions`.
@@ -272,7 +272,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         return type(self)(self._builder, self._inputs, self._key_selector, settings)
 
     def _with_key(self, function: Callable[..., Any]) -> Callable[[Any, TimeWindow, Any], Any]:
-        """The user's function in the form that operators call: with a key."""
+        """Return a function that takes a key, the window and its contents, as operators call it."""
         return function
 
     def _checked_options(self, call: str, options: OperatorOptions) -> OperatorOptions:
@@ -307,11 +307,11 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 class WindowedStream(Windows[T, K]):
     """Records of type `T` grouped by keys of type `K` and by windows; made by `KeyedStream.window`.
 
-    A window emits when its trigger fires. The default trigger fires once, when time has passed the end of the
-    window: event time, or the clock for windows of processing time. Results of event-time windows have the
-    window's last microsecond as timestamp; results of other windows have none. A record that arrives after
-    its windows have ended is counted. It goes to the side output `late_records` of the returned stream, or is
-    dropped if no operator reads that output.
+    A window emits when its trigger fires. The default trigger fires once, when event time, or processing
+    time, has passed the end of the window. Results of event-time windows have the window's last microsecond
+    as timestamp; results of other windows have none. A record that arrives after its windows have ended is
+    counted as late. It goes to the side output `late_records` of the returned stream, or is dropped if no
+    operator reads that output.
     """
 
     def __repr__(self) -> str:

@@ -112,9 +112,7 @@ def test_show_prints_a_row_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("limit", [-1, 2.5, "3", True])
 def test_a_number_of_rows_that_cannot_be_meant_is_refused_with_the_users_line(limit: Any) -> None:
     stream = StreamEnvironment(executor=LookingExecutor()).from_collection("in", [1])
-    with pytest.raises(
-        GraphError, match=r"test_quick_look\.py:\d+ in .*: a quick look needs a number of rows"
-    ):
+    with pytest.raises(GraphError, match=r"test_quick_look\.py:\d+ in .*: the limit is a number of rows"):
         stream.take(limit)
 
 

@@ -63,7 +63,7 @@ def test_windows_of_event_time_take_no_trigger_that_waits_by_the_time_of_day(
 def test_windows_of_processing_time_take_no_trigger_that_waits_in_event_time(
     call: Callable[[Any], object],
 ) -> None:
-    message = r".* end by the time of day, and .*EventTimeTrigger\(.* Use ProcessingTimeTrigger\(\)"
+    message = r".* end in processing time, and .*EventTimeTrigger\(.* Use ProcessingTimeTrigger\(\)"
     with pytest.raises(PenstockError, match=HERE + message):
         call(numbers())
 

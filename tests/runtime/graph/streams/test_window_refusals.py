@@ -155,11 +155,11 @@ def test_windows_and_triggers_that_do_not_fit_are_refused_where_they_are_written
         ),
         (
             lambda s: s.key_by(abs).window(TEN).evictor(CountEvictor(3)).reduce("most", max),
-            "reduce: an evictor removes records from a window, and reduce does not keep them; use apply",
+            "reduce: an evictor removes records from a window, but reduce does not keep records; use apply",
         ),
         (
             lambda s: s.key_by(abs).window(TEN).evictor(CountEvictor(3)).aggregate("sum", Total()),
-            "aggregate: an evictor removes records from a window, and aggregate does not .*; use apply",
+            "aggregate: an evictor removes records from a window, but aggregate does not .*; use apply",
         ),
         (
             lambda s: s.window_all(TEN).evictor(CountEvictor(3)).reduce("most", max),
@@ -175,11 +175,11 @@ def test_windows_and_triggers_that_do_not_fit_are_refused_where_they_are_written
         ),
         (
             lambda s: s.key_by(abs).window(GlobalWindows()).allowed_lateness(5),
-            "not of event time, so no record is late",
+            "are not event-time windows, so no record is late",
         ),
         (
             lambda s: s.key_by(abs).window(TumblingProcessingTimeWindows(5)).allowed_lateness(5),
-            "not of event time, so no record is late",
+            "are not event-time windows, so no record is late",
         ),
         (
             lambda s: s.key_by(abs).window(TEN).allowed_lateness(-1),
