@@ -1,4 +1,4 @@
-"""The part of the runtime that does input and output: storages, connectors, tables of state.
+"""The part of the runtime that does input and output: storages, connectors, state tables.
 
 Files, object stores and clocks may be used here and nowhere else in the runtime. Only users' programs,
 `actors` and `bridge` import this package.

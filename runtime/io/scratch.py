@@ -6,13 +6,13 @@ folder as long as it lives, and a new owner removes the neighbouring folders who
 operating system releases the lock of a dead process, even where several containers share a disk and can't see
 each other's processes.
 
-RocksDB executes nothing from its files, but their values are unpickled. The place may be world-writable, as
+RocksDB executes nothing from its files, but their values are unpickled. The parent may be world-writable, as
 `/tmp` is. So each folder is new, has an unguessable name and is accessible only by its owner (0700).
 Processes never share a name: otherwise the first process would own the files of the second. Folders of other
 users are not touched, and links are not followed.
 
-**A spill file** has no name. Other processes can't open it, and it disappears with its process. A write goes
-to the operating system at once and at a known position. So a failed write loses nothing: earlier writes
+**A spill file** has no name. Other processes can't open it, and it disappears with its process. A write is
+passed to the operating system at once, at a known position. So a failed write loses nothing: earlier writes
 remain, and the space of the failed write is released.
 """
 
@@ -34,7 +34,7 @@ from penstock.runtime.errors import StorageError
 _READ_AHEAD: Final = 1024 * 1024
 
 _ROOM: Final = (
-    "Set TMPDIR on the nodes to a folder with more room, or set a larger alignment_memory or a smaller "
+    "Set TMPDIR on the nodes to a folder with more space, or set a larger alignment_memory or a smaller "
     "max_alignment_bytes"
 )
 
@@ -56,7 +56,7 @@ def open_spill_file(folder: Path | None = None) -> TemporarySpillFile:
     try:
         file = tempfile.TemporaryFile(dir=place, buffering=0)  # noqa: SIM115
     except OSError as error:
-        raise StorageError(_spill_message("made", place, error, _ROOM)) from error
+        raise StorageError(_spill_message("stored", place, error, _ROOM)) from error
     return TemporarySpillFile(file, place)
 
 
@@ -111,7 +111,7 @@ class TemporarySpillFile:
         self._ahead, self._ahead_from = b"".join(parts), self._position
 
     def _give_room_back(self) -> None:
-        """Truncate a failed write; the next write overwrites it, so a failure here changes nothing."""
+        """Truncate a failed write; a failure here does no harm, because the next write overwrites it."""
         with suppress(OSError):
             os.ftruncate(self._file.fileno(), self._end)
 

@@ -58,7 +58,7 @@ from penstock.runtime.state_processor.states import (
 
 Convert = Callable[[Any], Any]
 
-#: Columns for the keys of maps, the positions in lists, and the last use of state with a TTL.
+#: Columns for the keys of maps, the positions in lists, and the time of the last use of state with a TTL.
 MAP_KEY: Final = "map_key"
 
 POSITION: Final = "position"
@@ -87,7 +87,7 @@ class Conversion:
 
     def __post_init__(self) -> None:
         if self.encoded and self.value is not None:
-            msg = "encoded=True and value=... exclude each other: encoded values are bytes"
+            msg = "encoded=True and value=... are mutually exclusive: encoded values are bytes"
             raise ConfigurationError(msg)
 
     def codec(self) -> ValueCodec:
@@ -249,7 +249,7 @@ def storage_of(opened: OpenedSnapshot) -> SnapshotStorage:
 #: Kinds of keyed state, and the redistributions of an operator's list state when a job starts.
 StateKind: TypeAlias = Literal["keyed", "list", "map", "columns", "split_distribute", "union", "broadcast"]
 
-#: Kinds of state by key.
+#: Kinds of keyed state.
 _BY_KEY: Final = ("keyed", "list", "map", "columns")
 
 
@@ -257,7 +257,7 @@ class SavepointDraft:
     """A savepoint that is being written; see `write_state` for the arguments.
 
     Raises:
-        ConfigurationError: The folder holds a snapshot already, an argument does not fit the base, or a name
+        ConfigurationError: The folder already holds a snapshot, an argument does not fit the base, or a name
             is invalid.
         RestoreError: The base does not exist.
     """
@@ -347,4 +347,4 @@ def _mode(kind: str) -> RedistributionMode:
 
 
 def _taken(folder: str) -> ConfigurationError:
-    return ConfigurationError(f"{folder} holds a snapshot already; give the new one a folder of its own")
+    return ConfigurationError(f"{folder} already holds a snapshot; give the new one a folder of its own")

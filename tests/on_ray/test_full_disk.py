@@ -126,7 +126,7 @@ def test_the_scratch_disk_of_rocksdb_has_no_room_for_a_while(tmp_path: Path, sma
     after_checkpoints(job, 2)
     with without_room(small):
         report = wait_until(job, "a failure of RocksDB", lambda r: bool(said_of_rocksdb(r)))
-        assert all(str(small) in each and "Free room" in each for each in said_of_rocksdb(report))
+        assert all(str(small) in each and "Free space" in each for each in said_of_rocksdb(report))
     done = wait_until(job, "a report", lambda r: True).statistics.completed_checkpoints
     after_checkpoints(job, done + 2)
     (tmp_path / "go").touch()

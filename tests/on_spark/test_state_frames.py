@@ -169,5 +169,5 @@ def test_bad_input_is_refused_and_leaves_nothing(spark: SparkSession, tmp_path: 
     url = write_state(twice.where("value < 3"), tmp_path / "s", "count")
     with pytest.raises(ConfigurationError, match="no state 'hot' in this snapshot; it has: 'reduce'"):
         read_state(spark, url, "count", "hot")
-    with pytest.raises(ConfigurationError, match="holds a snapshot already"):
+    with pytest.raises(ConfigurationError, match="already holds a snapshot"):
         write_state(twice, url, "count")

@@ -3,7 +3,7 @@
 `ReadAhead` decodes the next batch in a thread while the current one is processed. Decoding releases the GIL.
 So with a free processor a source reads nearly twice as fast, unless the subtask waits for something else.
 At most one batch is decoded ahead, so memory is bounded. The batches and their order are the same as
-without `ReadAhead`, and an error is raised in place of its batch.
+without `ReadAhead`, and an error is raised instead of its batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SLOW_FACTOR: Final = 4
 
 
 def arrow_rows(max_rows: int) -> int:
-    """Number of rows of the next Arrow batch; `max_rows` are the rows that the job takes in ten milliseconds.
+    """Return the rows of the next Arrow batch; `max_rows` is what the job processes in ten milliseconds.
 
     A job that takes fewer than `MOST_ASKED` is slow. It gets small batches, so that no batch delays a barrier
     for long. Each batch costs a millisecond at any size, so a fast job gets very large batches.

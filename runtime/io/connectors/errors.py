@@ -17,7 +17,7 @@ class BadRecordError(ConnectorError):
 
 
 class UnreadableInputError(BadRecordError, BadInputError):
-    """Content of a file can't be read; the message names the file and the place."""
+    """Content of a file can't be read; the message names the file and the position."""
 
 
 def shown(record: Any) -> str:

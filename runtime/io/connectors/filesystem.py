@@ -81,7 +81,7 @@ class FileSystem(Protocol):
         ...
 
     def create(self, directory: str, name: str) -> OutputFile:
-        """Begin a new file; existing files are never touched."""
+        """Create a new file; existing files are never touched."""
         ...
 
     def publish(self, directory: str, name: str, final: str) -> Publication:
@@ -100,7 +100,7 @@ def absolute(name: str, value: Location) -> str:
     """Make a location independent of the working directory; `file://` URLs become paths.
 
     Args:
-        name: The argument, for messages.
+        name: Name of the argument, for error messages.
 
     Raises:
         ConfigurationError: The value is neither a path nor a URL.

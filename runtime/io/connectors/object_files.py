@@ -66,14 +66,14 @@ def without_odd_parts(key: str) -> str:
 
 
 class ArrowBucket:
-    """A bucket opened by Arrow, for keys that obstore refuses; raises `OSError` if there is no response."""
+    """A bucket opened by Arrow, for keys that obstore refuses; Arrow's errors become `OSError`."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
         self._bucket = store.config["container_name" if isinstance(store, AzureStore) else "bucket"]
 
     def objects(self, folder: str) -> Iterator[tuple[str, int]]:
-        import pyarrow.fs as arrow_fs  # slow to load, and not needed for most places
+        import pyarrow.fs as arrow_fs  # slow to load, and not needed for most locations
 
         selector = arrow_fs.FileSelector(
             f"{self._bucket}/{folder}".rstrip("/"), recursive=True, allow_not_found=True
@@ -132,7 +132,7 @@ def _s3(config: dict[str, Any]) -> Any:
 
 
 def _gcs(config: dict[str, Any]) -> Any:
-    """Return Arrow's GCS; Arrow accepts a service account's key only from the environment."""
+    """Return Arrow's GCS file system; it accepts a service account's key only from the environment."""
     import pyarrow.fs as arrow_fs
 
     account: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def _gcs(config: dict[str, Any]) -> Any:
         account = json.loads(config["service_account_key"])
     if ("service_account_key" in config or "service_account" in config) and not account.get("disable_oauth"):
         msg = (
-            "Arrow lists buckets with odd keys, but takes no key of a service account from storage_options; "
+            "Arrow lists buckets with odd keys, but can't use a service account's key from storage_options; "
             "set GOOGLE_APPLICATION_CREDENTIALS on every node instead"
         )
         raise OSError(msg)
@@ -377,7 +377,7 @@ class ObjectFileSystem:
         except (NotSupportedError, NotImplementedError):
             obstore.copy(self._store, source, target)
         except AlreadyExistsError as error:
-            msg = f"{self._root}/{target} appeared while it was being committed: two jobs use one job id"
+            msg = f"{self._root}/{target} appeared while it was being committed: two jobs use the same job id"
             raise ConnectorError(msg) from error
 
     def _size_of_key(self, key: str) -> int | None:

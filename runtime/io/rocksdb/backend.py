@@ -65,7 +65,7 @@ class ScannedLifetime(Lifetime):
 
     The heap backend keeps each entry in a bucket in memory until it may have expired. For state in RocksDB,
     the buckets could exceed memory. So the sweep scans the rows, a batch at a time. After a full pass it
-    rests for a TTL. An entry is deleted about two TTLs after its last use at the latest.
+    rests for a TTL. An entry is deleted at most about two TTLs after its last use.
     """
 
     _at: bytes | None = b""
@@ -92,7 +92,7 @@ class ScannedLifetime(Lifetime):
         return now if self._at is not None else self._next_at
 
     def expired_before(self) -> int | None:
-        """Return the latest expired stamp; `None` while event time is not known."""
+        """Return the latest expired stamp; `None` while event time is unknown."""
         now = self._sweep_time()
         return None if now is None else now - self.microseconds
 
@@ -243,7 +243,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         for cached in self._cached():
             cached.write_back()
         for name, parts in list(self._expired_rows.items()):
-            if len({rows.latest for rows in parts}) > 1:  # a snapshot has one time per table
+            if len({rows.latest for rows in parts}) > 1:  # a snapshot records one time per table
                 self._delete_expired(name)
         linked = self._linked_files(checkpoint_id)
         self._database.checkpoint(linked)

@@ -7,8 +7,8 @@ Every error of RocksDB becomes a `StorageError` that names the folder. `rocksdic
 so the `try` blocks here contain little besides its calls.
 
 **Memory** is shared by all databases of a process (`SharedMemory`). One block cache holds blocks of files,
-their indexes and filters. The write buffers count in that cache, so the total is bounded for any number of
-operators with state in RocksDB. A quarter of the memory is reserved for values that Python has decoded
+their indexes and filters. The write buffers count towards that cache, so the total is bounded for any number
+of operators with state in RocksDB. A quarter of the memory is reserved for values that Python has decoded
 (`cached_entries.py`), outside of RocksDB.
 """
 
@@ -94,20 +94,20 @@ _BLOCK_SIZE: Final = 16 * 1024
 
 _BLOOM_BITS: Final = 10
 
-#: Failed actions, for messages.
+#: Names of failed actions, for error messages.
 _READ, _WRITTEN, _OPENED = "read", "written", "opened"
 
 _GONE: Final = "its subtask has ended"
 
-_ROOM: Final = "Free room on this disk, or give RocksDB(folder=...) a folder on a larger disk"
+_ROOM: Final = "Free space on this disk, or give RocksDB(folder=...) a folder on a larger disk"
 _RIGHTS: Final = "Give the user of the Ray workers the right to write there, or give RocksDB(folder=...)"
 _FILES: Final = "Raise the limit of open files of the Ray workers (ulimit -n)"
 _RESTART: Final = (
-    "A restart makes the folder anew from the last checkpoint. If it fails again, check the disk, or give "
+    "A restart recreates the folder from the last checkpoint. If it fails again, check the disk, or give "
     "RocksDB(folder=...) a folder on another one"
 )
 
-#: Parts of messages of RocksDB and of the system, in lower case, and what helps.
+#: Parts of error messages of RocksDB and the operating system, in lower case, and the advice for them.
 _ADVICE: Final = (
     (("no space", "quota", "disk full", "file too large"), _ROOM),
     (("permission denied", "read-only"), _RIGHTS),

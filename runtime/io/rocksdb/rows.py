@@ -12,7 +12,7 @@ differ between subtasks.
 
 *Key and second part*: canonical bytes (`state/key_bytes.py`).
 
-A row's value is one byte, and the encoded value. The byte is 1 when the key or the part can't be read from
+A row's value is one byte, then the encoded value. The byte is 1 when the key or the part can't be read from
 the row's key. Then four bytes of length and the encoded key and part precede the value.
 """
 
@@ -28,7 +28,7 @@ from penstock.runtime.state.key_bytes import key_bytes, key_of
 from penstock.runtime.state.key_groups import LASTING_KEYS, changed_key, key_group_array
 from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 
-#: Bytes of the key group in front of each row.
+#: Bytes of the key group at the beginning of each row's key.
 GROUP_BYTES: Final = 2
 _FLAT, _NESTED = 0, 1
 _NATURAL: Final = b"\x00"
@@ -101,7 +101,7 @@ class TableRows:
             own = self._codec.dumps((key, part) if self.nested else key)
             return row, b"".join((_WITH_KEY, len(own).to_bytes(4), own, self._codec.dumps(value)))
         except CodecError as error:
-            msg = f"state {self.name!r} of key {key!r:.100} can't be put into RocksDB: {error}"
+            msg = f"state {self.name!r} of key {key!r:.100} can't be stored in RocksDB: {error}"
             raise CodecError(msg) from error
 
     def encode_all(self, keys: Sequence[Any], values: Sequence[Any]) -> list[tuple[bytes, bytes]]:
@@ -144,7 +144,7 @@ class TableRows:
     def check_key(self, row: bytes, data: bytes) -> bool:
         """Refuse a restored row that this program would not find by its key.
 
-        Returns whether a change of the program can change keys of this kind.
+        Returns whether a change to the program can change keys of this kind.
         """
         if data[:1] == _NATURAL:
             return False

@@ -221,7 +221,7 @@ def is_expired(cell: tuple[int | None, object], latest: int) -> bool:
 def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> None:
     """Write the files of a part into a folder, under their old names."""
     if CURRENT not in handle.names:  # without it RocksDB makes an empty database
-        msg = f"the checkpoint names no file {CURRENT} of RocksDB; number of its files: {len(handle.names)}"
+        msg = f"the checkpoint names no file {CURRENT} of RocksDB among its {len(handle.names)} files"
         raise CorruptSnapshotError(msg)
     for name, file in zip(handle.names, handle.files, strict=True):
         if not is_state_file(name):

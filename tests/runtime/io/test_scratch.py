@@ -83,7 +83,7 @@ def test_the_temporary_folder_of_the_node_is_where_files_are(tmp_path: Path) -> 
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"could not be made in .*gone.*TMPDIR"):
+    with pytest.raises(StorageError, match=r"could not be stored in .*gone.*TMPDIR"):
         open_spill_file(tmp_path / "gone")
 
 

@@ -84,7 +84,7 @@ def test_arguments_that_can_not_be_meant_are_told(tmp_path: Path) -> None:
         read_state(url, "sum")
     with pytest.raises(ConfigurationError, match="no state 'hot' in this snapshot; it has: 'reduce'"):
         read_state(url, "count", "hot")
-    with pytest.raises(ConfigurationError, match="holds a snapshot already"):
+    with pytest.raises(ConfigurationError, match="already holds a snapshot"):
         write_state(keyed({"b": 1}), url, "count")
     with pytest.raises(ConfigurationError, match="max_parallelism=16 is not possible"):
         write_state(keyed({"b": 1}), tmp_path / "t", "count", base=url, max_parallelism=16)

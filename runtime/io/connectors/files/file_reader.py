@@ -52,7 +52,7 @@ def list_files(
         try:
             found = filesystem(pattern).find(pattern)
         except OSError as error:
-            msg = f"{pattern}: can't be listed: {error}. Check that every node may read it"
+            msg = f"{pattern}: can't be listed: {error}. Check that every node can read it"
             raise ConnectorError(msg) from error
         unreadable = [info for info in found if info.unreadable]
         if unreadable:
@@ -101,7 +101,7 @@ def _nothing_found(pattern: str, *, hidden: int) -> str:
     left_out = f" (hidden files, whose names begin with '_' or '.': {hidden})" if hidden else ""
     return (
         f"no file matches {pattern!r}; searched in {searched!r}{left_out}. Check the spelling, and that the "
-        "place is mounted at this path on every node of the cluster"
+        "folder is mounted at this path on every node of the cluster"
     )
 
 
@@ -120,7 +120,7 @@ class SplitReader(Protocol):
 
 
 class FileFormat(Protocol):
-    """Cuts and reads files of one kind; a frozen value that is pickled."""
+    """Splits and reads files of one format; a frozen value that is pickled."""
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[Any]: ...
 
@@ -180,7 +180,7 @@ class FileReader:
 #: `"auto"` takes columns only from folders below the locations, and a warning in the job's report names them.
 Partitioning: TypeAlias = Literal["auto", "hive"] | None
 
-#: Name of the column for lines of text next to the folder columns, as in Spark.
+#: Name of the column that holds a line of text when there are folder columns, as in Spark.
 TEXT_COLUMN: Final = "value"
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -199,7 +199,7 @@ class PartitionedSplit:
 
 
 class Partitions:
-    """The columns of the folders of a source's files; refuses a path that names a column twice."""
+    """The folder columns of a source's files; refuses a path that names a column twice."""
 
     def __init__(
         self,
@@ -286,7 +286,7 @@ class PartitionedReader:
         if other is not None:
             msg = (
                 f"{self._split.path}: a record is {shown(other)}, which can't hold the columns "
-                f"{self._columns.names} of its folders. Say partitioning=None"
+                f"{self._columns.names} of its folders. Set partitioning=None"
             )
             raise ConnectorError(msg)
         return self._columns.added_to_rows(rows, self._wanted)
@@ -297,7 +297,7 @@ def _base(location: str) -> str:
 
 
 def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
-    """Return name and text of each folder column of a path, below the shortest base that contains it."""
+    """Return the name and text of each folder column of a path, below the shortest base that contains it."""
     base = min((base for base in bases if path.startswith(base)), key=len, default=path)
     found: dict[str, str | None] = {}
     for folder in path[len(base) :].split("/")[:-1]:
@@ -308,13 +308,13 @@ def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
             name, value = unquote(name, errors="strict"), unquote(text, errors="strict")
         except UnicodeDecodeError as error:
             msg = (
-                f"{path}: the folder {folder!r} is not UTF-8 after URL decoding. Rename it, or say "
+                f"{path}: the folder {folder!r} is not UTF-8 after URL decoding. Rename it, or set "
                 "partitioning=None"
             )
             raise ConnectorError(msg) from error
         if name in found:
             msg = (
-                f"{path}: two folders name the column {name!r}. Rename one of them, or say partitioning=None"
+                f"{path}: two folders name the column {name!r}. Rename one of them, or set partitioning=None"
             )
             raise ConnectorError(msg)
         found[name] = None if text == _NULL else value

@@ -47,20 +47,20 @@ class FileSink(metaclass=NearestNames):
     """A transactional sink of files; made by `json`, `csv` or `parquet`.
 
     The directory is a local path, a `file://` URL or an object-store URL (`s3://bucket/folder`). A local
-    directory must be the same place on every node. Each checkpoint ends the open file of every subtask.
+    directory must be shared by all nodes. Each checkpoint ends the open files of every subtask.
 
     Attributes:
         directory: Absolute path or URL.
         max_file_size: Size in bytes at which a file is ended before the checkpoint.
         allow_missing: Whether the file of a commit that is repeated after a recovery may be missing. True
             assumes that a consumer moved the committed file away. False raises an error.
-        storage_options: Settings of the object store as obstore names them.
+        storage_options: Settings of the object store, under obstore's names.
         filesystem: A custom file system, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files to commit outside of `directory`, for example after
             `directory` was changed.
         partition_by: Columns whose values name folders, such as `day=2024-05-01/`, in which the files are
             committed. The files lack these columns; `FileSource` reads them from the folders. Values are
-            text, whole numbers, dates, booleans or null.
+            text, integers, dates, booleans or null.
     """
 
     _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
@@ -89,7 +89,7 @@ class FileSink(metaclass=NearestNames):
             raise ConfigurationError(msg)
         object.__setattr__(self, "partition_by", tuple(by))
         if self.max_file_size < 1 or ("://" in self.directory and self.max_file_size >= _LARGEST_COPY):
-            msg = f"max_file_size={self.max_file_size} is not allowed: give 1 byte up to less than 5 GiB"
+            msg = f"max_file_size={self.max_file_size} is not allowed: give 1 or more bytes, less than 5 GiB"
             raise ConfigurationError(msg)
 
     @property
@@ -153,7 +153,7 @@ class FileSink(metaclass=NearestNames):
 
         Args:
             directory: Folder of the files, a path or URL. `FileSink` describes this and other arguments.
-            columns: Names of the columns in their order; by default the keys of each subtask's first dict.
+            columns: Names of the columns, in order; by default the keys of each subtask's first dict.
             header: Begin each file with the column names, if there are any.
             delimiter: The field separator, one character.
 
@@ -197,13 +197,13 @@ class FileSink(metaclass=NearestNames):
             directory: Folder of the files, a path or URL. `FileSink` describes this and other arguments.
             schema: The schema of all files. Without it each value keeps its own type, and rows of
                 incompatible types go to different files. Columns that a row lacks are null.
-            compression: Codec as pyarrow names it.
+            compression: Compression codec, by pyarrow's name.
 
         Raises:
             ConfigurationError: A setting has an invalid value.
         """
         if not _is_codec(compression):
-            msg = f"compression={compression!r} is not a codec that pyarrow has, such as 'snappy' or 'zstd'"
+            msg = f"compression={compression!r} is not a codec of pyarrow, such as 'snappy' or 'zstd'"
             raise ConfigurationError(msg)
         return FileSink(
             location("directory", directory),
@@ -230,7 +230,7 @@ class FileSink(metaclass=NearestNames):
         except OSError as error:
             msg = (
                 f"operator '{context.operator_id}': directory {self.directory} can't be written: {error}. "
-                "Make it, or give the user of the Ray workers the right to make files in it, on every node"
+                "Create it, or allow the user of the Ray workers to create files in it, on every node"
             )
             raise ConnectorError(msg) from error
         return FileSinkWriter(self, names, self._file_system_of)

@@ -2,11 +2,12 @@
 
 **Names.** Only a file's name identifies its writer (`PartNames`):
 `_inprogress-<job>-<operator>-<subtask>-<attempt>-<n>.<ext>` until it is committed, `part-...` from then on. A
-job id may contain `-`, and an operator id may contain any character. The operator is escaped to hold no `-`,
-so a name can be parsed in one way only, from its right end.
+job id may contain `-`, and an operator id may contain any character. The operator id is escaped so that it
+has no `-`. So a name can be parsed in only one way, from the right.
 
-**Folders.** With `partition_by` a subtask has an open file for each folder, up to `MOST_OPEN`. A file gets
-its folder when it is committed. Until then it lies in the sink's directory, where its leftovers are found.
+**Folders.** With `partition_by` a subtask has an open file for each folder, up to `MOST_OPEN`. A file is
+moved into its folder when it is committed. Until then it is in the sink's directory, where leftovers are
+found.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ IN_PROGRESS: Final = "_inprogress-"
 
 COMMITTED: Final = "part-"
 
-#: Maximum number of open files of a subtask; with more, the least recently written one ends.
+#: Maximum number of open files of a subtask; beyond it, the least recently written file ends.
 MOST_OPEN: Final = 100
 
 _SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")
@@ -157,7 +158,7 @@ class FileSinkWriter:
         self._new_encoder = sink.form.encoders()
         self._filesystem_of = cache(filesystem)
         self._next_number = names.next_number(self._own_names(IN_PROGRESS) + self._own_names(COMMITTED))
-        #: Open files by folder; the one that was written last is the last one.
+        #: Open files by folder, the least recently written one first.
         self._open: dict[str, _OpenFile] = {}
         self._ended: list[PendingFile] = []
 
@@ -257,7 +258,7 @@ class FileSinkWriter:
             if not are_columns or not self._names.is_pair(pending.name, final):
                 msg = (
                     f"the snapshot renames {pending.name!r} to {pending.final!r} in {pending.directory}: "
-                    "these are not names of this sink. Say trust_paths=True if you trust everyone who could "
+                    "these are not names of this sink. Set trust_paths=True if you trust everyone who could "
                     "write the snapshot"
                 )
                 raise UntrustedPathError(msg)
@@ -267,13 +268,13 @@ class FileSinkWriter:
         if outcome is Publication.OCCUPIED:
             msg = (
                 f"{final} exists and is not {pending.name}, which is to be committed under this "
-                "name; nothing was overwritten. Two jobs use one job id: move the older file away"
+                "name; nothing was overwritten. Two jobs use the same job id: move the older file away"
             )
             raise ConnectorError(msg)
         if outcome is Publication.MISSING and not self._sink.allow_missing:
             msg = (
-                f"committed data is missing: neither {pending.name} nor {final} is there, though a completed "
-                "checkpoint covers this file. If a consumer moved it away, say allow_missing=True; otherwise "
+                f"committed data is missing: neither {pending.name} nor {final} exists, but a completed "
+                "checkpoint covers this file. If a consumer moved it away, set allow_missing=True; otherwise "
                 "put it back, or restore an older checkpoint"
             )
             raise ConnectorError(msg)

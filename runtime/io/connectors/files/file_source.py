@@ -59,15 +59,16 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     Locations are paths, folders (all files below) and globs: `*`, `?`, `[...]`, and `**` for any folders.
     URLs (`file://`, `s3://`, `gs://`, `az://`) may also name files, folders and globs; a list may mix all
     kinds. Relative paths become absolute in the program that builds the graph. Folders and globs skip files
-    whose names begin with `_` or `.`. Files of lines in `.gz`, `.bz2` and `.xz` are decompressed.
+    whose names begin with `_` or `.`. Text, JSON and CSV files that end in `.gz`, `.bz2` or `.xz` are
+    decompressed.
 
     Attributes:
         locations: Absolute paths and URLs.
-        storage_options: Settings of the object store as obstore names them (`region`, `endpoint`, ...).
+        storage_options: Settings of the object store, under obstore's names (`region`, `endpoint`, ...).
         filesystem: A custom file system, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files outside of `locations`, as after a move.
-        partitioning: `"hive"` makes folders `name=value` columns; `None` ignores them. By default folders
-            below the locations become columns, with a warning in the job's report.
+        partitioning: `"hive"` turns folders `name=value` into columns; `None` ignores them. By default
+            folders below the locations become columns, with a warning in the job's report.
     """
 
     only_reads: ClassVar[bool] = True
@@ -199,11 +200,12 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
                 them, and the other arguments.
             header: Whether the first row of each file names its columns.
             delimiter: The field separator, one character.
-            columns: With a header the wanted columns, else the names of all columns.
+            columns: The wanted columns if there is a header; otherwise the names of all columns.
             schema: For some columns an Arrow type, `int`, `float`, `bool`, or (for rows) any function of a
                 `str`; also a `pa.schema`. An empty field of such a column is `None`. `"infer"` infers all
                 columns.
-            null_values: Texts that are `None` in every column, such as `"NA"`; `""` makes empty texts `None`.
+            null_values: Texts that are read as `None` in every column, such as `"NA"`; `""` includes empty
+                texts.
             quotechar: The character around quoted fields; `None` reads quotes as text.
             escapechar: The character that escapes the next one, such as a backslash.
             skip_rows: Number of rows to skip at the beginning of each file, before the header.
@@ -255,7 +257,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
     ) -> FileSource[Any]:
-        """Each row is a dict, or the records stay together as Arrow batches.
+        """Each record is a dict; with `batch_format="arrow"` records are emitted as Arrow batches.
 
         Args:
             locations: Paths, folders, globs or URLs; one subtask reads each row group. `FileSource`
@@ -324,7 +326,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return self.form
 
     def splits(self, parallelism: int) -> Sequence[Any]:
-        """List the files and cut them.
+        """List the files and split them.
 
         Raises:
             ConnectorError: No file matches, or the location can't be listed.

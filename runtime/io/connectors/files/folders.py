@@ -1,7 +1,7 @@
 """`Folders`: the folders of a `FileSink` with `partition_by`, as Hive, Spark and Arrow name them.
 
 A folder is `name=value/` for each column, so `FileSource` reads the columns back. Names and values are
-URL-encoded. Null and the empty text share a folder of their own. The columns are left out of the files.
+URL-encoded. Null and the empty string share one folder. The columns are left out of the files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Folders:
         self._names = tuple(names)
 
     def split(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
-        """The parts of a batch with their folders; without columns the batch itself, with an empty name."""
+        """Yield the parts of a batch with their folders; without columns the batch, with an empty name."""
         if not self._names:
             yield "", batch
         elif isinstance(batch, ArrowBatch):
@@ -51,7 +51,7 @@ class Folders:
         parts: dict[tuple[Any, ...], list[Any]] = {}
         for row in rows:
             if not isinstance(row, dict):
-                msg = f"a record is {shown(row)}, and partition_by needs dicts or Arrow batches"
+                msg = f"a record is {shown(row)}, but partition_by needs dicts or Arrow batches"
                 raise BadRecordError(msg)
             values = tuple([_text(name, row.get(name)) for name in self._names])
             kept = {name: value for name, value in row.items() if name not in self._names}
@@ -90,7 +90,7 @@ def _folder(name: str, value: str) -> str:
     try:
         folder = f"{quote(name, safe='')}={quote(value, safe='')}"
     except UnicodeEncodeError as error:
-        msg = f"the column {name!r} of partition_by has {shown(value)}, which names no folder: {error}"
+        msg = f"the column {name!r} of partition_by has {shown(value)}, which can't name a folder: {error}"
         raise BadRecordError(msg) from error
     # The error must come now: a commit that can't make the folder would fail in each attempt of the job.
     if len(folder) > _LONGEST:
@@ -120,7 +120,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, int) or (isinstance(value, date) and not isinstance(value, datetime)):
         return str(value)
     msg = (
-        f"the column {name!r} of partition_by has {shown(value)} of type {type(value).__name__}, which names "
-        "no folder: give text, whole numbers, dates or booleans"
+        f"the column {name!r} of partition_by has {shown(value)} of type {type(value).__name__}, which can't "
+        "name a folder: give text, integers, dates or booleans"
     )
     raise BadRecordError(msg)

@@ -97,7 +97,7 @@ class RowPlan(ABC):
     def convert_row(self, row: Sequence[str]) -> Any:
         """Convert one row, or raise `BadRowError`."""
         if len(row) != self._width:
-            msg = f"the number of fields is {len(row)} in this row, and {self._width} in the file"
+            msg = f"the number of fields is {len(row)} in this row, but {self._width} in the file"
             raise BadRowError(msg)
         try:
             (converted,) = self._converted([row])
@@ -116,7 +116,7 @@ class RowPlan(ABC):
 
 
 class ColumnPlan(RowPlan):
-    """Makes dicts of rows.
+    """Converts rows to dicts.
 
     A text of `null_values` becomes `None` in every column, and so does the empty text except in text columns.
     """
@@ -162,7 +162,7 @@ def _values(
 
 
 class ArrowPlan(RowPlan):
-    """Makes Arrow batches of rows.
+    """Converts rows to Arrow batches.
 
     Args:
         schema: The wanted columns with their types.

@@ -40,7 +40,7 @@ class Quoting(Enum):
     #: The block ends within a quoted field.
     OPEN = "open"
     #: Arrow and Python may read the block differently. It has misplaced quotes or line ends, or an escape
-    #: character, or the dialect has a mark that is not ASCII.
+    #: character, or the dialect has a special character that is not ASCII.
     IRREGULAR = "irregular"
 
 
@@ -55,7 +55,7 @@ class CsvRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The syntax of CSV files; refuses special characters that are not single characters, or are equal.
+    """The syntax of CSV files; refuses special characters that are too long, or equal to each other.
 
     Attributes:
         skip_rows: Number of rows skipped at the beginning of each file.
@@ -98,7 +98,7 @@ class CsvDialect:
         return open_for_lines(filesystem, split.path, split.size, self.stored_as)
 
     def rows_of(self, lines: Iterable[str], *, strict: bool) -> CsvRows:
-        """Return the rows of lines, as texts; with `strict`, a misplaced quote is an error."""
+        """Parse lines into rows of texts; with `strict`, a misplaced quote is an error."""
         quoting: Any = csv.QUOTE_MINIMAL if self.quotechar is not None else csv.QUOTE_NONE
         return csv.reader(
             lines,
@@ -150,7 +150,7 @@ class CsvDialect:
 
 
 def unreadable_header(path: str, error: csv.Error) -> UnreadableInputError:
-    what = f"{error}. Check delimiter, quotechar and escapechar, or say header=False"
+    what = f"{error}. Check delimiter, quotechar and escapechar, or set header=False"
     return UnreadableInputError(f"{path}: the header can't be read: {what}")
 
 
@@ -321,11 +321,11 @@ def _arrow_type(name: str, kind: Any) -> pa.DataType:
     found = kind if isinstance(kind, pa.DataType) else _ARROW.get(kind)
     if found is None:
         msg = (
-            f"schema[{name!r}] is {getattr(kind, '__name__', kind)!r}, which can't make a column: give an "
+            f"schema[{name!r}] is {getattr(kind, '__name__', kind)!r}, which is no column type: give an "
             "Arrow type, such as pa.date32() or pa.decimal128(12, 2), or one of int, float, bool, str"
         )
         raise ConfigurationError(msg)
     if pa.types.is_nested(found):
-        msg = f"schema[{name!r}] is {found}, which a field of CSV can't hold: read text and parse it"
+        msg = f"schema[{name!r}] is {found}, which a CSV field can't hold: read text and parse it"
         raise ConfigurationError(msg)
     return found

@@ -75,7 +75,7 @@ class SinkFormat(Protocol):
         ...
 
     def encoders(self) -> Callable[[], Encoder]:
-        """A function that makes encoders; they share what the first records have decided, such as columns."""
+        """Return a factory of encoders; they share what the first records determine, such as the columns."""
         ...
 
 
@@ -96,7 +96,7 @@ class CsvSinkFormat:
 
 @dataclass(slots=True)
 class _CsvColumns:
-    """The names of the columns, and their number; the first row decides what is `None`."""
+    """The names and the number of the columns; the first row determines what is `None`."""
 
     names: tuple[str, ...] | None
     width: int | None
@@ -192,7 +192,7 @@ class CsvEncoder(_LineEncoder):
                 try:
                     return list(zip(map(fields, rows))) if columns.width == 1 else list(map(fields, rows))
                 except KeyError:
-                    # Some row has other keys; the loop below finds it.
+                    # A row has different keys; the loop below finds it.
                     pass
             elif dict not in kinds:
                 return rows
@@ -209,7 +209,7 @@ class CsvEncoder(_LineEncoder):
         elif isinstance(row, (tuple, list)):
             if len(row) == width:
                 return row
-            problem = f"has another number of fields, {len(row)}"
+            problem = f"has a different number of fields, {len(row)}"
         else:
             problem = f"is a {type(row).__name__}; CSV takes dicts, tuples and lists"
         wanted = names if names is not None else f"of the first row, {width}"
@@ -220,7 +220,7 @@ class CsvEncoder(_LineEncoder):
         raise BadRecordError(msg)
 
 
-#: Types of values that hold no dicts.
+#: Types of values that can't hold dicts.
 _LEAVES: Final = frozenset((str, int, float, bool, NoneType))
 #: Maximum depth of values; the encoder refuses deeper ones too.
 _DEEPEST: Final = 1_000

@@ -1,4 +1,4 @@
-"""JSON lines as columns: Arrow batches of objects, one per line.
+"""Reads JSON lines as Arrow batches; each line is one object.
 
 Arrow parses blocks of whole lines with about the requested number of rows; the position is the byte after a
 block. Arrow's parser ignores line ends. So the lines of a block must begin with `{` and end with `}`, and
@@ -42,7 +42,7 @@ from penstock.runtime.trust.data import read_schema
 _LEAST_BYTES: Final = 4 * 1024
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _BLANK: Final = b" \t\r\n"
-#: Largest integer up to which a float keeps all integers.
+#: A float represents every integer up to this one exactly.
 _EXACT: Final = 1 << 53
 #: A time zone after a time of day.
 _ZONE_OF_TIME: Final = re.compile(r"[:T ]\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$")
@@ -186,7 +186,7 @@ class ColumnarJsonReader:
         return batch
 
     def _changes(self, batch: pa.RecordBatch, text: bytes) -> bool:
-        """Whether a float column rounds an integer, or a time column drops a zone."""
+        """Whether a float column rounds an integer, or a time column drops a time zone."""
         wide = any(map(_has_wide_float, batch.columns))
         if not wide and not (has_leaf(pa.struct(list(self._schema)), _is_naive_time) and _ZONE.search(text)):
             return False
@@ -198,7 +198,7 @@ class ColumnarJsonReader:
         present = [index for index, line in enumerate(lines) if line.strip(_BLANK)]
         batches: list[pa.RecordBatch] = []
         for first, last in self._halved(present, lines, batches):
-            assert last == first + 1, "a part that is bad is one line"
+            assert last == first + 1, "a bad part is one line"
             line = lines[present[first]].rstrip(b"\r")
             origin = f"{self._split.path}:{start + offset_of_line(raw, present[first])}"
             bad.report(*self._found(line), origin)
@@ -231,7 +231,7 @@ class ColumnarJsonReader:
         except (ValueError, RecursionError) as error:
             return text, f"the line is not a JSON value: {error}"
         if not isinstance(value, dict):
-            return text, f"the line is a JSON value of type {type(value).__name__}, and columns need objects"
+            return text, f"the line is a JSON value of type {type(value).__name__}, but columns need objects"
         unknown = [name for name in value if name not in self._schema.names]
         if unknown and self._unknown == "error":
             return text, f"field {unknown[0]!r} is not one of the columns {self._schema.names}: give schema="
@@ -297,7 +297,7 @@ def _is_naive_time(kind: pa.DataType) -> bool:
 
 
 def _changed(value: dict[str, Any], schema: pa.Schema | pa.StructType) -> tuple[str, Any] | None:
-    """Return field and value of an integer that a float column rounds, or of a time that loses its zone."""
+    """Find an integer that a float column rounds, or a time that loses its zone; return field and value."""
     for field in schema:
         part = _changed_part(value.get(field.name), field.type)
         if part is not None:

@@ -117,7 +117,7 @@ class LineBlocks:
             if (other := mark_of(block)) is not None:
                 msg = (
                     f"{self._split.path} begins with the byte order mark of {other}, but is read as UTF-8. "
-                    f"Say encoding={other!r}"
+                    f"Set encoding={other!r}"
                 )
                 raise UnreadableInputError(msg)
             if block.startswith(UTF8_BOM):
@@ -149,7 +149,7 @@ class LineBlocks:
             if not chunk:
                 msg = (
                     f"{self._split.path} ends at byte {self._offset} of its content, but the job had read "
-                    f"{target} bytes: the file has changed. Put the old file back, or start the job anew"
+                    f"{target} bytes: the file has changed. Put the old file back, or start a new job"
                 )
                 raise ConnectorError(msg)
         return False
@@ -214,7 +214,7 @@ def lines_of(text: str, line_end: bytes) -> list[str]:
     """The lines of a text with their line ends."""
     if line_end == b"\n":
         return io.StringIO(text, newline="\n").readlines()
-    # StringIO would write a carriage return in place of each newline.
+    # StringIO would replace each newline with a carriage return.
     *lines, last = text.split("\r")
     return [f"{line}\r" for line in lines] + ([last] if last else [])
 
@@ -238,7 +238,7 @@ def head_of(
     line_end: Callable[[InputFile, str], bytes] = lambda handle, path: b"\n",
     stored_as: str | None = None,
 ) -> tuple[bytes, bool]:
-    """First lines of a file, decompressed, without a byte order mark; and whether they are the whole file.
+    """Return the first lines of a file, without a byte order mark; and whether they are the whole file.
 
     Args:
         line_end: Finds the byte that ends the file's lines.

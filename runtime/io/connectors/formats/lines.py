@@ -10,8 +10,8 @@ held one complete value. A line like `1, 2` or `[1` would shift or swallow a mar
 as a call per line. Other slices, and text that contains `-Infinity`, are parsed line by line.
 
 Python's parser keeps the last of two fields with the same name, and turns `1e400` into infinity. Such lines
-are bad. Hooks that detect this take three times as long, so they are used only on suspicious lines. A slice
-has no lost field when it has as many colons after a quote or a blank as parsed fields.
+are bad. Hooks that detect this take three times as long, so they are used only on suspicious lines. If a
+slice has as many colons after a quote or a blank as parsed fields, no field was lost.
 
 **Files that are one JSON array** are recognised. An array over several lines is refused. An array on one line
 is valid JSON lines, with a single record that is a list. If that list holds objects, a warning explains how
@@ -51,7 +51,11 @@ from penstock.runtime.record.elements import RowBatch
 
 
 def checked_encoding(encoding: str) -> tuple[str, str | None]:
-    """Return the encoding used to find lines, and the files' encoding if they are recoded; refuses others."""
+    """Return the encoding used to find lines, and the files' encoding if they are recoded.
+
+    Raises:
+        ConfigurationError: The encoding is unknown or not supported.
+    """
     try:
         name = codecs.lookup(encoding).name
         newline = "\n".encode(name)
@@ -243,12 +247,12 @@ def warnings_of_arrays(
             continue
         line, _, following = text.partition("\n")
         if _is_array_across_lines(text, len(line)):
-            msg = f"{info.path} is one JSON array over several lines, and not JSON lines. {_ADVICE}"
+            msg = f"{info.path} is one JSON array over several lines, not JSON lines. {_ADVICE}"
             raise ConnectorError(msg)
         if is_all and not following.strip() and _is_list_of_objects(line):
             what = f"{info.path} is one JSON array on one line"
             if refuse:
-                msg = f"{what}, and not JSON lines. {_ADVICE}"
+                msg = f"{what}, not JSON lines. {_ADVICE}"
                 raise ConnectorError(msg)
             warnings.append(f"{what}: it is read as one record, which is a list. {_ADVICE}")
     return warnings

@@ -154,7 +154,7 @@ class ParquetFormat:
 
     Attributes:
         columns: Names of the wanted columns, `None` for all.
-        wanted: A `pyarrow.compute` expression of the columns that are read; rows without a match are dropped.
+        wanted: A `pyarrow.compute` expression on the columns that are read; rows without a match are dropped.
         needed: Columns that later steps need; the rest may be left out.
         path_columns: Columns encoded in the path, which a file may lack.
     """

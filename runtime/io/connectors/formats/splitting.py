@@ -123,13 +123,13 @@ class RecodedFile:
                 if self._encoding not in (name, family):
                     msg = (
                         f"{self._path} begins with the byte order mark of {name}, but is read as "
-                        f"{self._encoding}. Say encoding={family!r}"
+                        f"{self._encoding}. Set encoding={family!r}"
                     )
                     raise UnreadableInputError(msg)
                 return codecs.getincrementaldecoder(name)(_ERRORS), head[len(mark) :]
         if self._encoding in _WITH_MARKS:
             msg = (
-                f"{self._path} has no byte order mark, so the order of its bytes is not known. Say encoding="
+                f"{self._path} has no byte order mark, so its byte order is unknown. Set encoding="
                 f"'{family}-le' (as Windows writes it) or '{family}-be'"
             )
             raise UnreadableInputError(msg)
@@ -286,5 +286,5 @@ def open_for_lines(filesystem: FileSystem, path: str, size: int, stored_as: str 
 def changed(path: str, listed: int, now: int) -> str:
     return (
         f"{path} has changed since it was listed: {listed} bytes then, {now} now. Positions in "
-        "it are no longer valid; put the old file back, or start the job anew. Write new data as new files"
+        "it are no longer valid; put the old file back, or start a new job. Write new data as new files"
     )

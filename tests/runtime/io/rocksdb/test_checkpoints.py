@@ -257,7 +257,7 @@ def test_an_upload_that_fails_leaves_everything_to_the_next_checkpoint() -> None
 def test_a_value_that_cannot_be_saved_is_named_and_loses_no_other_change() -> None:
     files, backend = Files(), opened(codec=ValueCodec(allow_pickle=False))
     put(backend, {"good": 1, "bad": object()})
-    with pytest.raises(CodecError, match=r"state 't' of key 'bad' can't be put into RocksDB"):
+    with pytest.raises(CodecError, match=r"state 't' of key 'bad' can't be stored in RocksDB"):
         backend.snapshot(1, -1)
     put(backend, {"bad": 2})
     assert held(restored([take(backend, files, 2)], files)) == {"good": 1, "bad": 2}

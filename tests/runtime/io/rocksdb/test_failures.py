@@ -13,10 +13,10 @@ from penstock.runtime.io.rocksdb.database import Database
 @pytest.mark.parametrize(
     ("text", "advice"),
     [
-        ("IO error: No space left on device: while appending", "Free room on this disk"),
+        ("IO error: No space left on device: while appending", "Free space on this disk"),
         ("IO error: While mkdir: Permission denied", "the right to write"),
         ("IO error: While open a file: Too many open files", "ulimit -n"),
-        ("Corruption: block checksum mismatch", "A restart makes the folder anew from the last checkpoint"),
+        ("Corruption: block checksum mismatch", "A restart recreates the folder from the last checkpoint"),
     ],
 )
 def test_advice_fits_the_failure(tmp_path: Path, text: str, advice: str) -> None:

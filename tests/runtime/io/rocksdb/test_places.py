@@ -100,7 +100,7 @@ def test_a_full_disk_is_said_and_loses_nothing_that_is_saved(tmp_path: Path) -> 
     )
     failure, saved = done.stdout.strip().splitlines()
     assert failure.startswith("StorageError the RocksDB in ")
-    assert "Free room on this disk" in failure
+    assert "Free space on this disk" in failure
     assert saved == "{'saved': 1}"
 
 

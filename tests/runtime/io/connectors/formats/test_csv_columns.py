@@ -129,7 +129,7 @@ def test_arrow_batches_without_types_are_text_and_functions_of_python_name_arrow
         assert isinstance(batch, ArrowBatch)
         assert batch.batch.schema.types == kinds
     with pytest.raises(
-        ConfigurationError, match=r"schema\['id'\] is 'Decimal', which can't make a column: give an Ar"
+        ConfigurationError, match=r"schema\['id'\] is 'Decimal', which is no column type: give an Ar"
     ):
         FileSource.csv(path, schema={"id": Decimal}, batch_format="arrow")
     with pytest.raises(
@@ -200,7 +200,7 @@ def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("id\n1\n2,3\n", r"a\.csv:5: the number of fields is 2 in this row, and 1 in.*'2,3'"),
+        ("id\n1\n2,3\n", r"a\.csv:5: the number of fields is 2 in this row, but 1 in.*'2,3'"),
         ("id\nx\n", r"a\.csv:3: column 'id' of type int64 can't be converted from 'x'"),
         ('id\n"1\n2\n', r"a\.csv:3: the row is not CSV: unexpected end of data"),
     ],

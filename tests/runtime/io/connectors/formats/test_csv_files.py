@@ -94,7 +94,7 @@ def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(write, read_a
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("id\n1\n2,3\n", r"a\.csv:5: the number of fields is 2 in this row, and 1 in.*'2,3'"),
+        ("id\n1\n2,3\n", r"a\.csv:5: the number of fields is 2 in this row, but 1 in.*'2,3'"),
         ("id\nx\n", r"a\.csv:3: column 'id' can't be converted from 'x': invalid literal"),
         ('id\n"1\n2\n', r"a\.csv:3: the row is not CSV: unexpected end of data"),
     ],

@@ -130,7 +130,7 @@ def test_every_text_comes_back_from_csv(tmp_path, context, permit, read_all, tex
     [
         ({"a": 1, "b": 2}, {"a": 1}, r"lacks the keys \['b'\] and has the extra keys \[\]"),
         ({"a": 1, "b": 2}, {"a": 1, "c": 2}, r"lacks the keys \['b'\] and has the extra keys \['c'\]"),
-        ((1, 2), (1, 2, 3), "has another number of fields, 3"),
+        ((1, 2), (1, 2, 3), "has a different number of fields, 3"),
         ((1, 2), "text", "is a str; CSV takes dicts"),
         ("text", "text", "is a str; CSV takes dicts"),
     ],

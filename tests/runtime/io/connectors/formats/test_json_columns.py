@@ -96,7 +96,7 @@ def test_why_a_line_is_bad_is_said_with_file_and_offset(write, read_all):
     for line, message in (
         ('{"a": "x"}', r"a\.jsonl:360000: field 'a' does not fit its column of type int64: give schema="),
         ('{"a": 1, "b": 2}', r"a\.jsonl:360000: field 'b' is not one of the columns \['a'\]: give schema="),
-        ("[1]", r"a\.jsonl:360000: the line is a JSON value of type list, and columns need objects"),
+        ("[1]", r"a\.jsonl:360000: the line is a JSON value of type list, but columns need objects"),
         ("{", r"a\.jsonl:360000: the line is not a JSON value"),
     ):
         path = write(good + line + "\n")
@@ -132,7 +132,7 @@ def test_an_array_of_objects_on_one_line_is_one_record_and_a_warning(write, read
     (warning,) = source.splits(1).warnings
     assert "a.jsonl is one JSON array on one line: it is read as one record, which is a list" in warning
     assert read_all(source).rows == [[{"a": 1}, {"a": 2}]]
-    with pytest.raises(ConnectorError, match="is one JSON array on one line, and not JSON lines"):
+    with pytest.raises(ConnectorError, match="is one JSON array on one line, not JSON lines"):
         FileSource.json(path, batch_format="arrow").splits(1)
 
 
