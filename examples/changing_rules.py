@@ -1,4 +1,4 @@
-"""Fraud by rules that change: report payments above the limit of their country while the limits change.
+"""Fraud detection with changing rules: report payments above the limit of their country.
 
     python examples/changing_rules.py --output alarms
 
@@ -46,7 +46,7 @@ class Payment(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The limit of a country from a second on."""
+    """A country's limit, which is in force from `second` on."""
 
     second: int
     country: str
@@ -63,16 +63,16 @@ class AboveLimit(KeyedBroadcastProcessFunction[str, Payment, Limit, dict[str, An
     limits = BroadcastState(tuple, int)
 
     def process_element(self, value: Payment, ctx: RuntimeContext) -> None:
-        """Let a payment wait for the limits up to its time."""
+        """Store the payment until event time has passed it; then all limits up to its time have arrived."""
         self.waiting[value.second] = value
         ctx.timer_service.register_event_time_timer(value.second * SECOND)
 
     def process_broadcast_element(self, value: Limit, ctx: BroadcastContext) -> None:
-        """Keep a limit, in every subtask."""
+        """Store the limit; every subtask receives it."""
         self.limits[value.country, value.second] = value.amount
 
     def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
-        """Compare a payment with its limit: all limits up to its time have arrived."""
+        """Compare a payment with the limit that was in force at its time."""
         payment = self.waiting.pop(at // SECOND)
         since = [s for country, s in self.limits if country == payment.country and s <= payment.second]
         if since and payment.amount > self.limits[payment.country, max(since)]:

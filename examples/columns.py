@@ -1,10 +1,10 @@
-"""Columns from end to end: Parquet files, a filter, sums by shop, Parquet files; no row is a Python object.
+"""Columns from end to end: Parquet in, a filter, sums by shop, Parquet out; no row is a Python object.
 
     python examples/columns.py --output revenue
 
 Sales are generated as Parquet files. The job reads them as Arrow batches, drops returns, and keeps a running
-revenue for each shop. Each committed record is the next total of its shop. Then pyarrow computes the totals
-of the same files, and both are compared.
+revenue for each shop. Each committed record is an updated total of its shop. Then pyarrow computes the totals
+of the same files, and the example compares both.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ _SYLLABLES = "ka lo mi ren tu vas pe on dri sel gra ne fo il qua bra ster win de
 
 
 def generate_text(path: Path, megabytes: float = 6.0, words: int = 20_000, seed: int = 7) -> None:
-    """Write about `megabytes` of lines of ten words; the frequency of a word falls with its rank."""
+    """Write lines of ten words, about `megabytes` in total; a word's frequency falls with its rank."""
     chance = random.Random(seed)
     vocabulary = list(
         dict.fromkeys("".join(chance.choices(_SYLLABLES, k=chance.randint(1, 4))) for _ in range(words * 2))

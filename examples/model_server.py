@@ -4,8 +4,8 @@
 
 A model is often a separate service, with its own GPUs and releases. Each answer takes some time. So
 `map_async` keeps many requests in flight. `batch=` puts reviews together, because a model answers thirty-two
-of them in little more time than a few. A request that fails is tried again. Each checkpoint holds the reviews
-in flight, and they are sent again after a failure. The server here is a toy that this program starts on the
+of them in little more time than a few. A failed request is retried. Each checkpoint holds the reviews in
+flight, and they are sent again after a failure. The server here is a toy that this program starts on the
 loopback; it counts friendly and unfriendly words. `--url` names another server.
 """
 
@@ -66,7 +66,7 @@ class Mood:
         self.session = aiohttp.ClientSession(raise_for_status=True)
 
     async def __call__(self, reviews: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the reviews with their moods, in their order."""
+        """Return the reviews with their moods, in the same order."""
         question = {"texts": [review["text"] for review in reviews]}
         headers = {"Idempotency-Key": async_call().idempotency_key}
         async with self.session.post(self.url, json=question, headers=headers) as response:
@@ -79,7 +79,7 @@ class Mood:
 
 
 async def serve() -> None:
-    """Answer as a model server does, on a free port of the loopback, which is printed first."""
+    """Serve the toy model on a free port of the loopback; print the URL first."""
 
     async def answer(request: web.Request) -> web.Response:
         question = await request.json()
@@ -132,7 +132,7 @@ def run(url: str, output: Path, reviews: int) -> None:
 
 
 def moods_in(output: Path) -> list[dict[str, Any]]:
-    """The reviews in the committed files, in their order."""
+    """The reviews in the committed files, sorted by number."""
     lines = [line for file in output.glob("part-*") for line in file.read_text(encoding="utf-8").splitlines()]
     return sorted(map(json.loads, lines), key=lambda row: row["review"])
 
@@ -142,14 +142,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", metavar="DIR", help="folder that results are committed to")
     parser.add_argument("--reviews", type=int, default=20_000, metavar="N")
-    parser.add_argument("--url", help="a model server that runs already")
-    parser.add_argument("--serve", action="store_true", help="be the toy server, and nothing else")
+    parser.add_argument("--url", help="URL of a running model server")
+    parser.add_argument("--serve", action="store_true", help="run only the toy server")
     options = parser.parse_args()
     if options.serve:
         asyncio.run(serve())
         return 0
     if options.output is None:
-        parser.error("--output is needed")
+        parser.error("--output is required")
     output = Path(options.output).resolve()
     try:
         if options.url is not None:

@@ -23,7 +23,7 @@ from penstock import Checkpointing, ConnectorError, PenstockError, StreamEnviron
 from penstock.connectors import CommitPermit, ConnectorContext, Polled
 from penstock.operators import Batch, RowBatch
 
-#: The rows from the first number to the last one, both included.
+#: First and last row id of a range, both inclusive.
 Split = tuple[int, int]
 
 
@@ -50,7 +50,7 @@ class SqliteSource:
 
 
 class SqliteReader:
-    """Reads ranges one after the other."""
+    """Reads its ranges one after another."""
 
     def __init__(self, source: SqliteSource, splits: Sequence[Split]) -> None:
         self._database = connect(source.database)
@@ -71,7 +71,7 @@ class SqliteReader:
         return Polled(finished=True)
 
     def snapshot(self) -> Sequence[Split]:
-        """Return the ranges that are left; a restored reader needs nothing else."""
+        """Return the remaining ranges; a restored reader needs nothing else."""
         return list(self._ranges)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """A connector of your own: text files that are read in parts, with a checkpoint between two parts.
 
-It makes a job last for a given number of checkpoints on a machine of any speed. So a process can be killed in
-the middle of the job. It wraps a `FileSource`; `own_connector.py` shows a source that wraps nothing. It never
-sleeps: it returns the time of its next poll.
+It makes a job last for a given number of checkpoints, however fast the machine is. So a process can be killed
+in the middle of the job. It wraps a `FileSource`; `own_connector.py` shows a source that wraps nothing. It
+never sleeps: it returns the time of its next poll.
 """
 
 from __future__ import annotations

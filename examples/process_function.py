@@ -66,7 +66,7 @@ def reading(i: int) -> Reading:
 
 
 def sensor_of(value: Reading) -> str:
-    """The key."""
+    """Return the sensor of a reading, which is its key."""
     return value[0]
 
 
@@ -92,7 +92,7 @@ def main() -> int:
         parallelism=options.parallelism,
         checkpointing=Checkpointing(every=1, storage=str(output.with_name(f"{output.name}-checkpoints"))),
     )
-    # One subtask reads, so that the readings of a sensor stay in their order.
+    # A single subtask reads, so the readings of a sensor stay in order.
     (
         env.from_source("readings", GeneratorSource(reading, count=options.readings), parallelism=1)
         .key_by(sensor_of)

@@ -36,7 +36,7 @@ SECOND = 1_000_000
 #: Seconds without a click after which a visit is over.
 GAP = 30
 
-#: Maximum seconds by which a click comes out of order.
+#: Maximum out-of-orderness of the clicks, in seconds.
 DELAY = 5
 
 #: Seconds by which an offline click is late.
@@ -47,7 +47,7 @@ TOO_LATE = OutputTag["Click"]("too-late")
 
 
 class Click(NamedTuple):
-    """A user has opened a page."""
+    """A page that a user opened."""
 
     user: str
     second: int
@@ -58,11 +58,11 @@ class Visit(AggregateFunction[Click, dict[str, int], dict[str, int]]):
     """Counts how often each page was opened; these counts are all the state of an open visit."""
 
     def create_accumulator(self) -> dict[str, int]:
-        """No page yet."""
+        """Start without any page."""
         return {}
 
     def add(self, value: Click, accumulator: dict[str, int]) -> dict[str, int]:
-        """One more page."""
+        """Count the page of one click."""
         accumulator[value.page] = accumulator.get(value.page, 0) + 1
         return accumulator
 
@@ -98,7 +98,7 @@ def is_offline(i: int) -> bool:
 
 
 def rows_of(folder: Path) -> list[Any]:
-    """The content of the committed files of a folder."""
+    """The rows in the committed files of a folder."""
     files = folder.glob("part-*")
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 

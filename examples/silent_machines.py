@@ -1,4 +1,4 @@
-"""Alerts by timers: report every machine that has sent no heartbeat for half a minute.
+"""Alerts with timers: report every machine that has sent no heartbeat for half a minute.
 
     python examples/silent_machines.py --output alarms
 
@@ -38,7 +38,7 @@ LIMIT = 30
 
 
 class Heartbeat(NamedTuple):
-    """A machine at a moment; the job filters out machines that are off."""
+    """The state of a machine at one second; the job filters out machines that are off."""
 
     machine: str
     second: int
@@ -100,7 +100,7 @@ def main() -> int:
     strategy: WatermarkStrategy[Heartbeat] = WatermarkStrategy.for_bounded_out_of_orderness(
         timedelta(seconds=5)
     )
-    # One subtask reads, so that the heartbeats of a machine stay in their order.
+    # A single subtask reads, so the heartbeats of a machine stay in order.
     (
         env.from_source("heartbeats", GeneratorSource(heartbeat, count=options.heartbeats), parallelism=1)
         .filter(lambda beat: beat.is_alive, parallelism=1)

@@ -13,7 +13,7 @@ from penstock.testing import SimulationReport, simulate
 
 
 class Table:
-    """A database outside of the job."""
+    """A database outside the job."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -75,7 +75,7 @@ class Writer:
 
 
 def check(sink: type[HastySink], seeds: int) -> SimulationReport:
-    """Run a job with this sink under this many seeds."""
+    """Simulate a job that writes to this sink, once for each seed below `seeds`."""
 
     def build() -> tuple[StreamEnvironment, Table]:
         table = Table()

@@ -66,7 +66,7 @@ class Loyalty(KeyedProcessFunction[int, dict[str, Any], dict[str, Any]]):
 
 
 def make_orders(spark: SparkSession, count: int) -> DataFrame:
-    """Orders, every tenth of them broken."""
+    """Generate orders; every tenth one has no cents."""
     return spark.range(0, count, 1, 6).select(
         F.col("id").alias("order"),
         (F.col("id") * 31 % CUSTOMERS).alias("customer"),
@@ -75,7 +75,7 @@ def make_orders(spark: SparkSession, count: int) -> DataFrame:
 
 
 def clean_and_join(spark: SparkSession, orders: DataFrame) -> DataFrame:
-    """Whole orders with the country of their customer."""
+    """Drop orders without cents, and add the country of each customer."""
     countries = F.array(*map(F.lit, COUNTRIES))
     customers = spark.range(CUSTOMERS).select(
         F.col("id").alias("customer"),
@@ -85,7 +85,7 @@ def clean_and_join(spark: SparkSession, orders: DataFrame) -> DataFrame:
 
 
 def expected(count: int) -> dict[str, tuple[int, int, int]]:
-    """Orders, cents and the largest total of one customer, by country, without Spark and without Penstock."""
+    """Compute the orders, cents and largest customer total of each country, without Spark or Penstock."""
     orders: Counter[str] = Counter()
     cents: Counter[str] = Counter()
     of_customer: Counter[int] = Counter()
@@ -153,12 +153,12 @@ def positive(text: str) -> int:
 
 
 def main() -> int:
-    """Run and compare."""
+    """Run the example, and compare its result with the expected one."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "--orders", type=positive, default=200_000, metavar="N", help="how many (default: 200000)"
+        "--orders", type=positive, default=200_000, metavar="N", help="number of orders (default: 200000)"
     )
-    parser.add_argument("--kill", action="store_true", help="end a subtask in the middle")
+    parser.add_argument("--kill", action="store_true", help="kill a subtask in the middle")
     options = parser.parse_args()
     share = {"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}
     try:

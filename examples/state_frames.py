@@ -35,7 +35,7 @@ def as_count(visit: int) -> tuple[str, int]:
 
 
 def page(count: tuple[str, int]) -> str:
-    """The key."""
+    """Return the page of a count, which is its key."""
     return count[0]
 
 
@@ -52,7 +52,7 @@ def yesterday(visits: int) -> pa.Table:
 
 
 def today(folder: Path, visits: int) -> StreamEnvironment:
-    """The job, which counts visits by page and has no end."""
+    """Build the job, which counts visits by page and never ends."""
     env = StreamEnvironment(
         "visits", parallelism=2, checkpointing=Checkpointing(every=0.5, storage=str(folder / "checkpoints"))
     )
@@ -89,7 +89,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--folder", required=True, metavar="DIR", help="a new folder for all files")
     parser.add_argument(
-        "--visits", type=int, default=10_000, metavar="N", help="yesterday, and per second today"
+        "--visits", type=int, default=10_000, metavar="N", help="visits yesterday, and visits a second today"
     )
     options = parser.parse_args()
     try:

@@ -5,11 +5,11 @@
 
 A query watches a folder, parses readings, and sends each micro-batch to the job. The job numbers the readings
 of each sensor and keeps the highest reading in its state. It writes both into a table after each reading. A
-second query watches the table and aggregates it. Then the result is computed again in plain Python and
-compared.
+second query watches the table and aggregates it. Then plain Python computes the result again, and the example
+compares both.
 
-Spark commits a micro-batch only when a checkpoint of the job covers it. Only then does the table show its
-rows, too. So each reading counts once from end to end.
+Spark commits a micro-batch only when a checkpoint of the job covers it. The table shows its rows only then,
+too. So each reading counts once from end to end.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def make_readings(folder: Path, files: int, readings: int) -> list[tuple[str, fl
 
 
 def expected(readings: list[tuple[str, float]]) -> dict[str, tuple[int, int, float]]:
-    """Rows, the last number and the highest reading of each sensor, without Spark and without Penstock."""
+    """Compute the rows, last number and highest reading of each sensor, without Spark or Penstock."""
     count = Counter(sensor for sensor, _ in readings)
     highest: dict[str, float] = {}
     for sensor, celsius in readings:
@@ -85,7 +85,7 @@ def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironm
         .option("maxFilesPerTrigger", 1)
         .json(str(folder / "readings"))
     )
-    # The end of each micro-batch induces a checkpoint, so the period may be long.
+    # The end of each micro-batch triggers a checkpoint, so the interval may be long.
     env = StreamEnvironment(
         "highest", checkpointing=Checkpointing(every=60, storage=str(folder / "checkpoints"))
     )
@@ -137,7 +137,7 @@ def positive(text: str) -> int:
 
 
 def main() -> int:
-    """Run and compare."""
+    """Run the example, and compare its result with the expected one."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--files", type=positive, default=4, metavar="N", help="micro-batches (default: 4)")
     parser.add_argument(

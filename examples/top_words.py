@@ -62,7 +62,7 @@ class Counted(AggregateFunction[Said, int, int]):
 
 
 def said(i: int) -> Said:
-    """The i-th word; each minute has other frequent words."""
+    """The i-th word; the frequent words differ from minute to minute."""
     chance = random.Random(i)
     rank = chance.choices(range(len(WORDS)), cum_weights=_CHANCES)[0]
     return i * 60 * SECOND // PACE, WORDS[(rank + 7 * (i // PACE)) % len(WORDS)]
@@ -80,7 +80,7 @@ def ranked(number: int, window: TimeWindow, counts: list[tuple[str, int]]) -> It
 
 
 def tops_of(output: Path) -> list[tuple[int, list[tuple[str, int]]]]:
-    """The content of the committed files, by minute."""
+    """The rows in the committed files, sorted by minute."""
     lines = [line for file in output.glob("part-*") for line in file.read_text(encoding="utf-8").splitlines()]
     return sorted((row["minute"], [(word, n) for word, n in row["words"]]) for row in map(json.loads, lines))
 

@@ -3,8 +3,8 @@
     python examples/unpaid_orders.py --output orders
 
 A payment belongs to an order if it comes within ten minutes. An order without a payment is emitted as soon as
-event time has passed its ten minutes. The program needs no timer for that. Orders that wait are in state,
-which is part of every checkpoint, so each order is emitted once.
+event time has passed its ten minutes. The program needs no timer for that. Waiting orders are state, which is
+part of every checkpoint, so each order is emitted once.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> int:
         parallelism=options.parallelism,
         checkpointing=Checkpointing(every=1, storage=str(output.with_name(f"{output.name}-checkpoints"))),
     )
-    # Payments are generated in the sequence of the orders, so they are further out of order.
+    # A payment is generated with its order, not at its own time, so payments are further out of order.
     orders, payments = (
         env.from_source(
             name,

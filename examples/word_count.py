@@ -3,8 +3,8 @@
     python examples/word_count.py --input 'texts/*.txt' --output counts --kill-after-checkpoints 2
 
 Every occurrence of a word commits one JSON line `{"word": ..., "count": n}` to the output folder. So each
-(word, 1..n) must be there exactly once, whatever was killed. If a kill is requested, the text is read in
-parts with checkpoints in between. So the kill comes in the middle of the job.
+(word, 1..n) must be there exactly once, whatever was killed. If a kill is requested, the job reads the text
+in parts, with checkpoints in between. So the kill comes in the middle of the job.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def with_one(word: str) -> tuple[str, int]:
 
 
 def word_of(pair: tuple[str, int]) -> str:
-    """The key."""
+    """Return the word of a pair, which is its key."""
     return pair[0]
 
 
@@ -47,7 +47,7 @@ def add(total: tuple[str, int], one: tuple[str, int]) -> tuple[str, int]:
 
 
 def as_update(pair: tuple[str, int]) -> dict[str, Any]:
-    """The line that is committed."""
+    """The record that the sink commits as one line."""
     return {"word": pair[0], "count": pair[1]}
 
 

@@ -1,6 +1,6 @@
 """Runs a query of Nexmark: `python examples/nexmark q5 --events 1000000 --arrow`.
 
-It prints the last results, and how many there are.
+It prints the last results and the number of all results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--event-rate", type=float, default=10_000, help="events a second of event time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parallelism", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="folder of the files of q10; needed for q10")
+    parser.add_argument("--folder", type=Path, help="folder for the files of q10; required by q10")
     parser.add_argument("--arrow", action="store_true", help="run the version over Arrow columns")
     given = parser.parse_args()
     queries = columns.QUERIES if given.arrow else {**rows.QUERIES, **patterns.QUERIES}

@@ -6,7 +6,7 @@ events one is a person, 3 are auctions and 46 are bids. Half of the bids go to h
 bids come from hot bidders. Some bids name auctions and people that come later.
 
 All fields of a batch are drawn together. Random number `i` of event `n` is a hash of the seed, `n` and `i`
-(SplitMix64), so no generator has a state.
+(SplitMix64), so no generator has state.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ class NexmarkConfig:
         bids: Bids among that many events.
         in_flight_auctions: Number of open auctions. With `event_rate` it decides how long an auction lasts.
         active_people: Number of people who bid and sell.
-        hot_auction_ratio: One of so many bids goes to an auction that is not hot.
-        hot_bidder_ratio: One of so many bids comes from a bidder who is not hot.
-        hot_seller_ratio: One of so many auctions has a seller who is not hot.
+        hot_auction_ratio: One in this many bids goes to an auction that is not hot.
+        hot_bidder_ratio: One in this many bids comes from a bidder who is not hot.
+        hot_seller_ratio: One in this many auctions has a seller who is not hot.
         out_of_order_group: Events change places within groups of this size.
         base_time: Moment of event 0.
     """
@@ -141,7 +141,7 @@ class NexmarkConfig:
 
     @property
     def longest_auction_ms(self) -> int:
-        """Greatest length of an auction, in milliseconds of event time."""
+        """Maximum length of an auction, in milliseconds of event time."""
         ahead = self.in_flight_auctions * self.cycle // self.auctions
         return 2 * int(ahead * 1000 / self.event_rate) + 2
 
@@ -151,13 +151,13 @@ class NexmarkConfig:
         return base + (numbers * (1000 / self.event_rate)).astype(np.int64)
 
     def ids(self, numbers: Numbers) -> Numbers:
-        """The events that take the places of these numbers, within groups that are out of order."""
+        """Permute event numbers within their out-of-order groups."""
         group = self.out_of_order_group
         return numbers // group * group + numbers * 953 % group
 
 
 def events(config: NexmarkConfig, numbers: Numbers) -> pa.RecordBatch:
-    """Events of these numbers, in their order: `event_type`, a struct for each kind, and `dateTime`.
+    """The events with these numbers, in this order: `event_type`, a struct for each kind, and `dateTime`.
 
     Two of the three structs of a row are null.
     """
@@ -182,7 +182,7 @@ def tables(config: NexmarkConfig, count: int) -> Mapping[str, pa.Table]:
 
 
 def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Each event as a dict; like `to_pylist`, which takes three times as long."""
+    """Convert each event to a dict; three times as fast as `to_pylist`."""
     rows: list[dict[str, Any]] = [
         {"event_type": kind, "person": None, "auction": None, "bid": None, "dateTime": None}
         for kind in batch["event_type"].to_pylist()
@@ -209,7 +209,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def texts() -> Mapping[str, Sequence[str]]:
-    """The texts that fields are drawn from, by the names of fields, or of kinds of events for `extra`."""
+    """Texts that fields are drawn from, by field name; `extra` has an entry for each kind of event."""
     pools = ("email", "card", "item", "description", "channel", "url", *_EXTRA)
     fixed = {"first": _FIRST_NAMES, "last": _LAST_NAMES, "city": _CITIES, "state": _STATES}
     return {**fixed, **{name: _pool(name).to_pylist() for name in pools}}
@@ -304,7 +304,7 @@ def _joined(left: pa.Array, right: pa.Array, separator: str) -> pa.Array:
 
 
 class _Draws:
-    """Random numbers of some events; each call is the next draw of all of them."""
+    """Random numbers for a batch of events; each call draws one for every event."""
 
     def __init__(self, seed: int, ids: Numbers) -> None:
         with np.errstate(over="ignore"):
@@ -322,12 +322,12 @@ class _Draws:
         return ((self.bits() >> np.uint64(32)) * bounds >> np.uint64(32)).astype(np.int64)
 
     def prices(self) -> Numbers:
-        """Cents from 100 to 100 million; each order of magnitude is as frequent as the others."""
+        """Cents from 100 to 100 million; all orders of magnitude are equally frequent."""
         share = (self.bits() >> np.uint64(11)) * 2.0**-53
         return np.rint(10.0 ** (share * 6.0) * 100.0).astype(np.int64)
 
     def one_of(self, values: tuple[str, ...] | pa.Array) -> pa.Array:
-        """One of some texts."""
+        """Draw one of the texts for each event."""
         array = pa.array(values) if isinstance(values, tuple) else values
         return array.take(pa.array(self.below(len(array))))
 

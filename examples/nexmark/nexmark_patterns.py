@@ -1,4 +1,4 @@
-"""The queries of the suite that find patterns in the bids of a bidder on an auction; over rows."""
+"""The suite's queries that find patterns in the bids of one bidder on one auction, over rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _falls(bid: Row, match: Match) -> bool:
 
 
 def _rises(bid: Row, match: Match) -> bool:
-    """Whether the price is above the last but one of the falling prices."""
+    """Whether the price is above the second to last falling price."""
     down = _prices(match, "down")
     return len(down) > 1 and bool(bid["price"] > down[-2])
 
@@ -76,12 +76,12 @@ def _cheap_periods(events: Rows, skip: AfterMatchSkipStrategy) -> Rows:
 
 
 def cep_q1(events: Rows, config: NexmarkConfig) -> Rows:
-    """Longest periods with a low mean price; a period begins after the end of the period before it."""
+    """Longest periods with a low mean price; a period begins after the previous one has ended."""
     return _cheap_periods(events, AfterMatchSkipStrategy.skip_past_last_event())
 
 
 def cep_q2(events: Rows, config: NexmarkConfig) -> Rows:
-    """Longest periods with a low mean price from each bid on."""
+    """The longest period with a low mean price that begins with each bid."""
     return _cheap_periods(events, AfterMatchSkipStrategy.skip_to_next())
 
 

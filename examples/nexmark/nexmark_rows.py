@@ -40,7 +40,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 #: A join within this time keeps every record, like a regular join in SQL.
 EVER: Final = timedelta(days=36_500)
 
-#: The highest bid is the best one; of equal ones the earlier one.
+#: Order of bids from the best one: by price, and by time among equal prices.
 BEST_BIDS: Final[list[str | tuple[str, Literal["asc", "desc"]]]] = [("price", "desc"), ("dateTime", "asc")]
 
 _EURO: Final = Decimal("0.908")
@@ -62,7 +62,7 @@ def bids(events: Rows) -> Rows:
 
 
 def q0(events: Rows, config: NexmarkConfig) -> Rows:
-    """All bids: the cost of reading and writing."""
+    """All bids; measures the cost of reading and writing."""
     return bids(events).map(lambda bid: _only(bid, "auction", "bidder", "price", "dateTime", "extra"))
 
 
@@ -169,7 +169,7 @@ class RunningMean(KeyedProcessFunction[int, Row, Row]):
     sums = ValueState(tuple, default=(0, 0))
 
     def process(self, value: Row, ctx: RuntimeContext) -> Iterator[Row]:
-        """Emit the next mean."""
+        """Emit the updated mean."""
         total, count = self.sums.value()
         total, count = total + value["price"], count + 1
         self.sums.update((total, count))
@@ -226,14 +226,14 @@ class MeanOfLast(KeyedProcessFunction[int, Row, Row]):
     prices = ValueState(list)
 
     def process(self, value: Row, ctx: RuntimeContext) -> Iterator[Row]:
-        """Emit the next mean."""
+        """Emit the updated mean."""
         prices = [*(self.prices.value() or []), value["price"]][-11:]
         self.prices.update(prices)
         yield {"seller": ctx.current_key, "avg_price": sum(prices) // len(prices)}
 
 
 def q6(events: Rows, config: NexmarkConfig) -> Rows:
-    """The mean price of each seller's last auctions, in the order of their ends."""
+    """The mean price of each seller's last auctions, in the order in which they end."""
     sold = winning_bids(events).key_by(lambda won: won["seller"])
     in_order = sold.sorted_by_time("in-order", order=lambda won: won["id"])
     return in_order.key_by(lambda won: won["seller"]).process("means", MeanOfLast())

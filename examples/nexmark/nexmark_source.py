@@ -22,7 +22,7 @@ STRATEGY: Final = WatermarkStrategy.for_bounded_out_of_orderness(_LATENESS).with
 
 @dataclass(frozen=True)
 class NexmarkSource:
-    """Events of a configuration; a wrapper of a `GeneratorSource` whose records are blocks of events.
+    """Events of a configuration; wraps a `GeneratorSource` that generates the numbers of event blocks.
 
     Attributes:
         count: Number of events; `None` for an unbounded source.
