@@ -31,7 +31,7 @@ from penstock.runtime.operators.sinks import Sink
 from penstock.runtime.time.durations import Duration
 
 _PREFIX: Final = "collector:"
-#: Seconds to wait for an answer of the collector's actor.
+#: Seconds to wait for an answer from the collector's actor.
 _TIMEOUT: Final = 60.0
 
 
@@ -56,7 +56,7 @@ class RayCollector:
     """Collects the committed rows of `CollectSink`s; may serve several sinks and several jobs.
 
     The constructor joins the cluster, or starts a local one, like the submission of a job. All rows are held
-    in memory; uncommitted rows are also in checkpoints. Use the collector for results that fit.
+    in memory; uncommitted rows are also in checkpoints. Use the collector for results that fit in memory.
 
     Example:
         results = RayCollector()
@@ -73,7 +73,7 @@ class RayCollector:
         self._actor: ActorHandle[Any] | None = start_actor(CollectorActor, self._name, num_cpus=0)
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
-        """Keep the rows of one transaction; called by the sink. Fails after the end of the program."""
+        """Keep the rows of one transaction; called by the sink. Fails once the program has ended."""
         self.add_of_run("", key, rows)
 
     def add_of_run(self, run: str, key: CollectKey, rows: Sequence[Any]) -> None:

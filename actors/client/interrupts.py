@@ -1,8 +1,8 @@
 """Holds interrupts (Ctrl-C) of a program while it starts a job, so that no job is lost.
 
 A job is detached. An interrupt between the start of its JobMaster and the first line that stores its id would
-leave a job without a handle. So SIGINT is *held* while a job is begun and watched, and *delivered* where the
-program waits. There, the program has a handle that can end the job, or name the job to the user.
+leave a job without a handle. So SIGINT is *held* while a job is started and watched, and *delivered* where
+the program waits. There the program has a handle, so it can end the job or name it to the user.
 
     with InterruptsHeld():
         job = begin()

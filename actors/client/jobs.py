@@ -105,7 +105,7 @@ class KnownJob:
 
     @classmethod
     def unreadable(cls, job_id: str, problem: str, *, has_master: bool = False) -> KnownJob:
-        """Make a job of which only the id is known."""
+        """Make a job without a readable report; only its id is known."""
         status = JobStatus.CREATED
         report = JobReport(job_id, job_id, status, 0.0, 0.0, JobStatistics(status))
         return cls(report, has_master, problem=problem)

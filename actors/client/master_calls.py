@@ -77,12 +77,12 @@ class Deadline:
         return min(left, at_most)
 
     def error(self, late: str | None = None, advice: str | None = None) -> JobTimeoutError:
-        """Return the error of a passed deadline; `late` and `advice` replace the texts given at first."""
+        """Return the error of a passed deadline; `late` and `advice` replace the constructor's texts."""
         what = f"{late or self._late} after {self._seconds or 0:g} s"
         return JobTimeoutError(f"{what}; {advice or self._advice}")
 
 
-_SNAPSHOT_CONTINUES: Final = "it continues: `penstock checkpoints {job}` shows its progress and its end. "
+_SNAPSHOT_CONTINUES: Final = "it continues: `penstock checkpoints {job}` shows its progress and outcome. "
 #: The late event, and advice to the user, by request to a job.
 _LATE: Final = {
     "checkpoint": (
@@ -97,7 +97,7 @@ _LATE: Final = {
     ),
     "stop": (
         "job {job} has not stopped",
-        "it continues to stop: `penstock status {job}` shows its progress. "
+        "the stop continues: `penstock status {job}` shows its progress. "
         "Call again to wait for the same end; cancelling the job abandons the savepoint",
     ),
     "rescale": (
@@ -190,7 +190,7 @@ class ClientGuard:
             self._heartbeat.read(None)
 
     def _has_other_limits(self, report: JobReport) -> bool:
-        """Return whether the job's own limits differ, and adopt them; the silence then counts from now on."""
+        """Return whether the job's own limits differ; adopt them, and then restart the count of silence."""
         settings = report.settings
         if not settings:
             return False

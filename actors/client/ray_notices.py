@@ -13,7 +13,8 @@ actors names the owner. Ray prints all other notices as before. It prints everyt
 
 A notice goes to the logger `penstock.ray` (INFO), and into one file for each job that this process has
 submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several jobs of one
-process get the same lines. An error of a file must not reach Ray's thread, because it would end the thread.
+process get the same lines. An error in writing a file must not reach Ray's thread, because it would end the
+thread.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MOST_JOBS: Final = 16
 #: The name of Ray's thread.
 _THREAD: Final = "ray_listen_error_messages"
 _DEAD_WORKER: Final = re.compile(r"Node ID: (\w+) .*Worker port: (\d+) Worker PID: (\d+)", re.DOTALL)
-#: `takes`: whether all notices of this thread are taken, or no notice; a user's connection has no `takes`.
+#: `takes`: `True` to take all notices of this thread, `False` to take none; unset for a user's connection.
 _listening: Final = threading.local()
 
 

@@ -182,7 +182,7 @@ RULES: Final = (
 
 @metrics.command()
 def grafana() -> None:
-    """Print a dashboard as JSON: in Grafana, "New", "Import", and choose the Prometheus data source."""
+    """Print a dashboard as JSON. In Grafana, choose "New", "Import" and the Prometheus data source."""
     print(json.dumps(dashboard(), indent=2))
 
 

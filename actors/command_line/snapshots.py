@@ -161,8 +161,8 @@ def restore(
 ) -> None:
     """Run a program whose job starts from a snapshot.
 
-    A program that names a snapshot itself starts from its own snapshot. With `ray job submit`, put this
-    command before the program: `-- penstock restore SNAPSHOT python job.py`.
+    A snapshot that the program names itself takes precedence. With `ray job submit`, put this command
+    before the program: `-- penstock restore SNAPSHOT python job.py`.
     """
     url = absolute_location("snapshot", snapshot)
     open_snapshot(url, open_location)

@@ -63,7 +63,7 @@ def jobs_table(known: Iterable[KnownJob]) -> Table:
 
 
 def status_view(report: JobReport) -> Iterator[RenderableType]:
-    """Everything about one job, the most important first."""
+    """Everything about one job, most important first."""
     yield _head(report)
     for warning in report.warnings:
         yield _text(f"warning: {warning}", style="yellow")

@@ -1,14 +1,14 @@
-"""`ClusterCalls`: calls to the cluster's key-value store, in a thread beside a JobMaster's event loop.
+"""`ClusterCalls`: calls to the cluster's key-value store, in a thread outside the JobMaster's event loop.
 
 The store is in Ray's GCS, one process on the head node. When the GCS hangs, a call blocks until the GCS
 answers again, for at most a minute. On the event loop such a call would stop leases and checkpoints. Guards
 and clients would get no answer either, and would kill a healthy JobMaster.
 
-- Calls are made one at a time, in the order in which they were begun. So a process is noted before it is
+- Calls are made one at a time, in the order in which they were begun. So a process is recorded before it is
   started, and the report of a job's end is written after all calls that end the job.
 - A job's report is written every two seconds. Only the newest waiting report is written, at the queue's end.
-- A caller waits for an answer with a timeout, and gets a `ClusterTimeoutError` from a silent store. The call
-  keeps its place: it is made when the store answers again.
+- A caller waits for an answer with a timeout, and gets a `ClusterTimeoutError` if the store is silent. The
+  call keeps its place: it is made when the store answers again.
 - A few decisions need their answer immediately. Their calls overtake waiting calls, so they must not rely on
   a waiting call. Together they may block the event loop for two seconds in every ten. After these two seconds
   a caller gets a default.
@@ -119,7 +119,7 @@ class ClusterCalls:
     def at_once(
         self, what: str, make: Callable[[], T], otherwise: T, late: Callable[[T], None] | None = None
     ) -> T:
-        """Make a call before all waiting calls; the event loop waits a short while for its answer.
+        """Make a call before all waiting calls; the event loop waits briefly for its answer.
 
         Args:
             otherwise: The answer when the store is silent, Ray raises an error, or `at_once` is used up.

@@ -270,7 +270,7 @@ class JobReporter:
         return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """Older failed checkpoints and savepoints, then the last ones, also of earlier JobMasters."""
+        """Older failed checkpoints and savepoints, then the last ones, including earlier JobMasters'."""
         if seen is not None:
             return newest_and_rare(seen.checkpoint_history, CHECKPOINTS_SHOWN, _RARE_SHOWN)
         return () if self._earlier is None else self._earlier.checkpoint_history
@@ -284,7 +284,7 @@ class JobReporter:
         return earlier if seen is None or seen.stopped_with is None else seen.drained
 
     def _without_scheduler(self, earlier: JobReport) -> JobReport:
-        """The report before the log has been read: the earlier one, without processes."""
+        """The report until the log has been read: the earlier JobMaster's, without processes."""
         status = JobStatus.RESTARTING
         if self._was_cancelled_before:
             status = JobStatus.CANCELLED

@@ -80,7 +80,7 @@ class JobRequests:
         return self._saved(await self._ask(partial(scheduler.take_savepoint, target)))
 
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
-        """Stop the job with a savepoint; return when it has ended, or the reason why it continues.
+        """Stop the job with a savepoint; return the savepoint, or the reason why the job continues.
 
         While a stop is in progress, an identical request gets the same answer; any other is refused.
         """
@@ -147,8 +147,8 @@ class JobRequests:
 
 def _is_stopped_already(request: StopRequest) -> str:
     where = "the checkpoint storage" if request.target is None else request.target
-    how = "with drain" if request.drain else "without drain"
+    how = "with a drain" if request.drain else "without a drain"
     return (
-        f"it is being stopped already, {how}, with a savepoint in {where}: repeat that request to wait for "
+        f"it is already being stopped {how}, with a savepoint in {where}: repeat that request to wait for "
         "the end of the job, or cancel the job, which abandons the savepoint"
     )

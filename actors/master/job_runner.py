@@ -1,7 +1,7 @@
 """`JobRunner`: a job from its first attempt to its end, in the process of its JobMaster (`MasterProcess`).
 
 `JobLifecycle` decides the steps; `JobRunner` carries them out on Ray, and answers clients. Its event loop is
-the only thread that touches the scheduler. Blocking work runs in a small pool of threads, and calls of the
+the only thread that touches the scheduler. Blocking work runs in a small pool of threads, and calls to the
 cluster's key-value store run in `ClusterCalls`. Users' code may hang, so it runs in threads of its own.
 """
 
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Number of newest checkpoints to publish: enough for all that complete in a round of two seconds.
+#: Number of newest checkpoints to publish: all that can complete in a round of two seconds.
 _PUBLISHED: Final = 100
 #: Seconds for the report of an ended job to be stored, in the cluster and beside the checkpoints.
 _KEEPING: Final = 10.0
@@ -354,7 +354,7 @@ class JobRunner:
             try:
                 await asyncio.wait_for(keep(), _KEEPING)
             except (StorageError, TimeoutError) as error:
-                logger.warning("the report of job %s is kept in the cluster alone: %s", self.job_id, error)
+                logger.warning("the report of job %s is kept only in the cluster: %s", self.job_id, error)
             then()
 
         spawn(self._loop, keep_in_time())

@@ -37,7 +37,7 @@ def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
 
 def no_answer(who: str, seconds: float) -> NoAnswerError:
     return NoAnswerError(
-        f"{who}: no answer for {seconds:g} s, although the process lives. Its node is overloaded or out "
+        f"{who}: no answer for {seconds:g} s, although the process is alive. Its node is overloaded or out "
         "of memory (`ray status`, `ray list nodes`), or it is stuck (`ray stack`)"
     )
 
@@ -93,7 +93,7 @@ class RepeatedCall(Generic[T]):
         return self._future.exception() if self._future.done() else None
 
     def is_done(self) -> bool:
-        """Return whether the call has ended, also with an error; repeats it when due. Never waits."""
+        """Return whether the call has ended, even with an error; repeats it when due. Never waits."""
         if self._is_settled:
             return True
         if not self._future.done():

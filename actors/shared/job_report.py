@@ -82,7 +82,7 @@ class SubtaskInfo:
         process: Process of the subtask; `None` without one.
         statistics: Counters of this attempt; `None` before the first report.
         silence: Silence of the process; `None` when the process answers.
-        long_call: The user's function that has been running for long; `None` without one.
+        long_call: The user's function that has been running for a long time; `None` without one.
         rates: Rates over the last few seconds; `None` before the second report, and for a subtask that is not
             running.
         counted_at: Time at which the JobMaster received the counters, in its wall-clock seconds.
@@ -130,7 +130,7 @@ class JobReport(NearestMembers):
         duration: Seconds from the submission until now, or until the end.
         statistics: Counters of the job; an operator's counters are sums over its subtasks.
         graph: Vertices and edges at the current parallelism.
-        failure: Cause of the job's failure or present restart; `None` when the job has recovered.
+        failure: Cause of the job's failure or current restart; `None` when the job has recovered.
         history: The job's transitions and changes of its JobMaster, oldest first.
         failures: The last failed attempts, oldest first, including those that the job has recovered from.
         rescales: The last changes of its parallelism, oldest first.

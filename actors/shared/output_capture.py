@@ -8,7 +8,7 @@ Ray's own file still receives everything, too. See docs/decisions/0004-logs.md.
 A file begins with a line of JSON that names its actor. When a file reaches `MAX_BYTES`, it replaces the
 single older file, and a new file is started. So endless output can't fill the disk.
 
-Every process that can write into Ray's folder of logs can put a file there, or add lines to one. So names and
+Every process that can write into Ray's log folder can put a file there, or add lines to one. So names and
 headers prove nothing. Therefore a process signs each line with the key of its job, and a reader drops lines
 with an invalid signature. The signature covers the name of the file, so a line that was copied into another
 file is invalid. Users' output can't end the signed part: a line feed in it begins another signed line.
@@ -82,7 +82,7 @@ def job_of_log_file(name: str) -> str | None:
 
 
 _PREFIX: Final = "log-key:"
-#: Bytes of a key, and of a signature, which stands in hex before the text of each line.
+#: Bytes of a key, and of a signature. The signature precedes the text of each line, in hex.
 _KEY: Final = 16
 
 _SIGNATURE: Final = 8
@@ -196,7 +196,7 @@ def open_log_file(folder: Path, job_id: str, vertex: str, index: int | None, key
 
 
 def own_file(path: str, flags: int) -> int:
-    """Open a file that only this user may read, because Ray's folder of logs may be open to all users.
+    """Open a file that only this user may read, because Ray's log folder may be open to all users.
 
     Raises:
         OSError: Another user, or a link, has taken the name.
@@ -282,8 +282,8 @@ class _FileHandler(logging.Handler):
 class OutputCapture:
     """Copies the output and log lines of this process to a file until released.
 
-    The root logger then passes INFO, also after the release. Ray's own loggers don't propagate to it and stay
-    as they are.
+    The root logger then passes INFO, even after the release. Ray's own loggers don't propagate to it and
+    remain unchanged.
     """
 
     def __init__(self, file: LogFile) -> None:
@@ -329,7 +329,7 @@ def session_folder() -> str | None:
 def logs_folder() -> Path:
     node = ray._private.worker._global_node
     if node is None:
-        msg = "this process is in no Ray cluster"
+        msg = "this process is not in a Ray cluster"
         raise RuntimeError(msg)
     return Path(node.get_logs_dir_path())
 

@@ -281,10 +281,10 @@ def _listens(descriptor: int) -> bool:
 
 
 class Patches:
-    """Notices replaced functions and classes of loaded modules.
+    """Detects replaced functions and classes of loaded modules.
 
     It checks functions and classes of builtins, the standard library and `_WATCHED`, and the methods of the
-    standard library's classes. It also notices that a loaded module was replaced by another module.
+    standard library's classes. It also detects that a loaded module was replaced by another module.
     """
 
     def __init__(self) -> None:

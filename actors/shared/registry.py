@@ -196,7 +196,7 @@ def find_actor(name: str) -> Any:
     try:
         return ray.get_actor(name, namespace=NAMESPACE)
     except AssertionError as error:
-        # The last actor of a program that has ended, and Ray has just removed the class.
+        # Ray raises this when it has just removed the class, after the last actor of an ended program.
         msg = f"the actor '{name}' has ended"
         raise ValueError(msg) from error
 
@@ -231,7 +231,7 @@ def delete(key: str) -> bool:
 
 
 def add_to_job(job_id: str, process: str, calls: int) -> None:
-    """Note that a process of this job can hold `calls` calls at the same time."""
+    """Record that a process of this job can hold `calls` concurrent calls."""
     put(_of_job(job_id, process), str(calls).encode())
 
 

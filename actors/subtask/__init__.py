@@ -2,7 +2,7 @@
 
 - `subtask_actor`: the Ray actor, a `SubtaskRunner`.
 - `attempt`: one attempt of the subtask, in a thread that steps the runtime's `Subtask`.
-- `event_loop`: an asyncio event loop beside that thread, for users' coroutines.
+- `event_loop`: an asyncio event loop in another thread, for users' coroutines.
 - `gateway`: sends frames to other subtasks, and reports to the JobMaster.
 - `metrics`: publishes counters to Prometheus.
 

@@ -97,7 +97,7 @@ class TaskThread:
         self._mailbox: SimpleQueue[Mail] = SimpleQueue()
         self._may_run = threading.Event()
         self._stopping = False
-        #: Start time of the thread's present piece of work; `None` while the thread waits.
+        #: Start time of the thread's current piece of work; `None` while the thread waits.
         self._busy_since: float | None = None
         self.subtask: Subtask | None = None
         self.deployed: asyncio.Future[None] = loop.create_future()
@@ -114,13 +114,13 @@ class TaskThread:
         self._may_run.set()
 
     def stop(self) -> None:
-        """Stop after the present piece of work."""
+        """Stop after the current piece of work."""
         self._stopping = True
         self._may_run.set()
         self.post(lambda: None)
 
     def long_call(self) -> LongCall | None:
-        """A user's function that has been running for long, if any; callable from any thread."""
+        """A user's function that has been running for a long time, if any; callable from any thread."""
         since = self._busy_since
         if since is None or self._thread.ident is None:
             return None

@@ -1,8 +1,8 @@
-"""`ThreadedEventLoop`: an asyncio event loop in a thread beside the task thread, for coroutines of users.
+"""`ThreadedEventLoop`: an asyncio event loop in a thread of its own, for users' coroutines.
 
 The task thread passes coroutines to the loop in a deque, and wakes the loop once for many coroutines. Five
-thousand calls that begin together take one write to the loop's pipe. Answers come back as mail of the task
-thread; the answers of one round of the loop come in one mail.
+thousand calls that begin together take one write to the loop's pipe. Answers arrive in the task thread's
+mailbox; the answers of one iteration of the loop are one mail.
 
 A coroutine that blocks delays all other coroutines. Once a second a watchdog thread schedules a callback on
 the loop and waits for it to run. If the callback has not run after a second, the watchdog logs a warning with
@@ -40,7 +40,7 @@ _CANCEL_WITHIN: Final = 4.0
 
 
 class ThreadedEventLoop:
-    """See the module's text. One thread, the owner's, creates the object and calls its methods.
+    """See the module's docstring. One thread, the owner's, creates the object and calls its methods.
 
     Args:
         name: Name of the subtask, for the thread and for warnings.
@@ -119,7 +119,7 @@ class ThreadedEventLoop:
         return True
 
     def _begin(self) -> None:
-        self._is_woken = False  # before the deque is read: a coroutine that comes now wakes the loop again
+        self._is_woken = False  # before the deque is read: a coroutine that arrives now wakes the loop again
         while self._new:
             task = self._loop.create_task(self._new.popleft())
             self._tasks.add(task)
@@ -133,14 +133,14 @@ class ThreadedEventLoop:
     ) -> None:
         try:
             result = await work()
-        except BaseException as error:  # the owner decides what an error means, a SystemExit too
+        except BaseException as error:  # the owner decides what an error means, even a SystemExit
             failure = error
             self._answer(lambda: on_error(failure))
         else:
             self._answer(lambda: on_result(result))
 
     def _answer(self, callback: Callable[[], None]) -> None:
-        """Keep an answer until the others of this round of the loop are there, too."""
+        """Collect the answers of this iteration of the loop, to send them together."""
         self._answers.append(callback)
         if len(self._answers) == 1:
             self._loop.call_soon(self._send_answers)

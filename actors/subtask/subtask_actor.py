@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 #: Maximum seconds that a deployment waits for the key of a job's log lines.
 _KEY_TIMEOUT: Final = 5.0
 #: Seconds of processor time after which a process takes no other role. A process that has served roles needs
-#: up to a third more time a row, mostly to allocate records. A new process costs about a second.
+#: up to a third more time per row, mostly to allocate records. A new process costs about a second.
 _MOST_WORK: Final = 5.0
 #: Seconds between the end of a role and the garbage collection, so that the answer is sent first.
 _SOON: Final = 0.05
@@ -231,7 +231,7 @@ class RayHost:
         withdrawn.add_done_callback(lambda future: answer(future.result()))
 
     def _withdraw(self) -> bool:
-        """Withdraw the offer; `True` also when that fails, because a warm process may always end."""
+        """Withdraw the offer; return `True` even if that fails, because a warm process may always end."""
         try:
             return registry.withdraw(self._name, self._calls)
         except Exception:  # raised by Ray when its store can't be reached

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 #: Seconds within which an `entry` must send its request; other entries wait meanwhile.
 _PATIENCE: Final = 5.0
 #: Variables that may differ: those set by shells and process titles, and a worker's Ray job (`RAY_JOB_ID`).
-#: At import Ray read a placeholder for the job; a forked worker learns its job with its first call.
+#: At import, Ray reads a placeholder for the job; a forked worker learns its job from its first call.
 _OWN: Final = {"_", "OLDPWD", "PWD", "SHLVL", "SPT_NOENV", "RAY_JOB_ID", ARENAS}
 _LENGTH: Final = struct.Struct("I")
 _STREAMS: Final = 3
@@ -147,7 +147,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         part = connection.recv(size - len(data))
         if not part:
-            msg = "the connection has ended before the request"
+            msg = "the connection ended before the whole request had arrived"
             raise ValueError(msg)
         data += part
     return bytes(data)

@@ -17,7 +17,7 @@ A forked worker behaves like any other worker, for these reasons:
 - Random numbers of Python and numpy are seeded anew.
 - Without a template, or when the template does not answer, `entry` becomes Ray's own program.
 
-The template ends with its node. Only Linux has the needed calls. Elsewhere workers start as usual.
+The template ends with its node. Only Linux has the necessary system calls. Elsewhere workers start as usual.
 """
 
 from __future__ import annotations

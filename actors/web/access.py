@@ -1,6 +1,6 @@
 """Access control of the server: the origin and the session of each request.
 
-**Origin.** A stranger's page can make a browser send requests to any address, also to this machine. It
+**Origin.** A stranger's page can make a browser send requests to any address, even to this machine. It
 can't choose their `Host` and `Origin`, and it can't read the answers. The stranger's host name may suddenly
 resolve to 127.0.0.1 (DNS rebinding). Then the answers can be read, but `Host` is that name. So each request
 must name a host for which the server was started. If a request has an `Origin`, it must be the server's own.
@@ -124,8 +124,8 @@ def check_bind(host: str, token: str | None) -> None:
     """Refuse a host beyond loopback without a standing token."""
     if token is None and not is_loopback(host):
         msg = (
-            f"--host {host} is reached from other machines: give the server a token of your own first, with "
-            "--token-file FILE or PENSTOCK_UI_TOKEN, and put TLS in front of it"
+            f"--host {host} can be reached from other machines: give the server a token of your own first, "
+            "with --token-file FILE or PENSTOCK_UI_TOKEN, and put TLS in front of it"
         )
         raise ConfigurationError(msg)
 

@@ -58,7 +58,7 @@ class JobAnswer(TypedDict):
 
 
 class ExceptionsAnswer(TypedDict("ExceptionsAnswer", {"root-exception": Failure | None})):
-    """The cause of the present failure, and the last failures, newest first."""
+    """The cause of the current failure, and the last failures, newest first."""
 
     history: list[Failure]
 

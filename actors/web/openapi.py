@@ -163,8 +163,8 @@ def _form(kind: type[Any], name: str = "", /, *, _without: tuple[str, ...] = (),
     """The schema of a dataclass, with the name `name` in OpenAPI.
 
     Args:
-        _without: Attributes that are not written.
-        changed: Types of attributes that are written differently, or in addition.
+        _without: Attributes to omit.
+        changed: Types of additional attributes, and of attributes whose type differs in JSON.
     """
     hints = get_type_hints(kind)
     members = {member.name: hints[member.name] for member in fields(kind) if member.name not in _without}
