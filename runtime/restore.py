@@ -261,8 +261,8 @@ def assign_states(
         allow_non_restored_state: Skip the state of operators that the graph does not have.
 
     Raises:
-        StateMismatchError: State has no operator in the graph, is of another kind than the operator, or has
-            another number of key groups.
+        StateMismatchError: State has no operator in the graph, belongs to another kind of operator, or was
+            saved with another number of key groups.
         CorruptSnapshotError: A file is damaged.
     """
     if not allow_non_restored_state:

@@ -1,7 +1,7 @@
-"""Checkpoints for display: metrics, records, counters, reasons of failure.
+"""Checkpoints for display: metrics, records, counters, reasons for failures.
 
 The statistics of a completed checkpoint (counters of the job and metrics of each subtask) are in its
-metadata. So reading them needs no storage call of its own. They exist as long as the checkpoint, and a new
+metadata. So reading them needs no extra storage call. They exist as long as the checkpoint, and a new
 JobMaster reads them, too.
 
 Metrics are packed into 15 to 36 bytes per subtask: in columns, with whole microseconds. They are unpacked
@@ -181,7 +181,7 @@ def _unpacked(packed: bytes) -> Iterator[tuple[SubtaskId, CheckpointMetrics]]:
 
 
 class CheckpointFailureReason(Enum):
-    """Flink's reasons; the value is the name in messages and in conformance cases."""
+    """Flink's reasons for failures; the value is the name in messages and in conformance cases."""
 
     PERIODIC_SCHEDULER_SHUTDOWN = "periodic_scheduler_shutdown"
     TOO_MANY_CONCURRENT_CHECKPOINTS = "too_many_concurrent_checkpoints"
@@ -233,7 +233,7 @@ class CheckpointRecord:
         size: Bytes of all its state; `None` until it is complete.
         written_bytes: New bytes that the subtasks wrote.
         in_flight_bytes: The part of `written_bytes` that is in-flight data.
-        failure: Reason of the failure; `None` without one.
+        failure: Reason for the failure; `None` without one.
         detail: Description of the failure's cause.
     """
 

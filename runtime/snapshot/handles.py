@@ -88,7 +88,7 @@ class SavedState:
         is_declared: Whether the function's class declared the state; else it was requested at run time.
         has_stamps: Whether the state has a TTL: each entry is a pair of the time of its last use and its
             value.
-        time: `processing` or `event`, the time of the stamps; empty when unknown, as in a state made of rows.
+        time: `processing` or `event`, the kind of time of the stamps; empty if it is unknown.
     """
 
     name: str
@@ -202,8 +202,8 @@ class OperatorSubtaskState:
 class SubtaskSnapshot:
     """The state in a subtask's acknowledgement, by operator in the chain's order.
 
-    If the subtask has `ended`, its operators emit nothing more after the barrier. `events` has the numbers of
-    events that operators had sent to their coordinators.
+    If the subtask has `ended`, its operators emit nothing more after the barrier. `events` has, by operator,
+    the number of events sent to its coordinator.
     """
 
     operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)

@@ -92,7 +92,7 @@ def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
 def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
     msg = (
         f"{storage.url}/{path} is part of a snapshot but is not there; put the file back, and check that "
-        "no bucket's lifecycle rule or cleaner of temporary files deletes files of Penstock"
+        "no lifecycle rule of the bucket and no cleaner of temporary files deletes Penstock's files"
     )
     return CorruptSnapshotError(msg)
 
@@ -266,7 +266,7 @@ def _decode_operator(
         decoded[index] = _decode_subtask(parts, folder, declared, states)
     left = frozenset(map(whole, items(finished.get(operator_id, []))))
     if not left.issubset(indices):
-        msg = f"subtasks {sorted(left)} have finished, of only {parallelism}"
+        msg = f"subtasks {sorted(left)} have finished, but the parallelism is only {parallelism}"
         raise ValueError(msg)
     return OperatorState(operator_id, parallelism, max_parallelism, decoded, left)
 
@@ -337,7 +337,7 @@ def _decode_keyed(
     # Newer versions add items to the end of a list. Older snapshots lack them; tests/compatibility has some.
     for first, last, entries, files, *more in map(items, items(handles)):
         if whole(first) > MOST_SUBTASKS or whole(last, -1) >= MOST_SUBTASKS:
-            msg = f"key groups {first} to {last} of {MOST_SUBTASKS}"
+            msg = f"key groups {first} to {last}; the maximum number of key groups is {MOST_SUBTASKS}"
             raise ValueError(msg)
         groups = KeyGroupRange(first, last)
         parts = tuple(_decode(file, folder) for file in items(files))

@@ -1,6 +1,6 @@
 """`SnapshotPaths`: the only place that formats paths in a checkpoint storage.
 
-    <job>/log/<slot>                                       decisions, 20 digits
+    <job>/log/<slot>                                       a decision; the slot has 20 digits
     <job>/log/compaction                                   the slot of a compaction
     <job>/chk-<id>-<attempt>/metadata                      a checkpoint
     <job>/savepoint-<id>-<attempt>/metadata                a savepoint; all its files are in its folder

@@ -86,7 +86,7 @@ def from_plain(kind: Any, value: Any, where: str = "") -> Any:
 
 
 def _from_union(kinds: Sequence[Any], value: Any, where: str) -> Any:
-    """Build the first type that is not `None`; for a dict, the dataclass with most of its names."""
+    """Build the first type that is not `None`; for a dict, the dataclass that shares most names with it."""
     if value is None and type(None) in kinds:
         return None
     choices = [choice for choice in kinds if choice is not type(None)]

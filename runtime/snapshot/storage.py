@@ -1,7 +1,7 @@
 """Storages of checkpoints: on a disk that may lose power (`SyncedFiles`), and in memory.
 
 When `SyncedFiles.put` returns, the object survives a power cut as a whole. After a put that was refused or
-not answered, the object exists as a whole or not at all. Why it is right:
+not answered, the object exists as a whole or not at all. Why this is right:
 
 1. *Content before name.* The bytes go to a staging file, `<name>#<token>`, which is synced before the object
    gets its name. A conditional create links, which refuses a taken name. Any other put renames.

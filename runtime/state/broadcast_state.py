@@ -32,8 +32,8 @@ V = TypeVar("V")
 class BroadcastState(DeclaredOperatorState, MutableMapping[K, V]):
     """A map that is the same in every subtask (Flink's `BroadcastState`); a mutable mapping without order.
 
-    A function of `data.connect(rules.broadcast())` declares it. It can be changed while a record of the
-    broadcast stream is processed, and only read elsewhere. Reading returns a copy of a mutable value, so
+    A function of `data.connect(rules.broadcast())` declares it. It can be changed only while a record of the
+    broadcast stream is processed; elsewhere it is read-only. Reading returns a copy of a mutable value, so
     immutable values such as tuples are faster. Broadcast streams with several senders arrive in a different
     order in each subtask: then the map must not depend on their order.
 
@@ -129,7 +129,7 @@ class BroadcastStateView(BroadcastState[Any, Any]):
     """The entries of a `BroadcastState` in a running subtask.
 
     Attributes:
-        can_change: Whether a record of the broadcast stream is processed now.
+        can_change: Whether a record of the broadcast stream is being processed.
     """
 
     __slots__ = ("_entries", "_key_type", "_value_type", "can_change")
@@ -186,8 +186,8 @@ class BroadcastStateView(BroadcastState[Any, Any]):
         if not self.can_change:
             msg = (
                 f"broadcast state {self.name!r} ({self.where}) was changed where no record of its stream is "
-                "processed. Only this subtask would have the change: make it in process_broadcast_element, "
-                "and only read elsewhere"
+                "processed. Only this subtask would have the change: make it in process_broadcast_element; "
+                "elsewhere the state is read-only"
             )
             raise PenstockError(msg)
 

@@ -1,17 +1,17 @@
 """Time to live of keyed state in columns; applies the rules of `time_to_live.py` to whole arrays.
 
 A column of the table holds each key's *stamp*, the time of its last use. Operators report uses with the time
-of each row, and read which keys have expired at the time of a row. So an expired key is hidden at once, and
+of each row, and ask whether a key has expired at the time of a row. So an expired key is hidden at once, and
 the sweep only frees memory.
 
 **Lives.** Rows of a key may lie further apart than the TTL, even within one batch. Then the key has several
-lives in the batch, one after the other. `lives` numbers them: 0 is the life that the state has, if it has
-one. So a row's result does not depend on how rows are cut into batches. If every row counts as a use, a life
-ends at the first row that comes a TTL or more after the latest time. This latest time is a running
+lives in the batch, one after the other. `lives` numbers them: 0 is the life that is already in the state, if
+any. So a row's result does not depend on how rows are cut into batches. If every row counts as a use, the
+first row a TTL or more after the latest time so far begins a new life. This latest time is a running
 maximum within each key, computed for all keys at once. For that, times are replaced by their ranks, and each
 key's ranks are shifted above the ranks of the keys before it.
 
-**Found.** The sweep scans all stamps, which costs a millisecond for a million keys. It scans when the
+**Sweep.** The sweep scans all stamps, which costs a millisecond for a million keys. It scans when the
 earliest stamp may have expired, and at most 256 times in a TTL.
 """
 
@@ -52,7 +52,7 @@ class ColumnLifetime:
         self._time = time
         self._name = f":used:{ttl.time}"
         self._microseconds = ttl.microseconds
-        self._scan_at: int | None = _NEVER  # restored keys were not scanned yet
+        self._scan_at: int | None = _NEVER  # restored keys have not been scanned yet
         self._waiting: Slots = np.empty(0, np.int64)
 
     @property
@@ -79,7 +79,7 @@ class ColumnLifetime:
         return expired
 
     def use(self, slots: Slots, moments: Moments) -> None:
-        """Note uses; a slot may occur several times. A stamp never goes back."""
+        """Note uses; a slot may occur several times. A stamp never moves backwards."""
         stamps = self._stamps
         new = slots[~stamps.valid.take(slots)]
         stamps.values[new], stamps.valid[new] = _NEVER, True

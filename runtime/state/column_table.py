@@ -201,7 +201,7 @@ class ColumnTable:
         if not len(slots):
             return np.full(len(wanted), -1, np.int64)
         self._note_rows(slots)
-        # The number of a slot that is not in `slots` is an old one, and means another row's slot.
+        # A slot that is not in `slots` still has an old row number, and that row has another slot.
         rows = self._rows.take(wanted, mode="wrap").astype(np.int64)
         rows[(rows < 0) | (rows >= len(slots))] = 0
         rows[slots.take(rows) != wanted] = -1
@@ -267,7 +267,7 @@ class ColumnTable:
         return ColumnBlock(self.name, self.keys(slots), self._groups[slots], values, self._extra)
 
     def put(self, block: ColumnBlock) -> Slots:
-        """Set the values of a block's keys, but report no change; return the slots, also of deleted keys."""
+        """Set the values of a block's keys, but report no change; return the slots, even of deleted keys."""
         slots = self.slots_of(*_parts(block.keys, block.extra), block.key_groups)
         if block.values is not None:
             for columns in self._columns.values():
@@ -314,7 +314,7 @@ def _parts(keys: pa.RecordBatch, extra: int) -> tuple[dict[str, pa.Array], dict[
 
 
 def have_unique_hashes(parts: Mapping[str, pa.Array]) -> bool:
-    """Whether no two keys share a hash: whole numbers are scattered one to one."""
+    """Whether no two keys share a hash: the hash of integers is one-to-one."""
     kind = next(iter(parts.values())).type
     return len(parts) == 1 and bool(kinds.is_signed_integer(kind))
 
@@ -326,10 +326,10 @@ def with_extra(hashes: HashArray, extra: Mapping[str, pa.Array] | None) -> HashA
     return hashes
 
 
-#: Approximate rows of a part, whose cells and hashes stay in the processor's cache.
+#: Approximate number of rows in a part; its cells and hashes stay in the processor's cache.
 _PART: Final = 1 << 14
 
-#: Maximum bits of a hash that choose a part: sorting a column of 8 bits costs least.
+#: Maximum number of hash bits that choose a part: values of 8 bits sort fastest.
 _PART_BITS: Final = 8
 
 

@@ -1,8 +1,8 @@
 """Declared states: the base of all states that a function's class declares, and `OperatorListState`.
 
 An attribute of a function's class is a *declaration*: name, types, settings. In a running subtask the
-attribute of that name is a *view* of the subtask's entries. So one name serves a type checker and a reader of
-the class. The runtime lists the states of a class without running it (`known_states.py`).
+attribute of that name is a *view* of the subtask's entries. So type checkers and readers see one name. The
+runtime lists the states of a class without running it (`known_states.py`).
 
 The view is put into the function object's `__dict__`. A declaration has no `__set__`, so Python finds the
 view first: reading `self.count` costs an attribute lookup and no call. On an object that was never bound,
@@ -126,7 +126,7 @@ class DeclaredState:
 
     def _unbound(self) -> PenstockError:
         return PenstockError(
-            f"{self.label} is a declaration, which holds nothing. Declare it in the body of a function's "
+            f"{self.label} is a declaration and holds no values. Declare it in the body of a function's "
             "class (KeyedProcessFunction, Operator), and use it in methods of that class while a job runs"
         )
 
@@ -192,7 +192,7 @@ def other_type(
 #: Redistribution of the values of a list state when a job starts from a snapshot.
 ListStateMode: TypeAlias = Literal["split_distribute", "union", "broadcast"]
 
-#: Names of the lists of Penstock's own operators; users' lists can't have them.
+#: Names of the lists of Penstock's own operators; users' lists can't use these names.
 TAKEN: Final = ("committables", "splits", "watermark")
 
 T = TypeVar("T")

@@ -37,12 +37,12 @@ from penstock.runtime.state.own_copy import LEAVES
 
 #: Maximum number of unexamined entries; this many fit into the processor's cache.
 MAX_UNEXAMINED: Final = 1 << 14
-#: Number of dirty keys above which `put` keeps values. A few recurring keys cost less in a set.
+#: Number of dirty keys above which `put` keeps values instead; a few recurring keys are cheaper in a set.
 _MANY: Final = 1 << 16
 
 
 class Deleted:
-    """Type of the marker in place of a deleted entry's value."""
+    """Type of the marker that replaces the value of a deleted entry."""
 
     def __repr__(self) -> str:
         return "deleted"
@@ -110,7 +110,7 @@ class DirtyEntries:
         return len(self.written.keys() | self._examined.keys() | self.dirty_keys)
 
     def attach(self, view: HasWritten) -> None:
-        """Let a view write to `written`, also after a snapshot has replaced it."""
+        """Let a view write to `written`, even after a snapshot has replaced it."""
         self._views.append(view)
         view._written = self.written
 
@@ -141,7 +141,7 @@ class DirtyEntries:
             self.written.update(entries)
 
     def put_again(self, entries: Mapping[Any, Any]) -> None:
-        """Report other values of entries that were reported as new ones."""
+        """Report new values of entries that were reported as new entries before."""
         if entries:
             self._revived.update(entries.keys() - self.written.keys())
             self.only_leaves = False
@@ -242,7 +242,7 @@ class DirtyEntries:
 
 
 class DirtyKeys(DirtyEntries):
-    """Collects the keys of dirty entries in a set, and no values."""
+    """Collects only the keys of dirty entries, in a set."""
 
     __slots__ = ()
 
@@ -316,7 +316,7 @@ _DEPTH: Final = 8
 
 #: Returns the parts of all given values of one type.
 _PartsOf: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
-#: Iterates over values anew at each call.
+#: Returns a new iterator over the same values at each call.
 _Values: TypeAlias = Callable[[], Iterable[Any]]
 
 

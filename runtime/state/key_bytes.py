@@ -9,7 +9,7 @@ The bytes have three more properties:
 * No key's bytes are a prefix of another's. So all entries of one key are adjacent.
 * Whole numbers sort by value. So the numbered elements of a list are read in order.
 * A key of `str`, `bytes`, `int`, `None` or a tuple of these can be decoded from its bytes. Its form is
-  *natural*. Other keys have to be stored beside their values: a `float` of 2.0 has the bytes of an `int`.
+  *natural*. Other keys must be stored with their values: a `float` of 2.0 has the bytes of an `int`.
 
 **Never change these bytes.** They are in checkpoints.
 """
@@ -99,7 +99,7 @@ def key_of(data: bytes, start: int = 0) -> tuple[Any, int]:
             part, at = key_of(data, at)
             parts.append(part)
         return tuple(parts), at
-    msg = f"byte {tag} at {start} does not begin a key that can be read"
+    msg = f"byte {tag} at {start} is not the first byte of a key that can be decoded"
     raise ValueError(msg)
 
 
@@ -150,7 +150,7 @@ def _none(_: None, out: bytearray) -> bool:
 
 def _whole(key: int, out: bytearray) -> bool:
     """Append a tag with sign and number of bytes, then the bytes; negative numbers are complemented."""
-    number = int.__index__(key)  # a subclass may have another `int()`
+    number = int.__index__(key)  # a subclass may override `__int__`
     size = (abs(number).bit_length() + 7) // 8
     raw = abs(number).to_bytes(size)
     if number < 0:

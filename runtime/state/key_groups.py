@@ -41,7 +41,7 @@ from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, R
 from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.stable_hash_arrays import stable_hashes
 
-#: The largest number of key groups (Flink's upper bound); a key group fits 16 bits.
+#: The largest number of key groups (Flink's upper bound); a key group fits into 16 bits.
 MAX_KEY_GROUPS: Final = 1 << 15
 
 _LEAST_DEFAULT: Final = 1 << 7

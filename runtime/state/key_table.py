@@ -6,8 +6,8 @@ empty cell try the next cell together (linear probing).
 
 Why it is correct:
 
-1. *Place.* The first cell is chosen by other bits of the hash than the key group. With the same bits the keys
-   of one subtask would crowd into a part of the cells.
+1. *Place.* Different bits of the hash choose the first cell and the key group. With the same bits the keys of
+   one subtask would crowd into a part of the cells.
 2. *Equal hashes.* Slots are found by hash, then the owner compares the keys. Different keys with one hash are
    tried again with a hash that depends on the number of the try, the *level*. So a key's level depends on the
    keys that were in the table before it. A key is looked up on all levels before it gets a slot.

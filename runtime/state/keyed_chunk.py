@@ -199,7 +199,7 @@ def _unpack_rows(
         numbers, seconds = np.frombuffer(counts, dtype="<u4"), one_nan(codec.loads(parts))
         total = int(numbers.sum(dtype=np.uint64))
         if total != len(seconds):  # checked before keys are repeated: four bytes can stand for four billion
-            msg = f"the keys of a nested table should have {len(seconds)} entries and have {total}"
+            msg = f"the keys of a nested table should have {len(seconds)} entries, but have {total}"
             raise ValueError(msg)
         pairs = zip(every, numbers.tolist(), strict=True)
         firsts = chain.from_iterable(repeat(first, number) for first, number in pairs)
@@ -336,7 +336,7 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
 
 
 def need_canonical(handles: Iterable[KeyedStateHandle]) -> None:
-    """Refuse state in RocksDB's own files, the form of its checkpoints."""
+    """Refuse state in RocksDB's own files, which are the format of its checkpoints."""
     if any(handle.is_native for handle in handles):
         msg = (
             "this checkpoint holds keyed state in the files of RocksDB, which only an operator with "

@@ -27,14 +27,14 @@ does not learn in time which checkpoints completed: notices may be late or lost.
 So changes that were written for newer checkpoints are written again. They stay in memory as *deltas* until
 a barrier confirms them.
 
-Why it is correct: at any moment `base + deltas, oldest first + dirty entries` is the live state. It holds at
-the start. Each snapshot turns the dirty entries into a new delta. Confirming an id replaces the deltas up to
-it by the chain that was written from exactly the base and those deltas. Many deltas are merged: newer values
-win, deletions stay. A merged delta that straddles a confirmed id is kept: writing newer values of older keys
-again changes nothing. When the confirmed id is unknown here, there is no chain to build on. If there never
-was a base, the deltas are the whole state and stay. Otherwise all deltas are forgotten, even those that might
-be confirmed later, because an older chain lacks later deletions. All live state then counts as dirty,
-which is slower but never wrong.
+Why it is correct: at any moment `base + deltas, oldest first + dirty entries` is the live state. This holds
+at the start. Each snapshot turns the dirty entries into a new delta. Confirming an id replaces the deltas up
+to it with the chain that was written from exactly the base and those deltas. Many deltas are merged: newer
+values win, deletions stay. A merged delta that straddles a confirmed id is kept: writing newer values of
+older keys again changes nothing. When the confirmed id is unknown here, there is no chain to build on. If
+there never was a base, the deltas are the whole state and stay. Otherwise all deltas are forgotten, even
+those that might be confirmed later, because an older chain lacks later deletions. All live state then counts
+as dirty, which is slower but never wrong.
 
 A snapshot must never refer to
 

@@ -1,7 +1,8 @@
 """Keyed state as users declare and use it: values, lists, maps, reducing and aggregating state.
 
 Each class is a declaration and a view (`declared_state.py`). A view shows the current key's state. The state
-backend makes it as an instance of a subclass (`state_views.py`). Declarations with one name share a state.
+backend makes it as an instance of a subclass (`state_views.py`). Declarations with the same name share a
+state.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class ValueState(_OfOneType, Generic[T]):
     `value` returns a copy of a mutable value: change the copy and call `update` with it.
 
     Args:
-        of_type: The type of the values, such as `int` or a class of yours; `update` refuses other types. By
+        of_type: The type of the values, such as `int` or your own class; `update` refuses other types. By
             default any type is accepted.
         default: The value of a key that has none; each key gets a copy of a mutable object.
         name: Name, unique in the operator; the name of the class attribute by default.

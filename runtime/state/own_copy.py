@@ -119,7 +119,7 @@ def own_copy(value: Any) -> Any:
 
 
 def own_copies(values: Sequence[Any]) -> list[Any]:
-    """Return the values in a new list; copies of values that can change."""
+    """Return the values in a new list, with copies of those that can change."""
     kinds = set(map(type, values))
     if (
         kinds == {dict}

@@ -238,7 +238,7 @@ def _hash_floats(values: NDArray[np.float64]) -> HashArray:
 
 
 def _python_hashes(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """`hash` of floats: the remainder modulo 2**61 - 1, in which a power of two is a rotation."""
+    """`hash` of floats: the remainder modulo 2**61 - 1, where multiplying by a power of two is a rotation."""
     finite = np.where(np.isfinite(values), values, 0.0)
     fraction, exponent = np.frexp(np.abs(finite))
     mantissa = np.ldexp(fraction, 53).astype(np.uint64)

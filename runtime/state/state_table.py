@@ -1,9 +1,9 @@
 """`StateTable`: one named table of keyed state on the heap, and its entries with a TTL as views see them.
 
 All kinds of state use this table. A *flat* table has one entry per key. A *nested* table has several entries
-per key, each with a second part: a map key, or the number of a list's element. Each is saved separately. So a
+per key, each with a second part: a map key, or the number of a list element. Each is saved separately. So a
 checkpoint's size depends on the changed entries, even if one key has a million of them. Other operators use
-the start of a window or the name of a timer service as second part, like Flink's namespace.
+the start of a window or the name of a timer service as the second part, like Flink's namespace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StateTable:
 
     Operators read and write `entries` directly. Once per batch they report the entries that they wrote or
     deleted: `table.changed.update(keys)`, or `table.changed.put(keys, values)` with the values at hand. An
-    entry that is in `changed` and not in `entries` was deleted. A write that is not reported is missing in
+    entry that is in `changed` but not in `entries` was deleted. A write that is not reported is missing from
     the next checkpoint; a report without a write only costs time. `entries` and `changed` are never replaced.
 
     The keys must be the stream's own keys: their key groups decide where the entries go when the job is
@@ -139,7 +139,7 @@ class LiveEntries:
     """The entries of a flat table with a TTL, as views use them.
 
     An entry is a cell: a stamp and a value. Expired cells are hidden. A write gets a stamp and is recorded as
-    a change here, so a view uses this object in place of the table's changes.
+    a change here, so a view uses this object instead of the table's changes.
     """
 
     __slots__ = ("_cells", "_changed", "_life", "_written")

@@ -340,7 +340,7 @@ def _check_map_key(name: str, of_type: type, key: Any) -> None:
 
 
 def _check_key_type(view: MapView, key: Any) -> None:
-    """Check a key whose type may differ from an equal key's in the map: 0.5 and np.float32(0.5)."""
+    """Check a key whose type may differ from that of an equal key in the map: 0.5 and np.float32(0.5)."""
     kinds = types_of_keys((key,)) - {tuple}  # the parts of each tuple are checked
     if not kinds <= view._key_kinds:
         _check_map_key(view.name, view._key_type, key)

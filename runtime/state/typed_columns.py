@@ -67,7 +67,7 @@ class GrowingColumn:
             self.values[slots] = None
 
     def take(self, slots: Slots, *, has_nulls: bool = True) -> pa.Array:
-        """The values of slots; without `has_nulls` the caller knows that each of them has one."""
+        """The values of slots; with `has_nulls=False` each slot must have a value."""
         values = self.values.take(slots)
         valid = self.valid.take(slots) if has_nulls else np.ones(0, np.bool_)
         if kinds.is_null(self.kind):
@@ -254,7 +254,7 @@ class TypedColumns:
         return same
 
     def equals_any(self, slots: Slots, column: pa.Array) -> NDArray[np.bool_]:
-        """As `equals`, for a column of a type that these columns need not take over."""
+        """Like `equals`, but adds no column for a new type."""
         if kinds.is_null(column.type) or any(own.kind.equals(column.type) for own in self.all):
             return self.equals(slots, column)
         valid, has_value = valid_of(column), np.zeros(len(slots), np.bool_)
@@ -317,7 +317,7 @@ def _is_of_values(kind: pa.DataType) -> bool:
 
 
 def _equal_values(own: GrowingColumn, slots: Slots, column: pa.Array) -> NDArray[np.bool_]:
-    """Compare values that are no nulls, of any two types."""
+    """Compare values of any two types; none of them is null."""
     if kinds.is_floating(own.kind) and kinds.is_floating(column.type):
         mine, theirs = own.values[slots], column.to_numpy(zero_copy_only=False)
         return np.asarray((mine == theirs) | ((mine != mine) & (theirs != theirs)))

@@ -41,7 +41,7 @@ def chunk(*blocks: Any) -> bytes:
 def test_counts_of_a_nested_table_that_do_not_fit_its_entries_are_refused(counts: list[int]) -> None:
     """Before any entry is made: four bytes may say four billions."""
     block = nested(counts, ["k"], [1])
-    with pytest.raises(ValueError, match=f"should have 1 entries and have {counts[0]}"):
+    with pytest.raises(ValueError, match=f"should have 1 entries, but have {counts[0]}"):
         unpack_block(block, CODEC)
     with pytest.raises(CorruptSnapshotError, match="should have 1 entries"):
         list(read_chunk(chunk(block), HERE, 8, CODEC))
@@ -62,7 +62,7 @@ def test_a_nested_table_has_one_count_for_each_first_key(counts: list[int], keys
 
 
 def test_counts_that_overflow_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="should have 2 entries and have 8589934590"):
+    with pytest.raises(ValueError, match="should have 2 entries, but have 8589934590"):
         unpack_block(nested([0xFFFFFFFF] * 2, ["k", "l"], [1, 2]), CODEC)
 
 

@@ -203,7 +203,7 @@ def test_broadcast_state_can_only_be_read_in_a_timer() -> None:
     with OperatorHarness.of(build) as harness:
         harness.push(["a"])
         harness.push([("a", 1)], input_index=1)
-        with pytest.raises(OperatorError, match="only read elsewhere"):
+        with pytest.raises(OperatorError, match="elsewhere the state is read-only"):
             harness.push_watermark(9)
 
 

@@ -114,7 +114,7 @@ def test_each_subtask_has_views_of_its_own() -> None:
     with harness_of(function) as one, harness_of(function) as other:
         one.push([("a", 1)])
         assert other.push([("a", 2)]) == [(-1, [2], {2: 1}, 2)]
-    with pytest.raises(PenstockError, match=r"ValueState 'last' .* is a declaration, which holds nothing"):
+    with pytest.raises(PenstockError, match=r"ValueState 'last' .* is a declaration and holds no values"):
         function.last.value()
 
 

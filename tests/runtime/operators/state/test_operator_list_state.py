@@ -405,7 +405,7 @@ def test_graph_refuses_state_that_could_not_be_found_again(build: Callable[[Any]
 
 
 def test_declaration_that_no_subtask_runs_holds_nothing() -> None:
-    with pytest.raises(PenstockError, match="is a declaration, which holds nothing"):
+    with pytest.raises(PenstockError, match="is a declaration and holds no values"):
         InMap().split.get()
 
 
