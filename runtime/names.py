@@ -1,14 +1,14 @@
 """Names: the rule for names that users give, and the nearest known name for a misspelt one.
 
-A name of a job, a state, a side output, a group or a hook is text of any alphabet. It appears in file names,
-labels of Prometheus, spans of OpenTelemetry, JSON, terminals and pages, and each of these escapes it as
-needed. Only invisible characters and characters that can't be encoded are refused.
+A name of a job, a state, a side output, a group or a hook is text in any alphabet. It appears in file names,
+Prometheus labels, OpenTelemetry spans, JSON, terminals and web pages, and each of these escapes it as needed.
+Only invisible characters and characters that can't be encoded are refused.
 
-All names are in Unicode's normal form C. An editor or a file system may change the form of a text, and the
-state under a name would be lost with it. Letters that only look alike stay different, and so do upper and
+All names are in Unicode's normal form C. Otherwise the state under a name would be lost when an editor or a
+file system changes the form of the text. Letters that only look alike stay different, and so do upper and
 lower case.
 
-Python's hints for misspelt names reach only tracebacks that Python prints itself. Notebooks, logs and job
+Python's hints for misspelt names appear only in tracebacks that Python prints itself. Notebooks, logs and job
 reports show the message alone, so the hint is part of the message here. A correct name costs nothing, except
 one check of a constructor's keywords. Classes on the record path must not use `NearestNames`.
 """
@@ -112,7 +112,7 @@ def check_keywords(call: str, given: Iterable[str], known: Iterable[str] | None)
 
 
 def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function answer an unknown keyword argument with the nearest known one."""
+    """Make a function refuse an unknown keyword argument, and suggest the nearest known one."""
     known = keywords_of(function)
 
     @functools.wraps(function)
@@ -133,7 +133,7 @@ def keywords_of(function: Callable[..., object]) -> tuple[str, ...] | None:
 
 
 class NearestNames(type):
-    """Metaclass of classes that users construct: answers misspelt members and constructor arguments.
+    """Metaclass of classes that users construct: suggests names for misspelt members and arguments.
 
     `_renamed` of a class maps old or foreign names of members to Penstock's.
 
@@ -178,7 +178,7 @@ class NearestNames(type):
 
 
 class NearestEnumMembers(EnumMeta):
-    """Metaclass of users' enums: answers a misspelt member."""
+    """Metaclass of users' enums: suggests the nearest name for a misspelt member."""
 
     if not TYPE_CHECKING:  # a type checker still refuses unknown names
 
@@ -191,7 +191,7 @@ class NearestEnumMembers(EnumMeta):
 
 
 class NearestMembers:
-    """Base of classes whose objects answer a misspelt member. Reading their members costs a little more."""
+    """Base of classes that suggest the nearest name for a misspelt member; reading members costs more."""
 
     __slots__ = ()
 

@@ -8,5 +8,5 @@
 - `job_operators`: the parts of operators in the JobMaster, and their events.
 - `job_state`: states, requests, reports, statistics.
 
-Imports `checkpoint` and what lies below; never `task`.
+Imports `checkpoint` and the packages below it; never `task`.
 """

@@ -34,7 +34,7 @@ _MOST_TRANSITIONS: Final = 200
 
 
 class ExecutionGateway(CoordinatorGateway, Protocol):
-    """The outgoing calls of the scheduler. No call blocks or calls the scheduler back at once."""
+    """The outgoing calls of the scheduler. No call blocks, or calls the scheduler back before it returns."""
 
     def deploy(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
@@ -52,7 +52,7 @@ class ExecutionGateway(CoordinatorGateway, Protocol):
     def stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
         """Stop these subtasks, by force if need be, including one that is being deployed.
 
-        Always calls `stopped` once, later, when none of them runs any more.
+        Always calls `stopped` once, after this call has returned, when none of them runs any more.
         """
         ...
 
@@ -130,7 +130,7 @@ class JobContext:
     def enter(self, state: State, cause: str = "") -> None:
         if self.is_fenced:
             return
-        if state.name is not self.state.name:  # users see states of one name as one state
+        if state.name is not self.state.name:  # users see states with the same name as one state
             self.transitions.append(Transition(self.state.name, state.name, self.clock.now(), cause))
         self.state.leave()
         self.state = state
@@ -140,7 +140,7 @@ class JobContext:
         self.enter(self.beginning(self))
 
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
-        """Take over a new attempt from the log; return when to deploy it, if at all."""
+        """Begin an attempt whose record is in the log; return when to deploy it, or that the job gives up."""
         is_rescale, self.new_parallelism = self.new_parallelism is not None, None
         self.graph.rescale(start.parallelism)
         self._begin(start, is_rescale=is_rescale)
@@ -158,7 +158,7 @@ class JobContext:
         return RestartAfter(0.0)
 
     def begin_attempt_of(self, region: Region, start: AttemptStart) -> FailureCause | None:
-        """Take over a new attempt of one region from the log; return why the region can't be restored.
+        """Begin an attempt of one region, whose record is in the log; return the cause if the restore fails.
 
         Other regions keep their attempts. They are notified again that the region's checkpoint is complete:
         its record may have been found in the log only now.

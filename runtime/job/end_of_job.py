@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.runtime.job.failover import FailureCause
 
 
-#: Seconds before each further try.
+#: Seconds before each retry.
 RETRIES: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
@@ -137,7 +137,7 @@ class EndOfJob:
     def _clear_away(
         self, delete: Callable[[Callable[[str], None]], None], then: Callable[[str], None]
     ) -> None:
-        """Close coordinators and hooks, and delete files; continue when both are over.
+        """Close coordinators and hooks, and delete files; continue when both are done.
 
         The deletion has its own timeout, `storage_timeout`.
         """

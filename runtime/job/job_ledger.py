@@ -35,7 +35,7 @@ from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 
-#: Adds the death of a JobMaster to a memory of restarts, given the job's age.
+#: Counts the death of a JobMaster in the restart strategy's memory; takes the memory and the job's age.
 AfterDeath: TypeAlias = Callable[[RestartMemory, float], RestartMemory]
 
 
@@ -279,7 +279,7 @@ class JobLedger:
     def end(
         self, state: JobState, cause: str, now: float, failure: FailureCause | None = None
     ) -> EndedBefore | LostToOther | None:
-        """Write the end of the job, unless its end is in the log already.
+        """Write the end of the job, unless the log already has it.
 
         Returns `EndedBefore` if the job had ended before this JobMaster began an attempt.
 
@@ -339,7 +339,7 @@ class JobLedger:
         return check_own_location(read_metadata(self._storage, record.metadata), self.paths.job_id)
 
     def newer_attempt(self) -> int | None:
-        """Return an attempt that another JobMaster has begun since; may run beside another call."""
+        """Return an attempt that another JobMaster has begun since; may run while another call runs."""
         return self._log.newer_attempt()
 
     def delete_at_end(self, state: JobState, paths: Iterable[str]) -> None:
@@ -438,6 +438,6 @@ class JobLedger:
         if self._restore_from is None or view.highest_checkpoint_id >= 0:
             return None
         if self._open_location is None:
-            msg = f"this JobMaster can't open {self._restore_from}, from which the job is to start"
+            msg = f"this JobMaster can't open {self._restore_from}, the snapshot to start from"
             raise RestoreError(msg)
         return open_snapshot(self._restore_from, self._open_location).checkpoint

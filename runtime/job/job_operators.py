@@ -113,7 +113,8 @@ class EventLink:
 class AlignmentGroups:
     """The progress of the sources of each alignment group, from the reports of the running attempt.
 
-    `operators/source_watermarks.py` says how sources wait for each other. Snapshots don't have this progress.
+    `operators/source_watermarks.py` describes how sources wait for each other. Snapshots don't contain this
+    progress.
 
     Example:
         >>> from penstock import CollectionSource, WatermarkStrategy
@@ -309,7 +310,7 @@ class JobOperators:
             link.vanish_all()
 
     def close(self, then: Callable[[str], None]) -> None:
-        """Close coordinators and hooks at the job's end; `then` gets a description of all errors, once."""
+        """Close coordinators and hooks at the job's end; calls `then` once, with all errors."""
         hooks = self._job_hooks.values()
         closer = self._closer = ClosingOperators(map(str, hooks), self._job.timers, then)
         self.coordinators.close()
@@ -337,7 +338,7 @@ class JobOperators:
         try:
             hook = BackgroundHook(spec.source.master_hook(), self._job.user_runner)
             is_new = self.hooks.add(hook)
-        except BaseException as error:  # the user's source, or its hook that has no name
+        except BaseException as error:  # of the user's source, or because its hook has no name
             doing = f"master_hook() of source {type(spec.source).__name__}"
             raise ConfigurationError(str(operator_error(location, doing, error))) from error
         if not is_new:
@@ -375,7 +376,7 @@ class JobOperators:
     def _fail_job(self, cause: str | PenstockError) -> None:
         """Fail the job, because a coordinator can't continue.
 
-        An `OperatorError` in the first attempt allows no restart as long as no checkpoint is complete.
+        An `OperatorError` in the first attempt allows no restart until a checkpoint is complete.
         """
         job = self._job
         if self._closer is not None:  # nothing is left to fail

@@ -36,14 +36,14 @@ class StopRequest:
 
 @dataclass(frozen=True, slots=True)
 class RescaleStarted:
-    """The answer that the state is saved, all subtasks have stopped, and the new deployment begins."""
+    """Answer to a rescale: the state is saved, all subtasks have stopped, and the new deployment begins."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class RescaleRefused:
-    """The answer that the job keeps its parallelism."""
+    """Answer to a rescale: the job keeps its parallelism."""
 
     why: str
 
@@ -111,7 +111,7 @@ class RescaleHistory:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The report that a subtask's part of a checkpoint is durable."""
+    """Report of a subtask: its part of a checkpoint is durable."""
 
     subtask: SubtaskId
     checkpoint_id: int
@@ -121,7 +121,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """The report that a subtask can't take part in a checkpoint."""
+    """Report of a subtask: it can't take part in a checkpoint."""
 
     subtask: SubtaskId
     checkpoint_id: int
@@ -193,7 +193,7 @@ class Transition:
 
     Attributes:
         at: Time in wall-clock seconds.
-        cause: Explanation for people; may be empty.
+        cause: Human-readable explanation; may be empty.
     """
 
     source: JobState = field(metadata={PLAIN_NAME: "from"})

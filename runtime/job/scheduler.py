@@ -82,8 +82,8 @@ class JobScheduler:
         user_runner: Runs users' blocking code, which may never return; by default `runner`.
         is_new: Whether the job was only just submitted. A log of another submission under its id then belongs
             to another job: this job fails and writes nothing there.
-        writer: A token that only this JobMaster's process has. It identifies an attempt whose beginning was
-            not answered.
+        writer: A token that only this JobMaster's process has. It identifies this process's records, even if
+            the storage did not answer the write.
         submission: A token of the job's submission, which all its JobMasters have. After a long sleep, the
             first JobMaster notices by this token that another has taken its place.
         compact_every: Number of records after which the decision log is compacted; at least 2.
@@ -170,7 +170,7 @@ class JobScheduler:
                 hooks=self._operators.hooks,
                 coordinators=self._operators.coordinators,
                 initialize_location=location.prepare,
-                # Folders of users may hang for ever. Threads that the job needs must not hang with them.
+                # A user's folder may hang for ever, so it must not block threads that the job needs.
                 targets=SavepointTargets(
                     location.try_target, job.user_runner, timers, as_seconds(config.checkpointing.timeout)
                 ),

@@ -1,4 +1,4 @@
-"""Channels between subtasks, which number their elements and restore the order of arrivals.
+"""Channels between subtasks, which number their elements and restore their order on arrival.
 
 * Sending: `result_partition` is one edge and chooses channels. `result_subpartition` is one channel, with
   `send_queue` (size of buffers, and elements that wait for a credit).
@@ -6,5 +6,5 @@
 * `channel_state`: the port through which elements in flight become part of a checkpoint.
 * `buffer_storage` keeps elements of blocked channels whose senders continue, in memory and on disk.
 
-Runs in the task thread alone. Imports `graph` and what lies below, and never `barrier`.
+Runs only in the task thread. Imports `graph` and the packages below it; never `barrier`.
 """

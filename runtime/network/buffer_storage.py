@@ -1,4 +1,4 @@
-"""Storage for elements of blocked channels whose senders continue: in memory, beyond that in files.
+"""Storage for elements of blocked channels whose senders continue: in memory, and beyond a limit in files.
 
 While barriers are aligned, elements of blocked channels are added to a *sequence*. When the alignment ends,
 the sequence is rolled over: it is handed out element by element, before any new element. These elements may
@@ -11,7 +11,7 @@ reason, and the owner ends the alignment.
 
 Bytes are counted so that an alignment can be given up before memory or disk is full. The count includes all
 elements not yet rolled over, and interrupted sequences in full, but not the sequence being handed out.
-Another thread may read the counters, so they first copy the parts that the task may replace or change.
+Another thread may read the counters, so each counter first copies the parts that the task may change.
 
 A sequence has a head in memory, then a file, then a tail in memory, which is usually empty. Elements go to
 the head while there is room in memory, and to the file from then on. Once an element could not be written, it
@@ -51,7 +51,7 @@ class BufferStorageStatistics:
         elements: Number of elements added; one that is stored again counts again.
         bytes: Bytes of these elements.
         spilled_bytes: Bytes of the elements that were written to a disk.
-        pending_bytes: Bytes added and not rolled over.
+        pending_bytes: Bytes added but not yet rolled over.
         rolled_bytes: Bytes of interrupted sequences.
         largest_alignment: Maximum bytes that were pending at once.
     """
@@ -92,7 +92,7 @@ class BufferStorage:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the running alignment: added and not rolled over."""
+        """Bytes of the running alignment: added but not yet rolled over."""
         pending = self._pending
         return 0 if pending is None else pending.size
 
@@ -115,7 +115,7 @@ class BufferStorage:
         return self.max_bytes is not None and self.pending_bytes + self.rolled_bytes > self.max_bytes
 
     def take_failure(self) -> str | None:
-        """Take the reason why elements stayed in memory since the last call; `None` if none did."""
+        """Return and clear the reason why elements could not be spilled; `None` if none failed."""
         failure, self._memory.failure = self._memory.failure, None
         return failure
 

@@ -1,20 +1,20 @@
 """The receiving end of one channel: restores the order in which the elements were sent.
 
 An async actor starts its calls in any order, and a sender repeats a call that was lost. So frames arrive
-late, early, twice, or split in another way.
+late, early, twice, or split differently.
 
 Every element has a sequence number, and the channel keeps the next one that it expects. A frame that begins
-with that number, while no gap is open, goes straight to the queue (the usual case). Otherwise, numbers below
-the expected one and numbers that wait already are duplicates: they are dropped. Higher ones wait until the
-gap in front of them closes.
+with that number, while no gap is open, goes straight to the queue (the usual case). Otherwise, elements below
+the expected number and elements that already wait are duplicates: they are dropped. Higher ones wait until
+the gap before them closes.
 
 Elements are decoded when they get into order, not when they are consumed. So the end of the channel, damaged
 bytes and events are known before the buffers in front of them are processed. A barrier is known even before
 it is in order (`take_announced`): an unaligned checkpoint begins when its barrier is announced. The barrier's
 sequence number is its position: all elements with lower numbers belong to the checkpoint.
 
-After a restore a channel may begin with elements that were in flight. They have no numbers, so the sender's
-count begins at 0 all the same.
+After a restore a channel may begin with elements that were in flight. They have no numbers, so the sender
+still counts from 0.
 
 The channel must never hand over an element twice, or while a lower number is missing.
 """
@@ -45,7 +45,7 @@ class InputChannel:
         self.consumed = 0
         #: Monotonic time since which the next expected element has been missing; `None` without a gap.
         self.gap_since: float | None = None
-        #: Elements that arrived before an earlier one.
+        #: Number of elements that arrived before an earlier one.
         self.reordered = 0
         self._clock = clock
         self._ready: deque[StreamElement] = deque()

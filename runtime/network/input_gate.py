@@ -5,8 +5,8 @@ into input gates and a union of them; barriers are aligned over all channels in 
 
 Polling is fair and takes the same time for any number of channels. A queue holds the channels that have
 something ready; the first one gives one element and goes to the back if it has more. A blocked channel drops
-out of the queue when its turn comes, and returns when it is unblocked. So a channel stands in the queue at
-most once, and one that is ready and not blocked always stands in it.
+out of the queue when its turn comes, and returns when it is unblocked. So a channel is in the queue at most
+once, and a channel that is ready and not blocked is always in it.
 
 A barrier handler may watch arrivals: an unaligned checkpoint begins when a barrier arrives, and captures what
 arrives after that.
@@ -104,8 +104,8 @@ class InputGate:
     def poll(self) -> tuple[int, StreamElement] | None:
         """Consume one element of the channel whose turn it is; `None` when no channel is ready.
 
-        Restored elements come first, on all channels: after a restart at another parallelism, consecutive
-        records may come on different channels.
+        The restored elements of all channels come first: after a restart at another parallelism, consecutive
+        records may be on different channels.
         """
         if self._restored:
             return self._poll_restored()
@@ -144,11 +144,11 @@ class InputGate:
             self._enqueue_if_ready(self.channels[channel])
 
     def consumed(self, channel: int) -> int:
-        """Number of the next element to consume on a channel; frames of lower numbers are consumed."""
+        """Number of the next element to consume on a channel; all lower numbers are consumed."""
         return self._channel(channel).consumed
 
     def take_progressed(self) -> list[int]:
-        """Channels with elements that were consumed since the last call, in order."""
+        """Return the channels from which elements were consumed since the last call, in ascending order."""
         if not self._progressed:
             return []
         progressed = sorted(self._progressed)

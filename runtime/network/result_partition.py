@@ -2,10 +2,10 @@
 
 Selectors choose the channels of records, a batch at a time (Flink's `StreamPartitioner`s). An Arrow batch is
 split by key without a Python object for any row. The keys' hashes give key groups, and a table gives the
-channel of each group. The rows of a channel keep their order: records of one key must not pass each other.
-For few channels, the rows of each one are searched and taken. For more, a stable sort of the channel numbers
-brings the rows of each channel together; they are taken once and cut. The numbers are small: numpy has a
-radix sort for them.
+channel of each group. The rows of a channel keep their order: records of a key must not overtake each other.
+With few channels, the rows of each channel are searched for and taken separately. With more, a stable sort of
+the channel numbers brings the rows of each channel together; all rows are taken once and sliced by channel.
+The numbers are small, and numpy has a radix sort for them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class SingleChannelSelector:
 
 
 class RebalanceSelector:
-    """Spreads records evenly: contiguous pieces, beginning with another channel each time."""
+    """Spreads records evenly in contiguous pieces, beginning with a different channel each time."""
 
     def __init__(self, channels: int, first: int) -> None:
         self._channels = channels
@@ -159,7 +159,7 @@ class KeyGroupSelector:
         return self._select_rows(rows_of(batch))
 
     def _unsplit(self, batch: ArrowBatch) -> Sequence[tuple[int, Batch]]:
-        """All rows for the only channel, after a check of one key."""
+        """Return all rows for the only channel, after a check of one key."""
         return [(0, batch)] if self._select_rows(rows_of(batch.slice(0, 1))) else []
 
     def _select_rows(self, batch: RowBatch) -> Sequence[tuple[int, Batch]]:
@@ -205,7 +205,7 @@ def _split_arrow(batch: ArrowBatch, targets: NDArray[Any], channels: int) -> Seq
 
 
 class CustomSelector:
-    """Sends each record where the user's function says; rows stay rows, and Arrow batches stay Arrow batches.
+    """Sends each record to the channel that the user's function returns; keeps the format of batches.
 
     Args:
         function: Takes a record and the number of channels, and returns the index of a channel. With

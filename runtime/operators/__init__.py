@@ -9,5 +9,5 @@
 - Shared: `keyed_state_requests`, `operator_state`, `timers`, `held_watermark`, `user_code/`.
 - `chain` drives the operators of a subtask.
 
-Imports `state`, `time`, `snapshot` and lower rooms; never `graph`.
+Imports `state`, `time`, `snapshot` and the packages below them; never `graph`.
 """

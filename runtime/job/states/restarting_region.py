@@ -7,7 +7,7 @@ The steps, in this order:
 2. The region's subtasks are stopped. Further failures in the region are secondary.
 3. If the record of a checkpoint is being written, its outcome is awaited: the region may restart from that
    checkpoint. The other regions are notified of it again, because its record may have been found only now.
-4. A new attempt is written into the log. So attempt numbers stay unique over all JobMasters, and a fenced
+4. A new attempt is written into the log. So attempt numbers stay unique across all JobMasters, and a fenced
    JobMaster notices it here.
 5. Only the region is deployed under the new number. The other subtasks keep their attempts: every message is
    checked against the attempt of its subtask.
@@ -22,7 +22,7 @@ checkpoint is consistent again, because no record goes from one region to anothe
 fails the whole attempt.
 
 The states are named after the steps: `StoppingRegion`, `DelayingRegion`, `BeginningRegion`,
-`DeployingRegion`, `StartingRegion`. For users the job is restarting all the time.
+`DeployingRegion`, `StartingRegion`. In all of them, users see the job as *restarting*.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class StoppingRegion(RestartingRegion):
         job, cause = self.job, self._restart.cause
         job.failures.attempt_failed(job.attempt, job.clock.now(), cause)
         job.leave_out(self._restart.region, str(cause))
-        if job.state is self:  # the abort of a stop's savepoint fails the whole attempt
+        if job.state is self:  # aborting the savepoint of a stop fails the whole attempt
             self._stop.begin(self._decide)
 
     def _decide(self) -> None:
