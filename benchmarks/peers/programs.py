@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +29,9 @@ Job = tuple[str, int]
 #: Events of a Parquet file. Two files are a micro-batch, one for each core.
 ROWS_OF_FILE: Final = 250_000
 FILES_PER_TRIGGER: Final = 2
+
+#: Seconds that a job of a peer may take.
+PATIENCE: Final = 300.0
 
 _SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     "PyFlink SQL": flink_queries.SETTINGS,
@@ -60,24 +67,78 @@ def run_spark(given: Mapping[str, Any], folders: Mapping[int, Path]) -> list[End
 
 
 def run(python: Path, program: str, given: Mapping[str, Any], **environment: str) -> list[Ended]:
-    """Run a peer's program.
+    """Run the jobs of `given` by a peer's program.
+
+    A job that ends the program, or takes longer than `PATIENCE`, is reported as one that the peer can't run. The
+    others then run in a new process.
 
     Raises:
-        RuntimeError: It failed; the end of what it printed is in the message.
+        RuntimeError: The program ended before its first report; the end of what it printed is in the message.
     """
+    ended: list[Ended] = []
+    left: list[Job] = [(query, count) for query, count in given["jobs"]]
+    while left:
+        reported, failure = _run_once(python, program, {**given, "jobs": left}, environment)
+        ended += reported
+        left = left[len(reported) :]
+        if failure is not None:
+            if not ended:
+                raise RuntimeError(failure)
+            print(failure, file=sys.stderr, flush=True)
+            for query, count in left[:1]:
+                ended.append(Ended(query, count, failure=failure[-500:]))
+                left = [job for job in left if job[0] != query]
+    return ended
+
+
+def _run_once(
+    python: Path, program: str, given: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[list[Ended], str | None]:
+    """The jobs that have ended, and why the others have not."""
     path = os.pathsep.join(map(str, (_HERE, _EXAMPLE)))
-    done = subprocess.run(
-        [str(python), str(_HERE / program), json.dumps(given)],
-        capture_output=True,
-        text=True,
-        check=False,
-        # A cluster of Penstock's leaves variables that another Ray would follow.
-        env={**_without_ray(os.environ), "PYTHONPATH": path, "TZ": "UTC", **environment},
-    )
-    if done.returncode:
-        msg = f"{program} ended with {done.returncode}; it printed:\n{done.stderr[-4_000:]}"
-        raise RuntimeError(msg)
-    return list(said(done.stdout))
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [str(python), str(_HERE / program), json.dumps(given)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            # A cluster of Penstock's leaves variables that another Ray would follow.
+            env={**_without_ray(os.environ), "PYTHONPATH": path, "TZ": "UTC", **environment},
+            start_new_session=True,  # to end it with the processes that it has started
+        )
+        assert process.stdout is not None
+        ended: list[Ended] = []
+        patience = _patience(process)
+        try:
+            for line in process.stdout:
+                for each in said(line):
+                    patience.cancel()
+                    patience = _patience(process)
+                    ended.append(each)
+                    shown = f"{each.seconds:.1f} s" if each.failure is None else "failed"
+                    print(f"{program}: {each.query}, {each.count:,}: {shown}", file=sys.stderr, flush=True)
+            is_done = process.wait() == 0
+        finally:
+            is_over = not patience.is_alive()
+            patience.cancel()
+            _kill(process)
+        if is_done:
+            return ended, None
+        errors.seek(0)
+        why = f"gave no sign for {PATIENCE:.0f} s" if is_over else f"ended with {process.returncode}"
+        return ended, f"{program} {why}; it printed:\n{errors.read()[-4_000:]}"
+
+
+def _patience(process: subprocess.Popen[str]) -> threading.Timer:
+    timer = threading.Timer(PATIENCE, _kill, [process])
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):  # all have ended
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _without_ray(environment: Mapping[str, str]) -> dict[str, str]:

@@ -31,6 +31,7 @@ contenders: Any = importlib.import_module("peers.contenders")
 environments: Any = importlib.import_module("peers.environments")
 events: Any = importlib.import_module("nexmark_events")
 interval_join: Any = importlib.import_module("peers.interval_join")
+programs: Any = importlib.import_module("peers.programs")
 report: Any = importlib.import_module("peers.report")
 
 Ended: Any = report.Ended
@@ -70,6 +71,47 @@ def test_what_a_program_says_is_found_between_its_other_lines(capsys: pytest.Cap
     ended.say()
 
     assert list(report.said(capsys.readouterr().out)) == [ended]
+
+
+#: A peer that ends its process in q1, and never ends q2.
+PEER = """
+import json, os, sys, threading
+from report import Ended
+for query, count in json.loads(sys.argv[1])["jobs"]:
+    if query == "q1":
+        print("q1 is too much", file=sys.stderr, flush=True)
+        os._exit(3)
+    if query == "q2":
+        threading.Event().wait()
+    Ended(query, count, 1.0, 1.0).say()
+"""
+
+
+def test_a_peer_that_dies_or_hangs_costs_the_figures_of_one_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = tmp_path / "peer.py"
+    peer.write_text(PEER)
+    monkeypatch.setattr(programs, "PATIENCE", 3.0)
+
+    ended = programs.run(
+        Path(sys.executable), str(peer), {"jobs": [(q, n) for q in ("q0", "q1", "q2", "q3") for n in (1, 3)]}
+    )
+
+    assert [(each.query, each.count) for each in ended if each.failure is None] == [
+        *(("q0", 1), ("q0", 3), ("q3", 1), ("q3", 3))
+    ]
+    failures = comparison.failures_of(ended)
+    assert "ended with 3" in failures["q1"] and "q1 is too much" in failures["q1"]
+    assert "gave no sign for 3 s" in failures["q2"]
+
+
+def test_a_peer_that_never_begins_is_an_error_with_its_output(tmp_path: Path) -> None:
+    peer = tmp_path / "peer.py"
+    peer.write_text("import no_such_module")
+
+    with pytest.raises(RuntimeError, match=r"ended with 1(.|\n)*No module named 'no_such_module'"):
+        programs.run(Path(sys.executable), str(peer), {"jobs": [("q0", 1)]})
 
 
 def test_an_installer_that_fails_is_quoted_after_what_it_was_to_do() -> None:
