@@ -69,8 +69,8 @@ def run_spark(given: Mapping[str, Any], folders: Mapping[int, Path]) -> list[End
 def run(python: Path, program: str, given: Mapping[str, Any], **environment: str) -> list[Ended]:
     """Run the jobs of `given` by a peer's program.
 
-    A job that ends the program, or takes longer than `PATIENCE`, is reported as one that the peer can't run. The
-    others then run in a new process.
+    A job that ends the program, or takes longer than `PATIENCE`, is reported as one that the peer can't run.
+    The others then run in a new process.
 
     Raises:
         RuntimeError: The program ended before its first report; the end of what it printed is in the message.
