@@ -67,7 +67,7 @@ def _errors_of(group: BaseExceptionGroup[Any], most: int) -> str:
 
 
 def message_of(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
-    """The message of an error, or the reason why it has none."""
+    """The message of an error, or the reason why its message is not available."""
     try:
         text = str(error)
     except BaseException as other:
@@ -101,7 +101,7 @@ def escaped(text: str, unfit: re.Pattern[str] = _OBEYED) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Cut the middle out of a text of more than `most` characters; `most` is at least some dozens.
+    """Cut the middle out of a text of more than `most` characters; `most` must be at least a few dozen.
 
     The beginning of a traceback shows the call, and its end shows the error.
     """

@@ -52,7 +52,7 @@ _WHAT: Final = "the in-flight data of a subtask"
 class ChannelState:
     """In-flight data of one subtask: encoded elements by channel, in order.
 
-    The `inputs` arrived in front of the barriers. The `outputs` were overtaken before they were sent.
+    The `inputs` arrived before the barriers. Barriers overtook the `outputs` before they were sent.
     """
 
     inputs: Mapping[ChannelId, Sequence[bytes]] = field(default_factory=dict)
@@ -201,8 +201,8 @@ class AsyncChannelStateWriter:
     ) -> None:
         """Call back once, perhaps before returning, when the in-flight data of a checkpoint is durable.
 
-        `on_error` is called when a write failed, or the checkpoint is not running or is aborted meanwhile.
-        After `close`, no callback comes.
+        `on_error` is called if the write fails, or if the checkpoint is not running or is aborted first.
+        No callback follows a `close`.
         """
         collected = self._collected.get(checkpoint_id)
         if collected is None:

@@ -68,7 +68,7 @@ def split_retained(completed: Sequence[C], retained: int) -> tuple[list[C], list
 
 
 def is_kept_after(job_state: str, keep_after: KeepAfter) -> bool:
-    """Whether checkpoints stay when a job has ended; `suspended` counts as cancelled.
+    """Whether checkpoints are kept when a job has ended; `suspended` counts as cancelled.
 
     Example:
         >>> is_kept_after("failed", KeepAfter.FAILURE), is_kept_after("finished", KeepAfter.FAILURE)
@@ -172,7 +172,7 @@ class CompletedCheckpointStore:
 
         Args:
             oldest_pending_base: Smallest base of the other running checkpoints; `None` without any.
-            keep_after: Ends of the job after which this checkpoint stays; `None` uses the rule of `shutdown`.
+            keep_after: Final job states that keep this checkpoint; `None` uses the rule of `shutdown`.
         """
         self._take(checkpoint)
         if keep_after is not None:
@@ -192,7 +192,7 @@ class CompletedCheckpointStore:
         return self._released(free)
 
     def unreferenced(self, files: Iterable[FileHandle]) -> tuple[FileHandle, ...]:
-        """The part of `files` that belongs to this job and that no checkpoint in the store names."""
+        """The `files` that belong to this job and that no checkpoint in the store names."""
         return tuple(handle for handle in files if handle.path not in self._files and self._is_ours(handle))
 
     def names(self, path: str) -> bool:
@@ -223,7 +223,7 @@ class CompletedCheckpointStore:
 
     def _take(self, checkpoint: CompletedCheckpoint) -> None:
         if any(c.checkpoint_id == checkpoint.checkpoint_id for c in (*self._completed, *self._held)):
-            msg = f"checkpoint {checkpoint.checkpoint_id} is in the store already"
+            msg = f"checkpoint {checkpoint.checkpoint_id} is already in the store"
             raise ValueError(msg)
         files = list(checkpoint.own_files())
         self._files.retain(files)

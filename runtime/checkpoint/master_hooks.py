@@ -11,10 +11,10 @@ refused, before any hook is called, unless the user allowed it.
 All methods of a hook are called in the coordinator's thread and must not block. `trigger_checkpoint` may
 answer later, in the same thread.
 
-Users' hooks wait for external systems, so `BackgroundHook` runs their calls in the background, one after the
-other, also across attempts of the job. Results and errors return to the coordinator's thread. `when_restored`
-and `when_closed` report the end of a restore and a close. A call that never returns delays only its hook.
-Only the newest waiting call is kept, because the checkpoints of older calls have been aborted.
+Users' hooks wait for external systems, so `BackgroundHook` runs their calls in the background, one after
+another, even across attempts of the job. Results and errors return to the coordinator's thread.
+`when_restored` and `when_closed` report the end of a restore and a close. A call that never returns delays
+only its hook. Only the newest waiting call is kept, because the checkpoints of older calls have been aborted.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MasterHooks:
         return tuple(self._hooks)
 
     def add(self, hook: MasterTriggerRestoreHook) -> bool:
-        """Add a hook; return false if the job has a hook of this identifier already."""
+        """Add a hook; return false if the job already has a hook with this identifier."""
         if hook is None:
             msg = "there is no hook to add"
             raise TypeError(msg)
@@ -155,7 +155,7 @@ class MasterHooks:
 
 
 class HookOvertakenError(PenstockError):
-    """A call was dropped, because an earlier call of the hook still runs and a newer call waits."""
+    """A call was dropped, because an earlier call of the hook is still running and a newer call waits."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Recovery: the snapshot that a job starts from, and files that can be deleted.
 
 A damaged newest checkpoint is an error that names the file. Only the user can decide to start from an older
-one, because sinks have committed since and may commit the same records again.
+one, because sinks have committed output since then and may commit the same records again.
 
 `open_snapshot` finds a snapshot by a path or URL:
 
@@ -218,7 +218,7 @@ def _loaded(
     causes = "; ".join(f"{_name(record)}: {error}" for record, error in damaged)
     warning = (
         f"the job starts from {_name(checkpoint)}, because newer state is damaged ({causes}). "
-        f"Sinks may repeat what was committed since {_name(checkpoint)}"
+        f"Sinks may repeat output that was committed since {_name(checkpoint)}"
     )
     return LoadedCheckpoint(checkpoint, tuple(record.checkpoint_id for record, _ in damaged), warning)
 
@@ -232,7 +232,7 @@ def _nothing_left(
         advice = (
             "Put the file back, or set Checkpointing(allow_older=True) to "
             f"start from an older checkpoint (available: {older}); "
-            "sinks may then repeat what was committed since"
+            "sinks may then repeat output that was committed since"
         )
     else:
         advice = "Put the file back, or start a new job, from a savepoint if there is one"

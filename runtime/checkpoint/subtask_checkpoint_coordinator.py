@@ -10,8 +10,8 @@ The steps, in this order and for these reasons:
 3. The barrier goes out on all channels in one step, before the state is taken, so downstream can align
    meanwhile. An unaligned barrier overtakes the elements that wait in the outputs; they are captured.
 4. The rest of the current input batch is captured, if the checkpoint is unaligned.
-5. The state is taken: a short synchronous part here, an asynchronous part beside the task. A task whose
-   operators are closed has no state and declines.
+5. The state is taken: a short synchronous part here, an asynchronous part outside the task thread. A task
+   whose operators are closed has no state and declines.
 6. The checkpoint is acknowledged when state and in-flight data are durable, or declined with the reason.
 
 In-flight data of a checkpoint that is declined, aborted or fails is discarded here, so the parts that capture
@@ -83,7 +83,7 @@ class CheckpointResponder(Protocol):
     ) -> None: ...
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """Report that the subtask can't take part in a checkpoint; `detail` is for people."""
+        """Report that the subtask can't take part in a checkpoint; `detail` is for human readers."""
         ...
 
 
@@ -95,7 +95,7 @@ class SubtaskCheckpointStatistics:
         taken: Checkpoints whose synchronous part was done.
         acknowledged: Checkpoints that were acknowledged.
         declined: Checkpoints that were declined.
-        running: Asynchronous parts that run now.
+        running: Asynchronous parts that are running.
         remembered_aborts: Abort notices for checkpoints whose barrier has not arrived yet.
     """
 

@@ -165,7 +165,7 @@ class AdvancedConfig(Settings):
         lease_timeout: Time without a renewal by the JobMaster after which a subtask ends itself. A process
             that has not answered for this long is killed, even if its processor time advances.
         heartbeat_timeout: Time after which a process that has not answered is killed if its processor time
-            stands still, as under SIGSTOP. Status and logs name it after half of that time.
+            does not advance, as under SIGSTOP. Status and logs name it after half of that time.
         gap_timeout: Time that a receiver waits for an element that a later element has overtaken.
         cancellation_timeout: Time that users' code may take to return after a cancellation.
         storage_timeout: Time without progress after which a call to the storage fails. The end of a job also
@@ -223,8 +223,8 @@ class JobConfig(Settings):
     Attributes:
         checkpointing: Settings of checkpoints; `None` disables them, and no state survives a failure.
         restart: Restart strategy; for the default see `restart_or_default`.
-        failover: Scope of a restart after a failure: `region`, the subtasks that are connected with the
-            failed subtask by exchanges, or `full`, all subtasks.
+        failover: Scope of a restart after a failure: `region`, the subtasks that exchanges connect to the
+            failed subtask, or `full`, all subtasks.
         buffer_timeout: Maximum time that a record waits in a buffer that is not full. On an idle channel a
             record is sent at once, or after at most a tenth of this time if a frame has just left. So a slow
             stream sends up to ten frames per timeout and channel, which cost processor time at both ends.
@@ -336,7 +336,7 @@ class JobConfig(Settings):
         """The restart strategy, with the default filled in.
 
         With checkpoints a restart loses nothing. So the job restarts up to ten times in a row, with growing
-        delays from 1 s on. With `standby` it restarts up to thirteen times, from 0.1 s on. Without
+        delays that start at 1 s. With `standby` it restarts up to thirteen times, starting at 0.1 s. Without
         checkpoints a restart would begin from nothing and might write everything twice, so there is none.
         """
         if self.restart is not None:

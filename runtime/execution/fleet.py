@@ -26,7 +26,7 @@ the watch pings it, which renews its lease. A dead or silent spare is replaced. 
 needed, the fleet starts a new process, as it does for a warm process that dies.
 
 Invariant: no spare outlives its job or is offered to another job. A spare holds no role, so another job could
-not know which modules it has loaded.
+not tell which modules it has loaded.
 """
 
 from __future__ import annotations
@@ -314,13 +314,13 @@ class Fleet:
                 case None:
                     late.append(subtask)
                 case Died(detail):
-                    problems.append(f"{subtask}: the process that was to run it died: {detail}")
+                    problems.append(f"{subtask}: the process chosen for it died: {detail}")
                 case Away():
-                    problems.append(f"{subtask}: the process that was to run it can't be reached")
+                    problems.append(f"{subtask}: the process chosen for it can't be reached")
                 case Raised(cause):
                     problems.append(f"{subtask}: {cause.message}")
                 case Stale():
-                    problems.append(f"{subtask}: the process that was to run it has another role")
+                    problems.append(f"{subtask}: the process chosen for it has another role")
             self._processes.end(member.process)
         if late:
             problems.insert(0, self._no_room(late, chosen))
@@ -347,7 +347,7 @@ class Fleet:
         )
 
     def _end_unfit(self) -> None:
-        """End the processes of subtasks that a rescale has removed, or that need another process now."""
+        """End the processes of subtasks that a rescale has removed, or that now need another process."""
         needed = {subtask.id: ProcessSpec.of(subtask) for subtask in self._graph.execution.subtasks}
         for subtask, member in list(self.members.items()):
             wanted = needed.get(subtask)
@@ -361,7 +361,7 @@ class Fleet:
             self._processes.end(member.process, why)
 
     def lose_member(self, member: Member, why: str = "") -> None:
-        """Drop a dead or useless process, unless it was replaced already."""
+        """Drop a dead or useless process, unless it has already been replaced."""
         if self.members.get(member.role.subtask) is member:
             self.lose(member.role.subtask, why)
 
@@ -371,7 +371,7 @@ class Fleet:
             del self.members[member.role.subtask]
 
     def leave(self, then: Callable[[], None]) -> None:
-        """Let all processes give their roles back, end those that do not answer, then call `then`."""
+        """Make all processes give their roles back, end those that do not answer, then call `then`."""
         self.spares.end()
         members, self.members = list(self.members.values()), {}
         leaving = [member.process for member in members]

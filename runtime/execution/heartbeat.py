@@ -1,7 +1,7 @@
 """Decides whether a silent process hangs, is busy, or is only late.
 
-Ray reports a process that dies, but not one that lives and hangs. A signal may have stopped it, or its memory
-may be on a disk that does not answer. So its answers must be tracked. Silence alone proves nothing: C code
+Ray reports a process that dies, but not one that hangs. A signal may have stopped it, or its memory may be on
+a disk that does not answer. So its answers must be tracked. Silence alone proves nothing: C code
 may hold the interpreter's lock, as a regular expression once did for 25 s. Such a process would be killed
 again in every attempt. (Flink's `HeartbeatManager` sees only the silence, and waits 50 s. A thread for
 heartbeats, as in Kafka Streams, waits for the same lock in Python.)
@@ -16,8 +16,8 @@ measure its own, so another process on the same node reads it from the kernel.
   seconds is not merely starved, because an answer needs only a thousandth.
 - A process whose processor time advances, or can't be read, is left alone until `overdue_after` (`OVERDUE`).
 
-Ray's own threads hardly use the processor: four to six hundredths in 12 to 14 s, with pauses of two to four
-seconds (Ray 2.60). So a process in a deadlock becomes `HUNG`, too, at the timeout or some seconds later. An
+Ray's own threads hardly use the processor: 0.04 to 0.06 s in 12 to 14 s, with pauses of two to four seconds
+(Ray 2.60). So a process in a deadlock becomes `HUNG`, too, at the timeout or some seconds later. An
 event loop blocked by an external call looks the same, so no event loop may make such a call: see
 `ClusterCalls`.
 
@@ -52,7 +52,7 @@ from penstock.runtime.execution.processes import Away, CallFailure, Died, Place,
 from penstock.runtime.ports import Cancellable, Clock, TimerService
 from penstock.runtime.snapshot.ids import SubtaskId
 
-#: Minimum seconds for which the processor time must stand still. The kernel counts it in hundredths.
+#: Minimum seconds for which the processor time must not advance. The kernel counts it in hundredths.
 _SHORTEST_STILLNESS: Final = 1.0
 
 
@@ -111,16 +111,16 @@ class Silence:
     def __str__(self) -> str:
         match self.uses_processor:
             case None:
-                time = "is not known"
+                time = "is unknown"
             case True:
                 time = "advances"
             case False:
-                time = "stands still"
+                time = "does not advance"
         return f"no answer for {self.seconds:.0f} s; its processor time {time}"
 
 
 class Heartbeat:
-    """Follows the answers of one process; see the module's docstring.
+    """Tracks the answers of one process; see the module's docstring.
 
     Args:
         now: Monotonic seconds; counts as the time of a first answer.
@@ -191,7 +191,7 @@ class Heartbeat:
 
 #: Subtasks of a job that guard its JobMaster.
 GUARDS: Final = 3
-#: Share of a lease after which a silent JobMaster is killed, before its subtasks leave.
+#: Share of a lease after which a silent JobMaster is killed, before its subtasks exit.
 OVERDUE: Final = 0.9
 
 

@@ -207,7 +207,7 @@ class JobLifecycle:
             self._host.adopt(self._adopted)
 
     def _has_ended_before(self) -> bool:
-        """Whether an earlier process has ended the job, but died before it left."""
+        """Whether an earlier process has ended the job, but died before it exited."""
         return self._is_restart and self._known.has_ended
 
     def _opened(self, outcome: Fenced | StartFailure | None) -> None:

@@ -1,12 +1,12 @@
-"""`MasterRunner`: the decisions about a process of JobMasters, which runs one job after the other.
+"""`MasterRunner`: the decisions about a process of JobMasters, which runs one job after another.
 
 The class is single-threaded, and calls the cluster only through `MasterHost`. The actor on Ray and the
 simulation's JobMaster implement it. So the simulation tests the production code.
 
 - A process runs one job at a time. When a job has ended well, the process may wait for another job.
 - A process that dies is restarted by the cluster, and continues the job that it had.
-- A fenced process leaves if it is no longer registered for the job. Else it dies and is restarted, because
-  the cluster may soon end the process that fenced it.
+- A fenced process leaves if it is no longer registered for the job. Otherwise it dies and is restarted,
+  because the cluster may soon end the process that fenced it.
 - A program may take back a job that it has given to a process. Only a process that has accepted a job runs
   it, so no two processes run one job.
 """
@@ -101,7 +101,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
 
 
 class MasterRunner(Generic[JobT, RunT]):
-    """The process of JobMasters, which runs one job after the other.
+    """The process of JobMasters, which runs one job after another.
 
     Args:
         is_restart: Whether the cluster has restarted the process.

@@ -1,7 +1,7 @@
 """`SubtaskRunner`: the role of a subtask's process.
 
-The runner takes a role, builds and runs attempts of its subtask one after the other, and gives the role back.
-It is single-threaded and knows no cluster. The actor on Ray is a `SubtaskRunner`; the simulated process has
+The runner takes a role, builds and runs attempts of its subtask one after another, and gives the role back.
+It is single-threaded and never calls Ray. The actor on Ray is a `SubtaskRunner`; the simulated process has
 one. Both pass it calls and implement the machine (`ProcessHost`, `RunningAttempt`). So the simulation tests
 the code that runs in production.
 
@@ -9,7 +9,7 @@ the code that runs in production.
 - An attempt begins when the previous one has ended. A newer deployment, or a stop of this attempt, may have
   arrived meanwhile, so the process checks again whether the attempt may begin.
 - An attempt ends once. The open `run` call, stops and a waiting deployment each get its outcome once.
-- A process that gets no call of a JobMaster for a whole lease ends. So no orphan stays.
+- A process ends if it gets no call from a JobMaster for a whole lease. So no orphan stays.
 - A process that has given its role back is warm: it can take a role of another job. But a process ends if
   users' code has failed in it or has left something behind.
 """
@@ -43,7 +43,7 @@ from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 WARM: Final = 60.0
 #: Maximum number of roles in a process's life; bounds the memory that users' code leaks.
 _MOST_ROLES: Final = 50
-#: Maximum seconds between two checks of the lease, as a shorter lease may be set meanwhile.
+#: Maximum seconds between two checks of the lease, because a shorter lease may be set meanwhile.
 _LONGEST_SLEEP: Final = WARM / 4
 
 #: Types of the JobMaster and of the receivers, which the shells choose.

@@ -1,6 +1,6 @@
 """From the stream graph to the job graph: chaining, and push-down into sources.
 
-Two chained operators run in the same subtask and hand each other batches by plain calls, which costs almost
+Two chained operators run in the same subtask and pass batches to each other by plain calls, which cost almost
 nothing. Two operators that are not chained exchange encoded buffers between actors. So operators are chained
 where possible (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is chained to its producer when
 

@@ -23,7 +23,7 @@ class CollectionSource(Generic[T], metaclass=NearestNames):
     right after the last value that it returned.
 
     Args:
-        values: The records; read once, when the source is made.
+        values: The records; read once, when the source is created.
 
     Example:
         >>> CollectionSource("abcde").splits(2)

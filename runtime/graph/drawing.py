@@ -1,17 +1,17 @@
 """Draws a `GraphInfo` as SVG.
 
 Lines and letters have the colour of the surrounding text (`currentColor`), so the picture matches a light or
-dark page. The font has a fixed width, so the width of a text is known without the font. All text of users is
-escaped, and the picture has no script, no link and no reference to another file.
+dark page. The font has a fixed width, so the width of a text is known without the font. All text from users
+is escaped, and the picture has no script, no link and no reference to another file.
 
 1. Layers: a vertex lies one layer below its lowest producer, and a source right above its highest reader. An
    edge that passes layers gets a *bend* in each of them. So every link joins two neighbouring layers.
-2. Order: the order with the fewest crossings is NP-hard to find. The median heuristic comes near. Layer by
+2. Order: the order with the fewest crossings is NP-hard to find. The median heuristic comes close. Layer by
    layer, down and up, a node moves to the median place of its neighbours. The best of these orders is kept.
    Ties keep their order, so the same graph always gives the same picture.
 3. Places: the ideal place of a node is the mean of its neighbours. The nodes of a layer keep their order and
    a minimum distance. An isotonic regression finds the places nearest to the ideal places, by the sum of
-   squares. Some sweeps down and up bring the layers into agreement.
+   squares. Several sweeps down and up align the layers with each other.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ _PLACE_SWEEPS: Final = 8
 def place_nodes(
     graph: Layered, order: Sequence[Sequence[int]], widths: Mapping[int, float], gap: float
 ) -> dict[int, float]:
-    """The middle of each node, from the left edge of the picture; `gap` is the minimum distance of two nodes.
+    """The x coordinate of each node's middle; `gap` is the minimum distance between two nodes.
 
     Example:
         >>> place_nodes(into_layers(3, [(0, 1), (0, 2)]), [[0], [1, 2]], {0: 10, 1: 10, 2: 10}, gap=20)
@@ -222,7 +222,7 @@ class Layout:
 
 
 def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]) -> Layout:
-    """Lay a graph out, given the width and height of each vertex in topological order.
+    """Lay out a graph, given the width and height of each vertex in topological order.
 
     Example:
         >>> layout = lay_out([(100, 20), (60, 20)], [(0, 1)])
@@ -267,7 +267,7 @@ def _spans(graph: Layered, sizes: Sequence[tuple[float, float]]) -> list[tuple[f
 def _ports(
     graph: Layered, middles: Mapping[int, float], boxes: Mapping[int, Box], *, leaving: bool
 ) -> dict[int, float]:
-    """The x of each edge where it leaves its source or enters its target; edges do not cross there."""
+    """The x coordinate of each edge at its source or its target; edges do not cross there."""
     at_box: dict[int, list[int]] = defaultdict(list)
     for number, route in enumerate(graph.routes):
         at_box[route[0 if leaving else -1]].append(number)

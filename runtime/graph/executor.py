@@ -154,7 +154,7 @@ class JobHandle(Protocol):
         Raises:
             JobFailedError: The job failed; the message begins with the root cause.
             JobCancelledError: The job was cancelled.
-            JobTimeoutError: The job still runs after `timeout`, and continues.
+            JobTimeoutError: The job is still running after `timeout`, and continues.
         """
         ...
 
@@ -171,7 +171,7 @@ class JobHandle(Protocol):
         ...
 
     def checkpoint(self, *, full: bool = False, timeout: Duration | None = None) -> CheckpointResult:
-        """Take a checkpoint besides the periodic ones, and wait until it is complete.
+        """Take a checkpoint in addition to the periodic ones, and wait until it is complete.
 
         Args:
             full: Write all state again, so that the checkpoint refers to no file of an earlier checkpoint.
@@ -264,7 +264,7 @@ class Executor(Protocol):
 
         Raises:
             GraphError: A user's function can't be sent to the subtasks; the message names its operator.
-            DeploymentError: The executor finds no place to run the job.
+            DeploymentError: The executor can't place the job.
         """
         ...
 
@@ -288,14 +288,14 @@ def find_executor(installed: Iterable[EntryPoint] | None = None) -> Executor:
     points = {point.name: point for point in found}
     if not points:
         msg = (
-            f"nothing is installed that can run a job: no entry point in the group {EXECUTOR_GROUP!r}. "
+            f"no executor is installed: there is no entry point in the group {EXECUTOR_GROUP!r}. "
             "Install penstock itself (`pip install penstock`), or pass `executor=` to the StreamEnvironment"
         )
         raise ConfigurationError(msg)
     wanted = _DEFAULT_EXECUTOR if len(points) > 1 else next(iter(points))
     if wanted not in points:
         there = ", ".join(sorted(points))
-        msg = f"no executor {wanted!r} is installed; there are: {there}. Pass one to the StreamEnvironment"
+        msg = f"no executor {wanted!r} is installed, only: {there}. Pass one to the StreamEnvironment"
         raise ConfigurationError(msg)
     executor = points[wanted].load()()
     if not isinstance(executor, Executor):

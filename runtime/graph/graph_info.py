@@ -3,8 +3,8 @@
 A `GraphInfo` has vertices with their operators, and the edges between them. A job's report and its archive
 hold one. It has names instead of the users' functions, so a process without the users' modules can read it.
 
-`describe` draws each vertex as a box with its operators. An arrow leads to the next box where the graph is a
-line. Where the graph forks, a list names the arrows.
+`describe` draws each vertex as a box with its operators. Where the graph is a line, an arrow leads to the
+next box. Where the graph forks, a list of arrows names the receiving vertices.
 """
 
 from __future__ import annotations

@@ -215,8 +215,8 @@ def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[st
         _check(operator, number, vertex)
         if found.setdefault(vertex.id, number) != number:
             msg = (
-                f"operator {operator!r} is chained to others of vertex {vertex.id!r}, so they have one "
-                f"parallelism, not {found[vertex.id]} and {number}"
+                f"operator {operator!r} is chained to others of vertex {vertex.id!r}, so they must have the "
+                f"same parallelism, not {found[vertex.id]} and {number}"
             )
             raise ConfigurationError(msg)
     return found

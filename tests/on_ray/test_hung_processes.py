@@ -89,7 +89,7 @@ def test_a_stopped_subtask_is_named_and_replaced_and_nothing_is_lost(tmp_path: P
     assert_exactly_once(tmp_path / "out", lines(4_500))
     failure = failed(job.report())[hung.subtask]
     assert "it hangs" in failure
-    assert "its processor time stands still" in failure
+    assert "its processor time does not advance" in failure
     assert f"pid {hung.pid}" in failure
 
 
@@ -221,7 +221,7 @@ def test_a_stopped_subtask_of_a_job_without_checkpoints_fails_it_by_name(tmp_pat
     job = submit(word_count(tmp_path, source, every=None, config=QUICK))
     when_records_flow(job, "count")
     hung = process_of(job, "count")
-    with stopped(hung), pytest.raises(JobFailedError, match="its processor time stands still"):
+    with stopped(hung), pytest.raises(JobFailedError, match="its processor time does not advance"):
         job.wait(PATIENCE)
     assert "it hangs" in failed(job.report())[hung.subtask]
 

@@ -7,7 +7,7 @@
 - `starts`: the start of a checkpoint, with operator coordinators and master hooks.
 - `pending_checkpoint`: one running checkpoint and its acknowledgements.
 - `completion`: metadata, record, and notification of a completed checkpoint.
-- `operator_states`: the state of a completed checkpoint, also of finished subtasks.
+- `operator_states`: the state of a completed checkpoint, including that of finished subtasks.
 - `aborts`: aborted checkpoints.
 - `failures`: the decision whether failed checkpoints fail the job.
 - `parts`: the collaborators shared by starts, completions and aborts.

@@ -97,15 +97,15 @@ class CheckpointAborts:
             self._parts.gateway.notify_checkpoint_aborted(attempt, subtasks, pending.checkpoint_id)
 
     def given_up(self, request: CheckpointRequest, answer: CheckpointFailed) -> None:
-        """Handle a request whose checkpoint was aborted and is not tried again.
+        """Handle a request whose checkpoint was aborted and is not retried.
 
-        The subtasks of a synchronous savepoint may have ended their data, so the attempt fails. A JobMaster
-        that was replaced decides nothing.
+        The subtasks of a synchronous savepoint may have ended their data, so the attempt fails. A replaced
+        JobMaster fails nothing.
         """
         is_fatal = request.kind is SnapshotKind.SYNC_SAVEPOINT and answer is not TAKEN_OVER
         if is_fatal and self._parts.served.number is not None:
             why = f"{answer.reason.value}: {answer.detail}" if answer.detail else answer.reason.value
-            self._parts.fail_job(f"checkpoint {request.tried} was aborted, and not tried again ({why})")
+            self._parts.fail_job(f"checkpoint {request.tried} was aborted and was not retried ({why})")
 
     def fenced(self) -> None:
         """Forget all running checkpoints, because another attempt owns the log.

@@ -86,7 +86,7 @@ from penstock.runtime.time.durations import as_seconds
 
 
 class CheckpointCoordinator:
-    """Takes the checkpoints of one job over all its attempts, in one thread; no call blocks.
+    """Takes the checkpoints of one job across all its attempts, in one thread; no call blocks.
 
     Args:
         finalize: Writes the record of a checkpoint; blocks, and runs in `runner`.

@@ -77,7 +77,7 @@ class CheckpointFailureManager:
         return True
 
     def sync_savepoint_failed(self, reason: Reason | None) -> bool:
-        """Whether the failure of a synchronous savepoint fails the job, as subtasks may wait for it."""
+        """Whether the failure of a synchronous savepoint fails the job, because subtasks may wait for it."""
         return reason not in BEFORE_THE_TASKS
 
     def succeeded(self, checkpoint_id: int = -1) -> None:

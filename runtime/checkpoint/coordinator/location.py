@@ -98,7 +98,7 @@ class SnapshotLocation:
     def try_target(self, target: str) -> None:
         """Check that a user's folder for savepoints can be written; blocks."""
         if self._open_location is None:
-            msg = f"no opener is given for {target}, which is outside of the job's storage"
+            msg = f"no opener is given for {target}, which is outside the job's storage"
             raise StorageError(msg)
         place = self._open_location(target, create=True)
         try:
@@ -170,7 +170,7 @@ class WriteProbe:
         The error after the timeout names `where`. A call while other work runs raises a `RuntimeError`.
         """
         if self.is_running:
-            msg = f"a trial of {where} can't begin: the work of the last one still runs"
+            msg = f"a trial of {where} can't begin: the work of the last one is still running"
             raise RuntimeError(msg)
         late = TimeoutError(f"{where} did not answer within {self._timeout:g} s")
 

@@ -177,7 +177,7 @@ def left_behind(
 
 
 def _is_of_savepoint(path: str, checkpoint_id: int, paths: SnapshotPaths) -> bool:
-    """Whether a subtask wrote this file for the savepoint of this id, in any attempt."""
+    """Whether a subtask wrote this file for the savepoint with this id, in any attempt."""
     return paths.writer_of(path) is None and paths.checkpoint_of(path) == checkpoint_id
 
 
@@ -229,7 +229,7 @@ class _Copier:
         self._copies: dict[str, FileHandle] = {}
 
     def of(self, operator_id: str, subtask: int) -> Callable[[StateHandle], StateHandle]:
-        """Return a function that replaces a handle of one subtask by a copy if necessary."""
+        """Return a function that replaces a handle of one subtask with a copy if necessary."""
         numbers = count()
 
         def copied(handle: StateHandle) -> StateHandle:

@@ -32,7 +32,7 @@ _NOT_RUNNING: Final = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "t
 
 
 class CoordinatorGateway(Protocol):
-    """Calls of the coordinator to subtasks of an attempt.
+    """The coordinator's calls to subtasks of an attempt.
 
     No call blocks, or calls the coordinator back before it returns.
     """

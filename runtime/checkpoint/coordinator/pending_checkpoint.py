@@ -1,4 +1,4 @@
-"""A checkpoint that was started and is not complete (Flink's `PendingCheckpoint`).
+"""A checkpoint that has started and is not yet complete (Flink's `PendingCheckpoint`).
 
 It collects one acknowledgement from each subtask, operator coordinator and master hook. It is *collecting*
 until all have arrived, then *finalizing* while its record is written, then *completed*. The coordinator can
@@ -124,7 +124,7 @@ class PendingCheckpoint:
     # -- triggers ----------------------------------------------------------------------------------------
 
     def trigger(self) -> tuple[SubtaskId, ...]:
-        """Return the subtasks to trigger, after the masters have done their part."""
+        """Return the subtasks to trigger, once all operator coordinators and master hooks have answered."""
         self._is_triggered = True
         return (*self.plan.trigger, *self._ended_before_trigger)
 
@@ -276,7 +276,7 @@ class PendingCheckpoint:
         self._cancel_timeout()
 
     def abort(self, reason: CheckpointFailureReason) -> tuple[FileHandle, ...]:
-        """Abort; return all files that the acknowledgements name, also files of earlier checkpoints.
+        """Abort; return all files that the acknowledgements name, including files of earlier checkpoints.
 
         Raises:
             RuntimeError: The checkpoint has ended, or can't be subsumed; in the second case it is aborted.

@@ -5,8 +5,9 @@ senders have all finished gets no barrier. So the coordinator triggers every sub
 data: at once, or when the subtask reports the end. The subtask begins the checkpoint, without a barrier, when
 it has consumed the ends of all its channels.
 
-A subtask that had finished in the restored checkpoint only sends its ends and leaves. No checkpoint is taken
-before it has left, because a receiver that begins a checkpoint without a barrier must have all its input.
+A subtask that had finished in the restored checkpoint only signals the end of its outputs and finishes again.
+No checkpoint is taken before that, because a receiver that begins a checkpoint without a barrier must have
+all its input.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class CheckpointPlan:
 
 @dataclass(frozen=True, slots=True)
 class NotAllRunning:
-    """No checkpoint can be taken, because it would wait for subtasks, or subtasks have finished.
+    """No checkpoint can be taken now, because of the subtasks in `waiting_for`, or of finished subtasks.
 
-    It waits for subtasks that don't run yet, and for those that must still leave after a restore.
+    `waiting_for` has subtasks that don't run yet, and restored finished subtasks that still run.
     """
 
     waiting_for: tuple[SubtaskId, ...]

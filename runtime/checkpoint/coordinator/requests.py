@@ -379,7 +379,7 @@ class CheckpointRequests:
         else:
             why, at_most = self._rest_of_pause()
         if ahead:
-            why, at_most = f"{why}; requests in front: {ahead}", at_most + ahead * (2 * timeout + pause)
+            why, at_most = f"{why}; requests ahead: {ahead}", at_most + ahead * (2 * timeout + pause)
         at_most = round(at_most, 2)
         return f"{_named(request)} waits: {why}. It waits for at most {at_most} s, unless others overtake it"
 
@@ -423,7 +423,7 @@ class CheckpointRequests:
             self._note(RequestNote(f"{name} was dropped: {why}", is_warning=True))
         else:
             why, rest = self._rest_of_pause()
-            self._note(RequestNote(f"{name} is put off: {why}. The next one follows in {round(rest, 2)} s"))
+            self._note(RequestNote(f"{name} is postponed: {why}. The next follows in {round(rest, 2)} s"))
 
     def _set_periodic(self, delay: float) -> None:
         _cancel(self._periodic)

@@ -5,16 +5,16 @@ One checkpoint starts at a time, in five steps:
 1. Its id is fixed and its location in the job's storage is prepared, in the background and within the timeout
    of a checkpoint. If that fails, the request is refused and counted as a failure. While the storage hangs,
    later requests are refused without being counted.
-2. A `PendingCheckpoint` with a timeout is made.
-3. Operator coordinators take their snapshots (`MasterSnapshots`), and their valves are shut.
+2. A `PendingCheckpoint` with a timeout is created.
+3. Operator coordinators take their snapshots (`MasterSnapshots`), and their valves close.
 4. Master hooks are triggered.
 5. The sources are triggered, and the valves open.
 
 A start ends early with the attempt, or when its checkpoint is aborted: the valves open, and later answers are
 ignored. Coordinators come before hooks (Flink since 1.11.2). A hook may make an externally induced source
-begin the checkpoint, and a coordinator's snapshot must not be younger than any source's barrier.
+begin the checkpoint, and a coordinator must take its snapshot before any source sends its barrier.
 
-What it must never do: leave a valve shut after a start, or report the end of a start twice.
+What it must never do: leave a valve closed after a start, or report the end of a start twice.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class CheckpointStarts:
         if self._plan_after_place(request, attempt) is None:
             return
         if isinstance(error, PastAttemptError):
-            # The newer attempt is another JobMaster's: this one begins no attempt while all subtasks run.
+            # Another JobMaster began the newer attempt: this one begins none while all subtasks run.
             self._parts.requests.refuse(request, TAKEN_OVER)
             self._callbacks.taken_over()
             self.ended(request)

@@ -186,7 +186,7 @@ class DecisionLogReader:
         return found[::-1]
 
     def superseded(self, before: int, keep: Collection[int]) -> list[str]:
-        """Paths of the slots below `before`, without those in `keep`."""
+        """Paths of the slots below `before`, except those in `keep`."""
         kept = frozenset(keep)
         return [self._paths.log_slot(slot) for slot in self._slots() if slot < before and slot not in kept]
 

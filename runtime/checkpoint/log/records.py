@@ -70,7 +70,7 @@ class CheckpointsDropped:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """The job has ended for good; no attempt begins any more.
+    """The job has ended for good; no further attempt begins.
 
     The record holds every answer that depends on the end, because the JobMaster may die before it answers.
 
@@ -104,7 +104,7 @@ class LogCompacted:
 
     @property
     def attempt(self) -> int:
-        """The attempt that compacted; the newest one."""
+        """The attempt that compacted the log; always the newest one."""
         return self.state.last_attempt
 
 
@@ -263,7 +263,7 @@ class LogView:
     Attributes:
         last_attempt: The attempt that owns the job; 0 before the first.
         completed: Retained checkpoints and savepoints, sorted by id.
-        ended: `None` while the job lives.
+        ended: `None` while the job has not ended.
         next_slot: The first slot that is not known to be taken.
         highest_checkpoint_id: Highest id of a checkpoint that ever completed, dropped or not; -1 for none.
         begun_slots: Slots of all `AttemptBegun` records; these are never deleted.

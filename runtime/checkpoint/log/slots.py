@@ -1,7 +1,7 @@
 """`LogSlots`: claims slots of the decision log by put-if-absent.
 
-A put that seems to fail may have happened, or may happen later. So a claim puts the same bytes again. If the
-slot is taken then, the claim reads its record, which may be the writer's own.
+A put that seems to fail may have succeeded, or may still take effect. So a claim puts the same bytes again.
+If the slot is then taken, the claim reads its record, which may be the writer's own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LogSlots:
 
     Attributes:
         in_doubt: The slot of the last claim if its content is unknown, else -1.
-        was_in_doubt: Whether an earlier put into the slot of the last claim may have happened.
+        was_in_doubt: Whether an earlier put into the slot of the last claim may have succeeded.
         may_hold: All data that this writer may have put into the slot of the last claim.
     """
 

@@ -1,8 +1,8 @@
 """`OperatorCoordinatorHolder`: one operator coordinator with its valve (Flink's classes).
 
 The holder closes the `OperatorEventValve` for the coordinator's snapshot. As in Flink's later versions, the
-snapshot also waits for the answers to all events that were sent before. A split in transit is in no snapshot,
-and would be lost with a reader that it did not reach.
+snapshot also waits for the answers to all events that were sent before. No snapshot holds a split in transit,
+so the split would be lost if its reader failed before it arrived.
 
 A coordinator and its subtasks take a checkpoint at different moments, so an event between them could be in
 both snapshots or in neither. For example, a coordinator assigns a split after its own snapshot, and the split
@@ -150,7 +150,7 @@ class _Snapshot:
 class OperatorCoordinatorHolder:
     """Holds one operator coordinator and is its context; see the module's docstring.
 
-    When a rescale resets the coordinator, `parallelism` returns the new number of subtasks already.
+    When a rescale resets the coordinator, `parallelism` already returns the new number of subtasks.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class OperatorCoordinatorHolder:
         self._coordinator.subtask_reset(subtask, checkpoint_id)
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """Give a subtask's event to the coordinator; an error of the coordinator fails the job."""
+        """Pass a subtask's event to the coordinator; an error of the coordinator fails the job."""
         self._guarded(lambda: self._coordinator.handle_event(subtask, event))
 
     # -- checkpoints --------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class OperatorCoordinators:
         *,
         allow_non_restored: bool = False,
     ) -> None:
-        """Reset all coordinators to a checkpoint; without one, and for new operators, to no state.
+        """Reset all coordinators to their states in a checkpoint; without a state, start them anew.
 
         Raises:
             UnmatchedCoordinatorStateError: The checkpoint has state of a coordinator that the job does not

@@ -2,8 +2,8 @@
 
 - `stream_environment`: the start of a program; builds and runs the graph.
 - `stream`: the base of all streams; `data_stream`: the public class; `record_operations`: its methods.
-- `keyed_stream`, `windowed_stream`, `pattern_stream`: with keys, windows, a pattern. `aggregate` and
-  `window_settings` serve the first two.
+- `keyed_stream`, `windowed_stream`, `pattern_stream`: streams with keys, with windows, and with a pattern.
+  The first two share `aggregate` and `window_settings`.
 - `graph_builder`: adds operators, and makes their streams, which avoids circular imports.
 - `checked_call`: explains invalid calls, with the user's line; the options of operators.
 

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 
 class AggregateCall(NamedTuple):
-    """Arguments of a call of `aggregate`: one `AggregateFunction`, or functions of columns.
+    """Arguments of an `aggregate` call: one `AggregateFunction`, or functions of columns.
 
     Attributes:
         function: The `AggregateFunction`; `None` if columns are given.
-        columns: Functions by the name of their result, not checked yet.
+        columns: Functions by the name of their result, not yet checked.
     """
 
     function: AggregateFunction[Any, Any, Any] | None
@@ -222,7 +222,7 @@ def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, 
         if name in key.names or name in own:
             refuse(f"aggregate: {name!r} is already a column of the result; choose another name")
         if OF in name or not name:
-            refuse(f"aggregate: {name!r} can't be the name of a result: it is empty or has a {OF!r} in it")
+            refuse(f"aggregate: {name!r} can't be the name of a result: it is empty or contains {OF!r}")
         for column in function.columns:
             if not isinstance(column, str):
                 refuse(f"aggregate: {name} reads {column!r}, which is not the name of a column")

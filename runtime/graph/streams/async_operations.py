@@ -1,4 +1,4 @@
-"""`map_async` of streams with and without keys: checks of its arguments, and the operator for them."""
+"""`map_async` of streams with and without keys: checks its arguments, and adds its operator."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _check_number(call: str, name: str, value: object) -> None:
 
 
 def check_coroutine(call: str, function: Callable[..., Any]) -> None:
-    """Refuse a function that surely returns nothing to await; other wrong functions fail when called."""
+    """Refuse a function whose result certainly can't be awaited; other wrong functions fail when called."""
     function = inspect.unwrap(function)
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         refuse(f"{call}: {function_location(function)} yields: let it return one result, without `yield`")
@@ -219,30 +219,30 @@ class AsyncOperations(QuickLooks[T_co]):
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Replace each record by the answer of a coroutine function, with many calls at once.
+        """Replace each record with the result of a coroutine function; many calls run at once.
 
         Calls run on an event loop of the subtask. Each checkpoint holds the records whose results have not
-        been emitted. After a restore these are called again, with the same idempotency key (`async_call`).
-        `docs/async.md` says more.
+        been emitted. After a restore the function is called for them again, with the same idempotency key
+        (`async_call`). See `docs/async.md`.
 
         Args:
             function: A coroutine function, or a function that returns something to await, such as a Ray
                 `ObjectRef`. Or a class with such a method `__call__`; its methods `open(context)` and
                 `close()` may be coroutine functions, and run on the event loop.
             id: The operator's id; a restore finds the records in flight by this id.
-            capacity: Maximum calls of a subtask whose results have not been emitted. At this number the input
-                waits.
-            timeout: Longest time of a call, including all its tries and pauses; `None` for no limit.
+            capacity: Maximum calls of a subtask whose results have not been emitted. At this limit the
+                operator takes no input.
+            timeout: Maximum duration of a call, including all its tries and pauses; `None` for no limit.
             retry: Number of tries, or a `Retry`. By default the first failure ends the job.
-            ordered: Whether results leave in the order of the records. Otherwise a result leaves as soon as
-                its call has answered, but never across a watermark.
+            ordered: Whether results are emitted in the order of the records. Otherwise a result is emitted as
+                soon as its call has ended, but never across a watermark.
             on_timeout: Takes the function's argument, and returns the result of a call that has timed out. By
                 default a timeout ends the job.
             batch: Maximum records of a call. The function then takes a list of records, and returns a list
                 with one result for each record. With Arrow batches it is the maximum number of rows of a
                 call.
-            linger: Longest time that an incomplete batch waits for records; 0.01 seconds by default.
-            batch_format: `arrow` gives the function a `pyarrow.RecordBatch`, and takes one.
+            linger: Maximum time that an incomplete batch waits for records; 0.01 seconds by default.
+            batch_format: With `arrow` the function takes and returns a `pyarrow.RecordBatch`.
             fn_constructor_args: Positional arguments for the constructor of a class.
             fn_constructor_kwargs: Keyword arguments for the constructor of a class.
             **options: See `OperatorOptions`.

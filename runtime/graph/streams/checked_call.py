@@ -134,12 +134,12 @@ class OperatorOptions(TypedDict, total=False):
 
     Attributes:
         parallelism: Number of subtasks; the environment's by default.
-        num_cpus: CPUs that Ray reserves for each subtask. By default an operator takes the number of the
-            chain that it joins, and a chain's first operator takes 0. Another number begins a new chain.
+        num_cpus: CPUs that Ray reserves for each subtask. By default an operator has the number of the chain
+            that it joins, or 0 if it begins a chain. Another number begins a new chain.
         num_gpus: GPUs, as for `num_cpus`.
         resources: Amounts of Ray's custom resources by name, as for `num_cpus`: `{"host1": 1}`.
         start_new_chain: Never run in the same subtask as the producer.
-        disable_chaining: Run in a subtask of its own, without producer and consumer.
+        disable_chaining: Run in separate subtasks, without producer and consumer.
         state_backend: Backend of the operator's keyed state; the job's backend by default.
     """
 

@@ -52,7 +52,7 @@ R = TypeVar("R")
 
 
 class _TwoStreams(Stream):
-    """Two streams, as an operator with two inputs reads them."""
+    """Two streams that one operator with two inputs reads."""
 
     #: Advice in error messages.
     _next_step: ClassVar[str] = "combine both streams with process(id, function) first"
@@ -83,7 +83,7 @@ class _TwoStreams(Stream):
     if not TYPE_CHECKING:  # a type checker must still refuse unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Explain why a method of `DataStream` is not here."""
+            """Explain why a method of `DataStream` is missing here."""
             if name.startswith("_") or not hasattr(self._builder.stream_type, name):
                 raise unknown_attribute(self, name)
             msg = f"a {type(self).__name__} has no {name}: {self._next_step}"
@@ -208,7 +208,7 @@ class KeyedConnectedStreams(_TwoStreams, Generic[K, T1, T2]):
 class BroadcastConnectedStream(_TwoStreams, Generic[T1, T2]):
     """A data stream and a broadcast stream; made by `DataStream.connect(other.broadcast())`.
 
-    Every subtask gets all records of the broadcast stream, and its part of the data. Event time is the lower
+    Every subtask gets all records of the broadcast stream, and its share of the data. Event time is the lower
     event time of the two streams. A stream that is idle or has ended doesn't hold it back.
     """
 

@@ -53,7 +53,7 @@ class JoinOperations(KeyedChoices[T_co]):
             on: Names of the columns that are the key of both streams.
             left_on: Key of this stream, as for `key_by`, if the keys have different names.
             right_on: Key of the other stream.
-            within: See `KeyedStream.join`, as for all further arguments.
+            within: See `KeyedStream.join` for this and all further arguments.
 
         Example:
             >>> from datetime import timedelta
@@ -107,7 +107,7 @@ class JoinOperations(KeyedChoices[T_co]):
             on: Names of the columns that are the key of both streams.
             left_on: Key of this stream, as for `key_by`, if the keys have different names.
             right_on: Key of the other stream.
-            strategy: See `KeyedStream.join_asof`, as for all further arguments.
+            strategy: See `KeyedStream.join_asof` for this and all further arguments.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -158,7 +158,7 @@ class JoinOperations(KeyedChoices[T_co]):
             on: Names of the columns that are the key of both streams.
             left_on: Key of this stream, as for `key_by`, if the keys have different names.
             right_on: Key of the other stream.
-            deleted: See `KeyedStream.join_temporal`, as for all further arguments.
+            deleted: See `KeyedStream.join_temporal` for this and all further arguments.
         """
         left, right = self._by_key("join_temporal", versions, on, left_on, right_on)
         return left.join_temporal(
@@ -192,19 +192,19 @@ class JoinOperations(KeyedChoices[T_co]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Add to each record the record that a table or a function has for its key.
+        """Add to each record the matching record of a table or a function.
 
         A function is called while its record waits. With a coroutine function many records wait at once, as
-        in `map_async`, and calls of one key run one after the other. Results are cached in each subtask. If a
-        call fails, the job fails, also if the cache had an expired result. The cache is not part of
-        checkpoints, so after a restart a record may meet a newer result.
+        in `map_async`, and calls of one key run one after another. Results are cached in each subtask. If a
+        call fails, the job fails, even if the cache has an expired result. The cache is not part of
+        checkpoints, so after a restart a record may get a newer result.
 
         Args:
             table: A dict of records by key, or a `pyarrow.Table` with the columns of the key. Or a function
                 that takes a key and returns a record or `None`. Or a coroutine function, or a class of
                 objects with `async def __call__`, as for `map_async`.
-            on: Names of the columns that are the key, or a function of a record. A key that is `None` or has
-                a `None` in it finds nothing. The key of several columns is a tuple.
+            on: Names of the columns that are the key, or a function of a record. A key that is or contains
+                `None` finds nothing. The key of several columns is a tuple.
             how: `"left"` also emits records for which nothing is found; `"inner"` does not.
             cache: Maximum number of cached results of a subtask; 0 for no cache.
             ttl: Age at which a cached result expires; never by default.
@@ -217,11 +217,12 @@ class JoinOperations(KeyedChoices[T_co]):
                 table of their records with the columns of the key. Keys that it lacks have no record.
             capacity: Maximum records, or Arrow batches, of a subtask that wait for a coroutine function; 100
                 by default.
-            timeout: Longest time of a call of a coroutine function, with all its tries; `None` for no limit.
+            timeout: Maximum duration of a call of a coroutine function, with all its tries; `None` for no
+                limit.
             retry: Number of tries, or a `Retry`, for a coroutine function. A try never reads the cache.
-            ordered: Whether results of a coroutine function leave in the order of the records. Otherwise only
-                records of one key keep their order, and no record crosses a watermark.
-            id: Needed for a coroutine function, because records that wait are state.
+            ordered: Whether results of a coroutine function are emitted in the order of the records.
+                Otherwise only records of one key keep their order, and no record crosses a watermark.
+            id: Required for a coroutine function, because waiting records are state.
             **options: See `OperatorOptions`.
 
         Example:

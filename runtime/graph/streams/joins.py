@@ -31,7 +31,7 @@ from penstock.runtime.user_location import function_name
 if TYPE_CHECKING:
     from penstock.runtime.graph.streams.data_stream import DataStream
 
-#: A duration for both directions, or the least and the greatest distance from a left to a right record.
+#: A duration for both directions, or the minimum and maximum distance from a left to a right record.
 Within: TypeAlias = Duration | tuple[Duration, Duration]
 
 #: Condition of a pair: a function of both records, or an expression over the columns of the output.
@@ -86,7 +86,7 @@ class JoinInputs:
 
 @dataclass(frozen=True)
 class JoinSettings:
-    """The arguments that all joins have; see `KeyedStream.join`."""
+    """The arguments that all joins share; see `KeyedStream.join`."""
 
     how: How
     where: Condition | None
@@ -100,7 +100,7 @@ class JoinSettings:
         check_choice(f"{self.call}: how", self.how, hows)
         check_choice(f"{self.call}: batch_format", self.batch_format, get_args(BatchFormat))
         if not isinstance(self.suffix, str) or not self.suffix:
-            refuse(f"{self.call}: suffix must be a string that is not empty, not {self.suffix!r:.80}")
+            refuse(f"{self.call}: suffix must be a non-empty string, not {self.suffix!r:.80}")
 
     def check_functions(self) -> None:
         """Refuse a condition or a selection that a join of rows can't call."""
@@ -318,7 +318,7 @@ def check_choice(name: str, value: object, known: tuple[str, ...]) -> None:
 
 
 def _bounds(within: Within) -> tuple[int, int]:
-    """Least and greatest distance, in microseconds."""
+    """Minimum and maximum distance, in microseconds."""
     with refusals("join"):
         if not isinstance(within, tuple):
             distance = micros_in("within", within, at_least=0)

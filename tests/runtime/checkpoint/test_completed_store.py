@@ -165,7 +165,7 @@ def test_keeping_nothing_is_refused() -> None:
 def test_a_checkpoint_is_added_once() -> None:
     store = CompletedCheckpointStore()
     store.add(checkpoint(1))
-    with pytest.raises(ValueError, match="checkpoint 1 is in the store already"):
+    with pytest.raises(ValueError, match="checkpoint 1 is already in the store"):
         store.add(checkpoint(1))
 
 

@@ -132,7 +132,7 @@ def test_an_older_checkpoint_is_taken_when_the_user_allows_it_and_the_user_is_to
     assert (loaded.checkpoint, loaded.damaged) == (older, (2,))
     assert loaded.warning is not None
     assert path in loaded.warning
-    assert "Sinks may repeat what was committed since checkpoint 1" in loaded.warning
+    assert "Sinks may repeat output that was committed since checkpoint 1" in loaded.warning
 
 
 def test_damage_that_showed_when_a_checkpoint_was_restored_counts_like_any_other(job: Job) -> None:

@@ -36,7 +36,7 @@ def test_a_process_that_stands_still_is_named_after_four_seconds_and_hangs_after
     assert followed.until(8.0) is Pulse.HUNG
     assert followed.first(Pulse.SILENT) == 4.0
     assert followed.first(Pulse.HUNG) == 8.0
-    assert str(followed.beat.silence) == "no answer for 8 s; its processor time stands still"
+    assert str(followed.beat.silence) == "no answer for 8 s; its processor time does not advance"
 
 
 def test_a_process_whose_processor_time_advances_is_overdue_only_when_a_lease_is() -> None:

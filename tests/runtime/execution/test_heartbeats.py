@@ -77,7 +77,7 @@ def test_a_process_that_stands_still_is_named_and_then_killed_and_nobody_else_is
     assert subtask == COUNT
     assert named_at <= 6.0 + 6.0
     assert followed.processes.warnings == [
-        "it hangs: count[0] (pid 7 on node node-of-), no answer for 8 s; its processor time stands still"
+        "it hangs: count[0] (pid 7 on node node-of-), no answer for 8 s; its processor time does not advance"
     ]
     assert followed.watch.silent == {}
 

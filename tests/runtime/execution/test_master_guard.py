@@ -48,7 +48,7 @@ def test_a_job_master_that_stands_still_is_named_and_killed() -> None:
     guarding.guard.renewed(FIRST)
     guarding.time.advance(8.0)
     assert guarding.ended == [(8.0, FIRST)]
-    assert guarding.said == [(4.0, "no answer for 4 s; its processor time is not known")]
+    assert guarding.said == [(4.0, "no answer for 4 s; its processor time is unknown")]
 
 
 def test_a_job_master_that_renews_leases_is_not_looked_at_more_closely() -> None:

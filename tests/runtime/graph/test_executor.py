@@ -45,7 +45,7 @@ def test_with_none_installed_the_error_says_what_to_do() -> None:
 
 
 def test_several_executors_without_ray_are_refused_by_their_names() -> None:
-    with pytest.raises(ConfigurationError, match="no executor 'ray' is installed; there are: dask, mine"):
+    with pytest.raises(ConfigurationError, match="no executor 'ray' is installed, only: dask, mine"):
         find_executor([plugin("mine"), plugin("dask")])
 
 

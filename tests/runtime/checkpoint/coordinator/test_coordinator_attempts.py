@@ -217,7 +217,7 @@ def test_a_stop_that_can_not_be_tried_again_fails_the_job_as_sources_may_have_en
     assert run.gateway.take() == ([("fail_job",)] if kind is SnapshotKind.SYNC_SAVEPOINT else [])
     [answer] = run.answers
     why = f"not_all_required_tasks_running: {answer.detail}"
-    cause = f"checkpoint 1 was aborted, and not tried again ({why})"
+    cause = f"checkpoint 1 was aborted and was not retried ({why})"
     assert run.gateway.causes == ([cause] if kind is SnapshotKind.SYNC_SAVEPOINT else [])
 
 

@@ -133,7 +133,7 @@ def test_a_request_over_the_limit_is_noted_when_it_waits_and_when_it_starts() ->
     assert log.texts == [
         "request 1 for a checkpoint waits: running checkpoints: 1 (max_concurrent=1). "
         "It waits for at most 63.0 s, unless others overtake it",
-        "request 2 for a checkpoint waits: running checkpoints: 1 (max_concurrent=1); requests in front: 1. "
+        "request 2 for a checkpoint waits: running checkpoints: 1 (max_concurrent=1); requests ahead: 1. "
         "It waits for at most 186.0 s, unless others overtake it",
         "request 1 for a checkpoint starts; it has waited for 1.26 s",
     ]
@@ -166,8 +166,8 @@ def test_a_periodic_request_that_the_pause_moves_is_noted() -> None:
     log.requests.begin_pause()
     log.timers.advance(1.234)
     assert log.texts == [
-        "request 1 for a periodic checkpoint is put off: the pause after the last checkpoint (min_pause=3 s) "
-        "is not over. The next one follows in 1.77 s"
+        "request 1 for a periodic checkpoint is postponed: the pause after the last checkpoint "
+        "(min_pause=3 s) is not over. The next follows in 1.77 s"
     ]
     log.timers.advance(2)
     assert [request.number for request in log.begun] == [2]
