@@ -102,7 +102,7 @@ def main() -> int:
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--checkpoint-interval", type=float, default=1.0, metavar="SECONDS")
     parser.add_argument("--kill-after-checkpoints", type=int, default=0, metavar="K", help="0: no kill")
-    parser.add_argument("--storage", metavar="URL", help="where checkpoints go (default: beside the output)")
+    parser.add_argument("--storage", metavar="URL", help="checkpoint storage (default: next to the output)")
     options = parser.parse_args()
 
     try:

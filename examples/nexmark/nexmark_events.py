@@ -2,8 +2,8 @@
 
 An event depends on the configuration and its number alone. So any part of the stream can be made anywhere, in
 any order, and again after a failure. Kinds, fields and skews are those of the public Nexmark suite: of 50
-events one is a person, 3 are auctions and 46 are bids. Half of the bids go to hot auctions, three of four
-bids come from hot bidders. Some bids name auctions and people that come later.
+events one is a person, 3 are auctions and 46 are bids. Half of the bids go to hot auctions, and three out of
+four bids come from hot bidders. Some bids name auctions and people that come later.
 
 All fields of a batch are drawn together. Random number `i` of event `n` is a hash of the seed, `n` and `i`
 (SplitMix64), so no generator has state.
@@ -107,7 +107,7 @@ class NexmarkConfig:
     """Settings of the events; the defaults are those of the suite.
 
     Attributes:
-        event_rate: Events a second of event time. It does not limit how fast events are made.
+        event_rate: Events per second of event time. It does not limit how fast events are generated.
         persons: People among `persons + auctions + bids` successive events.
         auctions: Auctions among that many events.
         bids: Bids among that many events.

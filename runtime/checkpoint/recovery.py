@@ -321,7 +321,7 @@ def _newest_record(root: str, job: str, open_location: StorageOpener) -> Checkpo
     if newest is None:
         msg = (
             f"job {job} has left no checkpoint in {root}; Checkpointing(keep_after=...) keeps checkpoints "
-            "after the end of a job, and a savepoint always stays"
+            "after the end of a job, and savepoints are always kept"
         )
         raise RestoreError(msg)
     return newest

@@ -74,8 +74,8 @@ class Checkpointing(Settings):
         aligned_timeout: With `unaligned`: a checkpoint begins aligned, and turns unaligned when an alignment
             takes longer than this; `None` for unaligned from the beginning.
         alignment: Treatment of a channel whose barrier has arrived in an aligned checkpoint. `hold` does not
-            read it. `store` stores its data until the other barriers arrive, so its sender can continue, also
-            for its other receivers. `store` is only for exactly once, without `unaligned`.
+            read it. `store` stores its data until the other barriers arrive, so its sender can continue to
+            serve its other receivers. `store` is only for exactly once, without `unaligned`.
         max_alignment_bytes: With `store`: a checkpoint is aborted when a subtask has to store more than this;
             the stored data is then processed. `None` for no limit but the disk's.
 

@@ -46,7 +46,7 @@ class Semantics:
 
     Attributes:
         end_of_partition: Meaning of a channel's end for a checkpoint that waits for the channel's barrier.
-        coalesces_periodic_requests: No periodic request is made while one waits; otherwise they pile up.
+        coalesces_periodic_requests: No periodic request is added while one waits; otherwise they pile up.
         abort_ends_start: An abort ends the start in progress. Otherwise the start waits for the next answer
             of a hook or a coordinator, which may never arrive.
         declines_overtaken: A subtask declines an overtaken checkpoint; otherwise it drops the checkpoint.

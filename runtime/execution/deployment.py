@@ -1,8 +1,8 @@
 """`Deployer` and `Deployment`: deploy the subtasks of one attempt, step by step.
 
-First, subtasks of older attempts are stopped. Then every role gets a process. Then the attempt's deployment
-descriptors are made and sent to the processes. Making them reads the storage. Every step has a deadline, and
-a process may die during any call. The outcome is reported once, unless the deployment was cancelled.
+First, subtasks of older attempts are stopped. Then every role gets a process. Then the attempt's task
+descriptors are created, which reads the storage, and sent to the processes. Every step has a deadline, and a
+process may die during any call. The outcome is reported once, unless the deployment was cancelled.
 """
 
 from __future__ import annotations

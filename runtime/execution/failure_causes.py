@@ -109,7 +109,7 @@ def cause_of_end(
         case SubtaskFailed():
             return outcome.cause(subtask)
         case SubtaskStopped() if not was_stopped:
-            text = "it was stopped although the job runs: another attempt has taken over its process"
+            text = "it was stopped although the job is running: another attempt has taken over its process"
             return FailureCause(text, subtask)
         case SubtaskStopped() | SubtaskFinished():
             return None

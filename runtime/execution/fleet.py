@@ -17,7 +17,7 @@ Invariant: two processes with one role are never both used. If two processes hol
 two JobMasters were active, the process with the newer attempt stays.
 
 `StandbyPool`: the spares of a job, processes without a role that replace processes that die. When the state
-is small, a restart after a death mostly waits for the new process. So a job may keep spares
+is small, most of a restart after a death is the wait for the new process. So a job may keep spares
 (`JobConfig.standby`). The pool is filled while the job runs, never during a deployment, which needs the
 processor time that a start takes.
 
@@ -213,7 +213,7 @@ class Fleet:
     def _take_over(self, process: ProcessId, answer: CurrentRole | CallFailure | None) -> None:
         if not isinstance(answer, CurrentRole):
             is_silent = not isinstance(answer, Died)
-            self._processes.end(process, "it does not say which role it holds" if is_silent else "")
+            self._processes.end(process, "it does not report its role" if is_silent else "")
             return
         held = answer.role
         if held is None and self.spares.are_wanted:

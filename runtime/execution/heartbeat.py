@@ -17,7 +17,7 @@ measure its own, so another process on the same node reads it from the kernel.
 - A process whose processor time advances, or can't be read, is left alone until `overdue_after` (`OVERDUE`).
 
 Ray's own threads hardly use the processor: 0.04 to 0.06 s in 12 to 14 s, with pauses of two to four seconds
-(Ray 2.60). So a process in a deadlock becomes `HUNG`, too, at the timeout or some seconds later. An
+(Ray 2.60). So a process in a deadlock becomes `HUNG`, too, at the timeout or a few seconds later. An
 event loop blocked by an external call looks the same, so no event loop may make such a call: see
 `ClusterCalls`.
 
@@ -103,7 +103,7 @@ class HeartbeatLimits:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A silence of a process; `uses_processor` is `None` when unknown."""
+    """A period without an answer from a process; `uses_processor` is `None` when unknown."""
 
     seconds: float
     uses_processor: bool | None

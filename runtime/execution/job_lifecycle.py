@@ -32,7 +32,7 @@ _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 _TRIES_OF_CANCELLED: Final = 4
 #: The failure of a job without a log whose JobMaster has died.
 _NOTHING_KNOWN: Final = (
-    "the process of its JobMaster died, and the job takes no checkpoints, so its progress is not known. "
+    "the process of its JobMaster died, and the job takes no checkpoints, so its progress is unknown. "
     "Check what its sinks have written, then submit it again; with JobConfig(checkpointing=...) it would "
     "have continued"
 )
@@ -76,7 +76,7 @@ class JobHost(Protocol):
     """The steps of a job's start and end, carried out by the shell of a `JobLifecycle`."""
 
     def look_up(self, answer: Callable[[JobLookup | StartFailure], None]) -> None:
-        """Ask the cluster for the job's past, and load the job.
+        """Look up the job's past in the cluster, and load the job.
 
         A cancellation that the cluster remembers goes to `JobLifecycle.cancel` before the job is loaded.
         """

@@ -1,4 +1,4 @@
-"""`MasterRunner`: the decisions about a process of JobMasters, which runs one job after another.
+"""`MasterRunner`: the decisions of a JobMaster process, which runs one job after another.
 
 The class is single-threaded, and calls the cluster only through `MasterHost`. The actor on Ray and the
 simulation's JobMaster implement it. So the simulation tests the production code.
@@ -101,7 +101,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
 
 
 class MasterRunner(Generic[JobT, RunT]):
-    """The process of JobMasters, which runs one job after another.
+    """The decisions of a JobMaster process, which runs one job after another.
 
     Args:
         is_restart: Whether the cluster has restarted the process.

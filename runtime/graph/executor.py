@@ -163,7 +163,7 @@ class JobHandle(Protocol):
         ...
 
     def ui(self, *, open_browser: bool = True) -> JobInterface:
-        """Show the job in a browser, as long as this program runs.
+        """Show the job in a browser for as long as this program runs.
 
         Args:
             open_browser: Whether to open a browser; the returned object has the page's address.

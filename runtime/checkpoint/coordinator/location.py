@@ -249,7 +249,7 @@ class SavepointTargets:
         if tried is None:
             tried = self._targets[target] = _Target(WriteProbe(self._runner, self._timers, self._timeout))
         if tried.trial.hangs:
-            refuse(f"{target} has not answered the last trial yet")
+            refuse(f"{target} has not yet answered the previous trial")
             return
         tried.waiting.append(_Waiting(then, refuse, withdraw))
         if not tried.trial.is_awaited:

@@ -61,7 +61,7 @@ class CheckpointCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsDropped:
-    """These checkpoints can't be restored any more; their files may be deleted."""
+    """These checkpoints can no longer be restored; their files may be deleted."""
 
     checkpoint_ids: tuple[int, ...]
     attempt: int

@@ -50,7 +50,7 @@ class OperatorCoordinators:
         *,
         allow_non_restored: bool = False,
     ) -> None:
-        """Reset all coordinators to their states in a checkpoint; without a state, start them anew.
+        """Reset all coordinators to their states in a checkpoint; without one, to their initial states.
 
         Raises:
             UnmatchedCoordinatorStateError: The checkpoint has state of a coordinator that the job does not
@@ -62,7 +62,7 @@ class OperatorCoordinators:
         if unmatched and not allow_non_restored:
             msg = (
                 f"checkpoint {checkpoint_id} holds coordinators' state for operators without a coordinator "
-                f"in this job: {', '.join(unmatched)}. Splits or other work that was not handed out yet "
+                f"in this job: {', '.join(unmatched)}. Splits or other work that was not yet assigned "
                 "would be lost. Keep each of these operators as it was, or restore with "
                 "allow_non_restored_state=True"
             )

@@ -69,8 +69,8 @@ def function_or_columns(
 
     Args:
         named: Options, settings, and functions of columns.
-        settings: Names of the settings that functions of columns have besides the options.
-        other_call: The call besides `reduce` that takes plain functions, for messages.
+        settings: Names of the settings that functions of columns take in addition to the options.
+        other_call: The call other than `reduce` that takes plain functions, for messages.
     """
     options = cast(OperatorOptions, {name: named[name] for name in OPTION_NAMES if name in named})
     own = {name: named[name] for name in settings if name in named}
@@ -132,7 +132,7 @@ def add_windowed_aggregate(
     settings: WindowSettings,
     call: AggregateCall,
 ) -> DataStream[Any]:
-    """Add an aggregation by windows, and by key if there is one."""
+    """Add an aggregation in windows, by key if the stream has a key."""
     key = _column_key(key_selector)
     aggregation = _checked_aggregation(call.columns, key, WINDOW_START, WINDOW_END)
     windows = settings.assigner
@@ -211,7 +211,7 @@ def _combined(
 
 def _column_key(key_selector: Callable[[Any], Any]) -> ColumnKey:
     if not isinstance(key_selector, ColumnKey):
-        refuse('aggregate needs a key of columns: key_by("name") or key_by(["a", "b"]) instead of a function')
+        refuse('aggregate needs a key that names columns: key_by("name") or key_by(["a", "b"])')
     return key_selector
 
 
@@ -238,6 +238,6 @@ def _check_key_names(aggregation: Aggregation, key: ColumnKey) -> None:
         if name in taken:
             other = name.replace(OF, "_").strip("_")
             refuse(
-                f"aggregate: the state has a column {name!r} of its own, so no column of the key can have "
-                f"this name; rename it by with_columns({other}=pc.field({name!r})) before key_by"
+                f"aggregate: the state already has a column {name!r}, so no column of the key can have this "
+                f"name; rename it with with_columns({other}=pc.field({name!r})) before key_by"
             )

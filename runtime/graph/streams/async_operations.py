@@ -106,7 +106,7 @@ def async_settings(
     if batch is not None:
         _check_number(call, "batch", batch)
     if batch_format not in get_args(BatchFormat):
-        refuse(f"{call}: batch_format is 'rows' or 'arrow', not {batch_format!r:.80}")
+        refuse(f"{call}: batch_format must be 'rows' or 'arrow', not {batch_format!r:.80}")
     if linger is not None and (batch is None or batch_format == "arrow"):
         refuse(f"{call}: linger is for batches of rows: give batch=, and not batch_format='arrow'")
     if on_timeout is not None:
@@ -119,7 +119,7 @@ def async_settings(
         if isinstance(retry, int):
             retry = Retry(attempts=retry)
     if retry is not None and not isinstance(retry, Retry):
-        refuse(f"{call}: retry is a number of attempts or a Retry(...), not {retry!r:.80}")
+        refuse(f"{call}: retry must be a number of attempts or a Retry(...), not {retry!r:.80}")
     return AsyncSettings(
         capacity, seconds, retry, ordered, on_timeout, batch, lingers if batch else 0.0, batch_format
     )
@@ -127,7 +127,7 @@ def async_settings(
 
 def _check_number(call: str, name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_CALLS:
-        refuse(f"{call}: {name} is a whole number from 1 to {_MOST_CALLS:,}, not {value!r:.80}")
+        refuse(f"{call}: {name} must be a whole number from 1 to {_MOST_CALLS:,}, not {value!r:.80}")
 
 
 def check_coroutine(call: str, function: Callable[..., Any]) -> None:

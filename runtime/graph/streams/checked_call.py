@@ -18,7 +18,7 @@ from penstock.runtime.names import nearest_name, problem_with_name
 from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.user_location import user_location
 
-_ID_HINT: Final = "; the id comes first and must stay the same when the program changes: state is found by it"
+_ID_HINT: Final = "; the id comes first, and must not change with the program: a restore finds state by it"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -175,7 +175,9 @@ def check_options(call: str, options: OperatorOptions) -> None:
     for name in ("start_new_chain", "disable_chaining"):
         check_flag(call, name, given.get(name, False))
     if not isinstance(given.get("state_backend", HeapState()), get_args(StateBackend)):
-        refuse(f"{call}: state_backend is HeapState() or RocksDB(...), not {given['state_backend']!r:.80}")
+        refuse(
+            f"{call}: state_backend must be HeapState() or RocksDB(...), not {given['state_backend']!r:.80}"
+        )
 
 
 def _check_resources(call: str, resources: object) -> None:
@@ -184,7 +186,7 @@ def _check_resources(call: str, resources: object) -> None:
     for name, amount in resources.items():
         problem = problem_with_name(name)
         if problem is None and not str(name).isascii():
-            problem = "Ray takes only ASCII characters: give the resource of the nodes another name"
+            problem = "Ray takes only ASCII characters: rename the resource on the nodes"
         if problem is not None:
             refuse(f"{call}: resources: {problem} ({name!r:.80})")
         if name in _OWN_OPTIONS:

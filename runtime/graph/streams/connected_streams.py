@@ -134,7 +134,7 @@ class ConnectedStreams(_TwoStreams, Generic[T1, T2]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]:
-        """Replace each record of the first stream by `first(record)`, of the second by `second(record)`.
+        """Replace each record of the first stream with `first(record)`, of the second with `second(record)`.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -153,7 +153,7 @@ class ConnectedStreams(_TwoStreams, Generic[T1, T2]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]:
-        """Replace each record by all results of its stream's function: a list, a generator, or `None`."""
+        """Replace each record with all results of its stream's function: a list, a generator, or `None`."""
         return self._co("co_flat_map", FlatMapOperator, (first, second), id, options)
 
     def _co(

@@ -23,11 +23,11 @@ class FunctionObject(Protocol[In, Out]):
 def given_function(
     call: str, function: object, args: Iterable[Any], kwargs: Mapping[str, Any] | None
 ) -> Callable[..., Any] | FunctionClass:
-    """The checked function; a class comes with the arguments of its constructor."""
+    """Check a function and return it; return a class together with its constructor's arguments."""
     if isinstance(args, str | bytes) or not isinstance(args, Iterable):
-        refuse(f"{call}: fn_constructor_args is a tuple or a list of arguments, not {args!r:.80}")
+        refuse(f"{call}: fn_constructor_args must be a tuple or a list of arguments, not {args!r:.80}")
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        refuse(f"{call}: fn_constructor_kwargs is a dict of arguments by name, not {kwargs!r:.80}")
+        refuse(f"{call}: fn_constructor_kwargs must be a dict of arguments by name, not {kwargs!r:.80}")
     positional, named = tuple(args), dict(kwargs or {})
     if inspect.isclass(function) and is_function_class(function):
         _check_constructor(call, function, positional, named)

@@ -74,7 +74,7 @@ class JoinInputs:
         keys = self.column_keys
         if keys is None:
             refuse(
-                f"{call}: with key functions, select must make the output of a pair of records; give "
+                f"{call}: with key functions, records can't be merged by column names; give "
                 "select=function(left, right), or keys that name columns"
             )
         return keys
@@ -246,7 +246,7 @@ class BySide:
 class Product:
     """All pairs of left and right records of a window that meet `where`; none for a null key.
 
-    The names of the output are those of all records of the window and key.
+    The output has the column names of all records of the window and key.
     """
 
     def __init__(self, output: Callable[[], OutputRows], where: Callable[[Any, Any], Any] | None) -> None:
@@ -268,7 +268,7 @@ def _column_join(join: IntervalJoin, inputs: JoinInputs, settings: JoinSettings)
     keys, where = settings.column_keys_of(inputs), settings.where
     if where is not None and not isinstance(where, pc.Expression):
         refuse(
-            'join: with batch_format="arrow", where is an expression such as '
+            'join: with batch_format="arrow", where must be an expression such as '
             f'pc.field("a") < pc.field("b"), not {where!r:.80}'
         )
     return partial(ColumnIntervalJoinOperator, join, keys, where, settings.suffix, (LATE_LEFT, LATE_RIGHT))
@@ -314,7 +314,7 @@ def check_columns(call: str, *keys: Callable[[Any], Any]) -> None:
 def check_choice(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         hint = nearest_name(value, known) if isinstance(value, str) else ""
-        refuse(f"{name} is one of {', '.join(map(repr, known))}, not {value!r:.80}{hint}")
+        refuse(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r:.80}{hint}")
 
 
 def _bounds(within: Within) -> tuple[int, int]:
@@ -324,7 +324,7 @@ def _bounds(within: Within) -> tuple[int, int]:
             distance = micros_in("within", within, at_least=0)
             return -distance, distance
         if len(within) != 2:
-            refuse(f"join: within is a duration, or two of them, not {len(within)}: {within!r:.80}")
+            refuse(f"join: within must be one duration or two, not {len(within)}: {within!r:.80}")
         lower, upper = (micros_in("within", bound, at_least=_FURTHEST) for bound in within)
     if lower > upper:
         refuse(

@@ -250,7 +250,7 @@ def test_a_job_without_a_log_whose_job_master_died_is_not_run_again(
         assert taken_over.is_set(), "its processes are looked for, to be ended"
         assert report.status is JobStatus.FAILED
         assert report.failure is not None
-        assert "its progress is not known" in report.failure.root.message
+        assert "its progress is unknown" in report.failure.root.message
 
     run(scenario)
 

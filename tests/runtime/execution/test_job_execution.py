@@ -225,7 +225,7 @@ def test_a_damaged_checkpoint_fails_the_deployment_for_good() -> None:
     ("outcome", "text"),
     [
         (Raised(FailureCause("RuntimeError: no such metric")), "no such metric"),
-        (SubtaskStopped(), "stopped although the job runs"),
+        (SubtaskStopped(), "stopped although the job is running"),
         (SubtaskFailed("division by zero", "trace"), "division by zero"),
         (Died("killed"), "its process died (pid 7 on node node-of-"),
         (Away(), "can't be reached any more"),

@@ -92,7 +92,7 @@ def test_a_folder_that_still_hangs_is_refused_at_once_and_another_one_is_not() -
     take_savepoint(run)
     _, second = run.answers
     assert isinstance(second, CheckpointFailed)
-    assert second.detail == "its location can't be written: /saved has not answered the last trial yet"
+    assert second.detail == "its location can't be written: /saved has not yet answered the previous trial"
     run.scheduler.take_savepoint("/else", run.answers.append)
     complete(run, behind=1)
     assert kinds(run)[-1][1] is SnapshotKind.SAVEPOINT

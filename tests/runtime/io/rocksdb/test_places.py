@@ -156,7 +156,7 @@ def test_a_backend_that_cannot_be_meant_is_refused() -> None:
     stream = StreamEnvironment("j").from_collection("words", ["a"])
     with pytest.raises(GraphError, match=r"map: state_backend is for operators with keyed state"):
         stream.map(str, state_backend=RocksDB())
-    with pytest.raises(GraphError, match=r"reduce: state_backend is HeapState\(\) or RocksDB"):
+    with pytest.raises(GraphError, match=r"reduce: state_backend must be HeapState\(\) or RocksDB"):
         stream.key_by(str).reduce("r", max, state_backend="rocksdb")  # type: ignore[arg-type]
     made = JobConfig.from_mapping({"state_backend": {"kind": "rocksdb", "memory": 1 << 24}})
     assert made.state_backend == RocksDB(memory=1 << 24)

@@ -329,7 +329,7 @@ def refused(message: str, build: Callable[[DataStream[Any], DataStream[Any]], ob
 
 def test_arguments_that_fit_no_join_are_refused_with_the_way_out() -> None:
     refused("did you mean 'backward'", lambda a, b: a.join_asof(b, on="k", strategy="backwards"))
-    refused("join_asof: how is one of 'left', 'inner'", lambda a, b: a.join_asof(b, on="k", how="full"))
+    refused("join_asof: how must be one of 'left', 'inner'", lambda a, b: a.join_asof(b, on="k", how="full"))
     refused("tolerance=-1", lambda a, b: a.join_asof(b, on="k", tolerance=-1))
     refused("allow_exact_matches must be", lambda a, b: a.join_asof(b, on="k", allow_exact_matches=1))
     refused(

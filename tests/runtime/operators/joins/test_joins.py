@@ -255,7 +255,8 @@ def test_arguments_that_fit_no_join_are_refused_with_the_way_out() -> None:
     )
     refused("needs batch_format", lambda a, b: a.join(b, on="k", within=1, where=pc.field("k") > 1))
     refused(
-        "where is an expression", lambda a, b: a.join(b, on="k", within=1, where=max, batch_format="arrow")
+        "where must be an expression",
+        lambda a, b: a.join(b, on="k", within=1, where=max, batch_format="arrow"),
     )
     refused("takes no select", lambda a, b: a.join(b, on="k", within=1, how="anti", select=max))
     refused("suffix must be a string", lambda a, b: a.join(b, on="k", within=1, suffix=""))

@@ -142,9 +142,9 @@ def test_call_that_gives_no_value_is_refused(kind: type, message: str) -> None:
     [
         ({}, r"map_batches: Scale\(weight: .* can't be made: missing a required argument: 'weight'"),
         ({"fn_constructor_args": (1, 2, 3)}, "can't be made: too many positional arguments"),
-        ({"fn_constructor_args": "abc"}, "fn_constructor_args is a tuple or a list"),
-        ({"fn_constructor_args": 3}, "fn_constructor_args is a tuple or a list"),
-        ({"fn_constructor_kwargs": [3]}, "fn_constructor_kwargs is a dict"),
+        ({"fn_constructor_args": "abc"}, "fn_constructor_args must be a tuple or a list"),
+        ({"fn_constructor_args": 3}, "fn_constructor_args must be a tuple or a list"),
+        ({"fn_constructor_kwargs": [3]}, "fn_constructor_kwargs must be a dict"),
         (
             {"fn_constructor_arg": (3,)},
             "no argument 'fn_constructor_arg'; did you mean 'fn_constructor_args'",
