@@ -1,4 +1,4 @@
-"""`OperatorChain`: drives a line of operators within one subtask.
+"""`OperatorChain`: drives the chained operators of one subtask.
 
 Every operator is a generator of output batches, and the chain pulls. It resumes the unfinished generator of
 the operator that is nearest to the end. The yielded batch passes all later operators before the generator is
@@ -125,7 +125,7 @@ class OperatorChain:
         self._limiting = [op for op in self.operators if type(op).room is not Operator.room]
 
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
-        """Open all operators, the last one first: when an operator emits, everything below it is open."""
+        """Open all operators, the last one first: when an operator emits, all operators after it are open."""
         self._lists = [contexts[operator_id].lists for operator_id in self.ids]
         self._metrics = {operator_id: contexts[operator_id].metrics for operator_id in self.ids}
         for index in reversed(range(len(self.operators))):
@@ -168,7 +168,7 @@ class OperatorChain:
             yield from work
 
     def end_in_steps(self) -> Iterator[Work]:
-        """End the input of one operator after the other; yields one `Work` for each."""
+        """End the input of one operator after another; yields one `Work` for each."""
         for index in range(len(self.operators)):
             yield self._drive(index, lambda operator: operator.end_of_data())
 
@@ -227,7 +227,7 @@ class OperatorChain:
         """Hand an event from a coordinator to its operator; nothing may be in progress in the chain.
 
         Raises:
-            ValueError: The chain has no operator of this id.
+            ValueError: The chain has no operator with this id.
         """
         if self._source is not None and operator_id == self._source[0].operator:
             self._source[1].handle_event(event)
@@ -360,7 +360,7 @@ class OperatorChain:
         *,
         made_here: bool = False,
     ) -> None:
-        """Pass a watermark or status, which an operator has processed or made, on to the next, or out."""
+        """Pass a watermark or status that an operator has processed or made to the next one, or out."""
         operator = self.operators[index]
         keeps = operator.makes_watermarks or operator.holds_watermark
         can_wait = passing != Watermark(END_OF_TIME) or operator.waits_for_answers

@@ -28,7 +28,7 @@ The coordinator of a source continues and takes splits back instead (`SourceCoor
 
 The host must never:
 
-* hand an event to the coordinator twice, or in another order than its subtask sent it,
+* hand a subtask's events to the coordinator twice, or out of order,
 * let a checkpoint complete without an event that precedes it,
 * let an error of the user's code escape.
 """
@@ -222,7 +222,7 @@ class CoordinatorHost(OperatorCoordinator):
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
         """Reset a restarted subtask: its events count from 1, and no checkpoint is being taken."""
-        self._inboxes.pop(subtask, None)  # a report of the failed subtask may have come meanwhile
+        self._inboxes.pop(subtask, None)  # a report of the failed subtask may have arrived meanwhile
         self._after.pop(subtask, None)
         self._notify("subtask_reset", subtask, checkpoint_id)
 
@@ -245,7 +245,7 @@ class CoordinatorHost(OperatorCoordinator):
     # -- checkpoints ----------------------------------------------------------------------------------------
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        """Take the coordinator's state, and record the events that come from then on."""
+        """Take the coordinator's state, and record the events that arrive from then on."""
         assert self._coordinator is not None, "start() comes first"
         self._asked = checkpoint_id
         call: Callable[..., Any] = self._coordinator.checkpoint

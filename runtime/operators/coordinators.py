@@ -6,16 +6,16 @@ the JobMaster's thread and must not block; use `OperatorCoordinatorContext.run_i
 work. A source with an enumerator has a coordinator, and so has a user's operator with a method `coordinator`.
 
 **`MasterHook`** and `ExternallyInducedReader` are for sources whose data decides when a checkpoint happens
-(Flink's `ExternallyInducedSourceReader`). An external system puts a mark into its data, and all records in
-front of the mark are in one checkpoint. The source's *master hook* runs in the JobMaster: when a checkpoint
-starts, it lets the system write the mark. The reader of each subtask meets the mark and reports it, and the
-subtask takes the checkpoint exactly there.
+(Flink's `ExternallyInducedSourceReader`). An external system puts a mark into its data, and all records
+before the mark belong to the checkpoint. The source's *master hook* runs in the JobMaster: when a checkpoint
+starts, it makes the system write the mark. The reader of each subtask reaches the mark and reports it, and
+the subtask takes the checkpoint exactly there.
 
 The job still triggers its sources for each checkpoint; for such a reader, the trigger only permits the
-checkpoint. A mark that is met before the permission stops the reader until the permission comes, or until
+checkpoint. A reader that reaches a mark before the permission stops until the permission arrives, or until
 the checkpoint is aborted or overtaken. A mark from before a restart stops no reader. After the end of the
-data there are no marks, and the subtask takes checkpoints like any other. Savepoints work alike; a savepoint
-that stops the job ends the data of each reader at its mark.
+data there are no marks, and the subtask takes checkpoints like any other. Savepoints work the same way; a
+savepoint that stops the job ends the data of each reader at its mark.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class OperatorCoordinatorContext(Protocol):
 class OperatorCoordinator:
     """Base of coordinators: those of Penstock and those of users' operators (`HasCoordinator`).
 
-    Each attempt has a new coordinator of a user's operator. Its calls come in this order:
+    A user's operator has a new coordinator in each attempt. Its methods are called in this order:
     `reset_to_checkpoint`, `start`, then the others; `close` is the last one.
     """
 
@@ -119,7 +119,7 @@ class OperatorCoordinator:
         """Begin the attempt; called after `reset_to_checkpoint`, before any event."""
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """Handle an event of a subtask; events of one subtask come in the order in which they were sent."""
+        """Handle an event of a subtask; events of one subtask arrive in the order in which they were sent."""
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
         """Give `answer` the state, now or later: any value that the codec can encode; `None` for no state."""
@@ -167,7 +167,7 @@ class CoordinatorProvider:
         raise NotImplementedError
 
     def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Raise a `PenstockError` if the coordinator can't begin with this state; accepts any by default."""
+        """Raise a `PenstockError` if the coordinator can't start from this state; accepts any by default."""
 
     def must_arrive(self, event: Any) -> bool:
         """Return whether a finished subtask must run again for this event of the coordinator."""

@@ -120,7 +120,7 @@ class SelectOperator(ExpressionOperator):
 
 
 class SplitExpressionsOperator(ExpressionOperator):
-    """Emits each row under the tag of the first expression that is true, else in the main output.
+    """Emits each row under the tag of the first expression that is true, otherwise on the main output.
 
     All expressions are computed over all rows. Null counts as false.
 

@@ -127,7 +127,7 @@ class ExpressionError(PenstockError):
 
 
 def compute(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -> list[pa.Array]:
-    """The value of each expression in every row, in the order of the mapping.
+    """Return the value of each expression for every row, in the order of the mapping.
 
     Example:
         >>> compute({"double": pc.field("v") * 2}, pa.record_batch({"v": [1, 2]}))[0].to_pylist()

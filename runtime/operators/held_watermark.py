@@ -17,8 +17,8 @@ hold the reached watermark.
 
 At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest watermark
 of all old subtasks, so no record becomes late that was not late for its old subtask. The end of time is not
-restored as a watermark: a drained job that continues has more records to come. Event time never goes back,
-though sources that start again send lower watermarks than the restored one.
+restored as a watermark: a drained job that continues expects more records. Event time never goes back,
+although sources that restart send lower watermarks than the restored one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ReachedWatermark:
 
 T = TypeVar("T")
 
-#: Maximum number of timers or windows that fire before a checkpoint may come.
+#: Maximum number of timers or windows that fire before a checkpoint may be taken.
 MOST_FIRED: Final = 1024
 
 
@@ -122,7 +122,7 @@ class HeldWatermark:
 
 
 def some_of(due: Iterable[T], monotonic: Callable[[], float], *, everything: bool) -> Iterator[T]:
-    """Timers that fire before a checkpoint may come: limited in number and time, unless `everything`.
+    """Timers that fire before a checkpoint may be taken: limited in number and time, unless `everything`.
 
     Draws no more timers from `due` than it returns; `monotonic` is a clock in seconds.
 

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 
-#: Buckets between a number and its double.
+#: Number of buckets per doubling of the value.
 PER_DOUBLING: Final = 8
 
 #: Largest index of a bucket before `_SHIFT` is added; the smallest is its negative.
@@ -85,7 +85,7 @@ class Counter:
         self.value = 0
 
     def increment(self, by: int = 1) -> None:
-        """Add a whole number; raises `TypeError` for any other value."""
+        """Add an integer; raises `TypeError` for any other value."""
         self.value += by if type(by) is int else _whole(by)
 
 
@@ -315,8 +315,8 @@ already; give one of them another name
         call = f"{kind.__name__.lower()}({name!r:.120})"
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             msg = (
-                f"{call}: a metric's name has up to 100 letters, digits and '_', and begins with no digit, "
-                "as Prometheus requires"
+                f"{call}: a metric's name has up to 100 letters, digits and '_', and does not begin with a "
+                "digit, as Prometheus requires"
             )
             if isinstance(name, str) and name:
                 fitting = re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", name)[:100]

@@ -4,12 +4,12 @@ A batch is aggregated in two steps. `partials` groups it into one row of partial
 `group_by`. A column of partial results has a name such as `total:sum`. `merge` finds the slots of these keys
 and merges the rows into the accumulators of the table. A combiner before the exchange sends partial results
 in this form, too. Several of its batches may have been concatenated on the way. Then a key occurs several
-times, and its rows are merged one after the other (`rounds_of`).
+times, and its rows are merged one after another (`rounds_of`).
 
 If keys hardly repeat in a batch, `group_by` takes a third of the time and saves few rows. Then `merge_each`
 finds the slot of each row first, and uses each row as a partial result.
 
-Functions without partial results receive the rows of the batch last, when all keys have their slots.
+Functions without partial results receive the rows of the batch last, when all keys have slots.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.keyed_chunk import key_list
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, plain_name
 
-#: Metadata of the schema of a combiner's partial results; in-flight data of snapshots holds it.
+#: Schema metadata of a combiner's partial results; snapshots contain it in in-flight data.
 PARTIAL: Final = {b"penstock": b"reduced"}
 
 #: Separator between the name of a result and the name of its accumulator's column.
@@ -90,7 +90,7 @@ class Aggregation:
         }
         self._combining = {n: f for n, f in self._functions.items() if isinstance(f, PartialAggregate)}
         self._by_row = {n: f for n, f in self._functions.items() if isinstance(f, RowAggregate)}
-        #: For each function, the names in the table of its accumulator's columns.
+        #: For each function: its accumulator's columns, and their names in the table.
         self._columns = {
             name: {column: f"{name}{OF}{column}" for column in function.accumulator_types(pa.null())}
             for name, function in self._functions.items()
@@ -128,7 +128,7 @@ class Aggregation:
         return Aggregation(self.key_names, {**self._functions, **functions})
 
     def partials(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """One row per key of a batch: the columns of the key, then the partial results."""
+        """Return one row per key of a batch: the columns of the key, then the partial results."""
         prepared = {name: _prepared(f, keys, inputs) for name, f in self._combining.items()}
         groupings = {name: f.groupings(prepared[name]) for name, f in self._combining.items()}
         flat = [grouping for some in groupings.values() for grouping in some]
@@ -161,7 +161,7 @@ class Aggregation:
         Raises:
             SumOverflowError: A sum does not fit; names the key.
             MixedTypesError: A key has values of types that can't be combined; names the key.
-            StateMismatchError: A column is of another type than in the state.
+            StateMismatchError: A column has a different type in the state.
         """
         columns = dict(zip(partials.schema.names, partials.columns, strict=True))
         slots = table.slots_of({name: columns[name] for name in self.key_names}, extra)
@@ -363,7 +363,7 @@ class Aggregation:
 
 
 def _labelled(columns: Mapping[str, pa.Array]) -> dict[str, list[pa.Array]]:
-    """Columns of further types, such as `total:sum|double`, by their plain name (`total:sum`)."""
+    """Return columns of additional types, such as `total:sum|double`, by their plain name (`total:sum`)."""
     found: dict[str, list[pa.Array]] = {}
     for label, array in columns.items():
         name = plain_name(label, array.type)
@@ -389,7 +389,7 @@ def _array_of(results: list[tuple[Any, pa.DataType]], rows: NDArray[np.int64]) -
 def _prepared(
     function: ColumnAggregate, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]
 ) -> pa.Array:
-    """The prepared input column of a function; if it reads none, any column of the batch's length."""
+    """Return the prepared input of a function; if it reads no column, any column of the batch's length."""
     names = function.columns
     if not names:
         return function.prepared(next(iter(keys.values())))

@@ -119,14 +119,14 @@ class CountingAggregate(ColumnAggregate):
 class PartialAggregate(ColumnAggregate):
     @abstractmethod
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        """The groupings of a batch's prepared column that `group_by` must compute."""
+        """Return the groupings of a batch's prepared column that `group_by` must compute."""
 
     def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
-        """Partial results, made of the results of `groupings` in their order."""
+        """Return partial results, made from the results of `groupings` in their order."""
         return dict(zip(self.accumulator_types(column.type), results, strict=True))
 
     def partial_of_each(self, column: pa.Array) -> Partial | None:
-        """The partial result of each row alone; `None` for a function that can only use `groupings`."""
+        """Return each row as a partial result; `None` for a function that can only use `groupings`."""
         return None
 
     @abstractmethod
@@ -138,7 +138,7 @@ class PartialAggregate(ColumnAggregate):
         """
 
     def wider(self, partial: Partial) -> Partial | None:
-        """Partial results that `merge` has refused, in a wider type; `None` if no wider type exists."""
+        """Convert partial results that `merge` has refused to a wider type; `None` if there is none."""
         return None
 
     def merge_beside(
@@ -198,7 +198,7 @@ def numbers(column: GrowingColumn, slots: Slots) -> NDArray[Any]:
 
 
 def widened(column: pa.Array, function: ColumnAggregate) -> pa.Array:
-    """Convert whole numbers and booleans to int64, floats to doubles; decimals stay."""
+    """Convert integers and booleans to int64, floats to doubles; decimals stay."""
     kind = column.type
     if kinds.is_null(kind) or kinds.is_decimal128(kind):
         return column
@@ -210,7 +210,7 @@ def widened(column: pa.Array, function: ColumnAggregate) -> pa.Array:
 
 
 def as_doubles(column: pa.Array, function: ColumnAggregate) -> pa.Array:
-    """Numbers as doubles, which may lose digits."""
+    """Convert numbers to doubles, which may lose digits."""
     kind = column.type
     if kinds.is_boolean(kind):
         return column.cast(pa.int8()).cast(pa.float64())
@@ -283,7 +283,7 @@ def rounds_of(slots: Slots) -> Iterator[Slots | None]:
 
 
 def grown(array: NDArray[Any], places: Slots) -> NDArray[Any]:
-    """The array, extended by zeros if it lacks some of these indexes."""
+    """Return the array, extended with zeros if it lacks some of these indexes."""
     needed = int(places.max(initial=-1)) + 1
     if needed <= len(array):
         return array
@@ -293,7 +293,7 @@ def grown(array: NDArray[Any], places: Slots) -> NDArray[Any]:
 
 
 def distinct(slots: Slots) -> Slots:
-    """Each slot once, sorted; ten times as fast as `np.unique`.
+    """Return each slot once, sorted; ten times as fast as `np.unique`.
 
     Example:
         >>> distinct(np.array([5, 2, 5])).tolist()

@@ -1,4 +1,4 @@
-"""Number of different values of a column: exact (`CountDistinct`), or approximate and in bounded memory.
+"""Number of distinct values of a column: exact, or approximate in bounded memory.
 
 **`ApproxCountDistinct`** keeps a Theta sketch of Apache DataSketches for each key: at most the `2**lg_k`
 smallest hashes of its values. The sketch hashes the stable hash of a value (`key_hashes`). So a value counts
@@ -37,7 +37,7 @@ from penstock.runtime.state.typed_columns import Slots
 
 @dataclass(frozen=True)
 class CountDistinct(CountingAggregate, RowAggregate):
-    """The exact number of different values of a column; the state holds each pair of key and value once.
+    """The exact number of distinct values of a column; the state holds each pair of key and value once.
 
     No combiner runs before the exchange, so all records cross it.
     """
@@ -57,9 +57,9 @@ class CountDistinct(CountingAggregate, RowAggregate):
 
 @dataclass(frozen=True)
 class ApproxCountDistinct(PartialAggregate):
-    """Approximate number of different values of a column; needs `pip install "penstock[sketches]"`.
+    """Approximate number of distinct values of a column; needs `pip install "penstock[sketches]"`.
 
-    Up to `2**lg_k` different values the number is exact. With more values the error is less than
+    Up to `2**lg_k` distinct values the number is exact. With more values the error is less than
     `1 / sqrt(2**lg_k)` for about two in three keys: 1.6 % with the default. A key takes 8 bytes for each hash
     that is kept.
 

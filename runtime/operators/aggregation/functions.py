@@ -31,7 +31,7 @@ _SOME: Final = pc.ScalarAggregateOptions(min_count=1)
 
 @dataclass(frozen=True)
 class Count(CountingAggregate, PartialAggregate):
-    """Number of rows of a key; with a column, number of its values that are not null."""
+    """Number of rows of a key; with a column, number of its non-null values."""
 
     column: str = ""
 
@@ -103,7 +103,7 @@ class _Extreme(_OneValue):
         return column
 
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        # pyarrow can't compare durations; as whole numbers they have the same order.
+        # pyarrow can't compare durations; as integers they have the same order.
         plain = column.view(pa.int64()) if kinds.is_duration(column.type) else column
         return [Grouping(plain, self._function, _SOME)]
 
@@ -142,7 +142,7 @@ class _Extreme(_OneValue):
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """The best value; of equal values, the value whose type's name comes first alphabetically."""
+        """Return the best value; of equal values, the one whose type name comes first alphabetically."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         for column in sorted(columns, key=lambda column: str(column.kind)):
             for row, value in values_in(column, slots):
@@ -177,7 +177,7 @@ class _AtEnd(_OneValue):
     _place: str
 
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        """The position of the value in the batch; pyarrow's `first` and `last` do not support all types."""
+        """Group positions in the batch, because pyarrow's `first` and `last` do not support all types."""
         places = pa.array(np.arange(len(column)))
         if column.null_count:
             places = pc.if_else(column.is_valid(), places, pa.scalar(None, pa.int64()))
@@ -211,7 +211,7 @@ class _AtEnd(_OneValue):
 
 @dataclass(frozen=True)
 class First(_AtEnd):
-    """The first value that is not null. Only records of the same channel have a defined order."""
+    """The first non-null value. Only records of the same channel have a defined order."""
 
     column: str
     _function, _place = "first", "min"
@@ -219,7 +219,7 @@ class First(_AtEnd):
 
 @dataclass(frozen=True)
 class Last(_AtEnd):
-    """The last value that is not null. Only records of the same channel have a defined order."""
+    """The last non-null value. Only records of the same channel have a defined order."""
 
     column: str
     _function, _place = "last", "max"

@@ -75,7 +75,7 @@ class Gain:
         return False
 
     def learn(self, rows: int, left: int) -> bool:
-        """Note the rows of a batch before and after grouping; return false if grouping did not pay."""
+        """Note the rows of a batch before and after grouping; return false if grouping did not pay off."""
         if rows < _TELLING or left <= (1 - _LEAST_GAIN) * rows:
             return True
         self._pause = _PAUSE * rows
@@ -146,8 +146,8 @@ class KeyedAggregateOperator(KeyedColumnOperator):
     columns of the key, then a column for each function.
 
     Args:
-        emit_every: Seconds between two outputs; `None` emits after every batch. An output before each barrier
-            has the keys touched since the last output, so that no snapshot holds these keys.
+        emit_every: Seconds between two outputs; `None` emits after every batch. The keys touched since the
+            last output are also emitted before each barrier, so no snapshot has to record them.
         has_combiner: Whether a combiner runs before the exchange.
     """
 

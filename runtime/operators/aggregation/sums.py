@@ -5,7 +5,7 @@ first. If its largest value times its length might not fit, it is summed in wide
 summed in two halves of 32 bits, decimals as `decimal256`. Few batches need this.
 
 A sum must fit when it is emitted. Until then a sum of whole numbers or decimals may have more digits, in a
-separate column. So the result does not depend on how a window's records are cut into batches.
+separate column. So the result does not depend on how a window's records are split into batches.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Sum(PartialAggregate):
         return {"sum": pa.array(sums, pa.int64()) if fit else _wide(sums)}
 
     def partial_of_each(self, column: pa.Array) -> Partial | None:
-        """The value itself; decimals are Python objects in state, so they are grouped first."""
+        """Return the values; decimals are Python objects in state, so they are grouped first."""
         return None if kinds.is_decimal(column.type) else {"sum": column}
 
     def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:

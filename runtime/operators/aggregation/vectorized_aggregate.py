@@ -54,7 +54,7 @@ class VectorizedAggregate(ABC):
         *columns: Names of the columns that `update` receives; without names it only receives `slots`.
 
     Attributes:
-        state: The columns of state by name, with their numpy types: booleans, whole numbers or floats.
+        state: The columns of state by name, with their numpy types: booleans, integers or floats.
 
     Example:
         >>> import numpy as np
@@ -159,7 +159,7 @@ class _Vectors(ColumnAggregate):
         return self._types
 
     def _of_slots(self, accumulators: Accumulators, slots: Slots) -> dict[str, NDArray[Any]]:
-        """The state of some slots; a slot without state has the state of a new key."""
+        """Return the state of some slots; a slot without state gets the state of a new key."""
         return {
             part: np.where(accumulators[part].valid[slots], accumulators[part].values[slots], value)
             for part, value in self._initial.items()
@@ -227,7 +227,7 @@ class CombiningVectors(_Vectors, PartialAggregate):
         return [Grouping(pa.array(np.arange(len(column))), "list")]
 
     def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
-        """Fresh state of each key, updated with its rows; null for a key whose rows all have a null."""
+        """Return fresh state of each key, updated with its rows; null if all rows of a key have a null."""
         (rows,) = results
         keys = np.empty(len(column), np.int64)
         counts = rows.value_lengths().to_numpy(zero_copy_only=False)
@@ -272,7 +272,7 @@ def adapted(name: str, function: VectorizedAggregate) -> ColumnAggregate:
 def _columns_of(name: str, function: VectorizedAggregate) -> tuple[str, ...]:
     columns = function.columns
     if not isinstance(columns, tuple) or not all(isinstance(column, str) for column in columns):
-        msg = f"{name} reads {columns!r:.80}: give the names of its columns as a tuple of texts"
+        msg = f"{name} reads {columns!r:.80}: give the names of its columns as a tuple of strings"
         raise ConfigurationError(msg)
     if len(set(columns)) < len(columns):
         msg = f"{name} names one column twice: {', '.join(map(repr, columns))}"

@@ -10,7 +10,7 @@ partial results by key and pane (`panes.py`), here or by a combiner before the e
 partial result is merged into all windows that hold the pane.
 
 Grouping by pane loses the order of rows in different panes. So if windows overlap, functions that depend on
-the order receive the rows of each window, not of a pane. Functions without partial results do, too.
+the order receive the rows of each window, not of a pane. Functions without partial results always do.
 
 A combiner's partial result may be late if its sender was idle, as this subtask's watermark is then ahead of
 the sender's. The partial result does not contain its records, so it is dropped and counts as one late record.
@@ -206,7 +206,7 @@ class WindowedAggregateOperator(ColumnWindowOperator):
             self._aggregation.add_rows(self._table, self._pairs, some_keys, some_inputs, {START: starts})
 
     def _rows_of_windows(self, panes: Moments) -> tuple[pa.Array, pa.Array]:
-        """The index of each row once per open window that holds it, and the starts of these windows."""
+        """Return each row's index once per open window that holds it, and the starts of these windows."""
         windows = self._panes.open_windows(panes, self._reached.timestamp)
         found = [(np.flatnonzero(some), starts[some]) for starts, some in windows]
         rows, starts = (np.concatenate(arrays) for arrays in zip(*found, strict=True))

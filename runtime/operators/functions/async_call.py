@@ -5,8 +5,8 @@ simulated in a simulation. A call has exactly one outcome. The timeout covers th
 tries and the pauses between them, as in Flink. When it expires, the running try or pause is cancelled first,
 and only then the outcome is decided. So no later try can answer a call that has timed out.
 
-`asyncio.timeout` is used, and not `asyncio.wait_for`. In Python 3.11 `wait_for` runs the call in another
-task, and cancelling this task could lose an answer that had just come.
+`asyncio.timeout` is used instead of `asyncio.wait_for`. In Python 3.11 `wait_for` runs the call in another
+task, and cancelling this task could lose an answer that had just arrived.
 
 The retries use tenacity. The jitter of a pause is computed from the call's idempotency key, so simulations
 are reproducible.
@@ -35,8 +35,8 @@ class AsyncCall:
     """The running call of a function of `map_async`.
 
     Attributes:
-        idempotency_key: Text that names the call. It is the same in every try, and after a restore. Send it
-            to a service that must not act twice.
+        idempotency_key: Text that identifies the call. It is the same in every try, and after a restore.
+            Send it to a service that must not act twice.
         attempt: Number of the try within this run of the job, from 1.
     """
 
@@ -77,7 +77,7 @@ class Retry(Settings):
         attempts: Number of tries, including the first one.
         delay: Seconds or `timedelta` before the second try. Each later pause is twice as long as the pause
             before it. A pause is shortened by up to half, differently for each call, so that calls are not
-            repeated together.
+            retried at the same time.
         max_delay: Longest pause, in seconds or as a `timedelta`.
         on: Exceptions after which the call is tried again; after any other exception it fails at once.
 
@@ -105,14 +105,14 @@ class Retry(Settings):
         object.__setattr__(self, "on", kinds)
 
     def pause_after(self, attempt: int, key: str) -> float:
-        """Seconds between a try and the next one of the call with this key."""
+        """Return the seconds between a try and the next one, for the call with this key."""
         longest = seconds_in("Retry.max_delay", self.max_delay)
         full = min(longest, seconds_in("Retry.delay", self.delay) * 2.0 ** min(attempt - 1, 64))
         share = xxhash.xxh3_64_intdigest(f"{key} {attempt}".encode()) / float(1 << 64)
         return full * (1 - share / 2)
 
 
-#: Takes the function's argument, and returns the result to use in place of an answer.
+#: Takes the function's argument, and returns the result to use instead of an answer.
 OnTimeout: TypeAlias = Callable[[Any], Any]
 
 

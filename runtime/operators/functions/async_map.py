@@ -27,14 +27,14 @@ input has exactly one result in the output: before the barrier, or after a resto
 Watermarks of the queue are restored at their places. At another parallelism these places have no meaning.
 Then the lowest of the watermarks that the old subtasks had reached follows the restored records.
 
-**Idempotency keys** name the job, the operator, a place, a number and a digest of the record. The place is
+**Idempotency keys** have the job, the operator, a place, a number and a digest of the record. The place is
 the subtask, or with keys the key group, which does not depend on the parallelism. The number counts the
 records of the place. Records that are read again after a restore are counted again. They get their old keys
-if they come in the same order as before. Otherwise the digests differ. Only equal records may exchange keys,
+if they arrive in the same order as before. Otherwise the digests differ. Only equal records may swap keys,
 which makes no difference to a service. So a service that remembers keys never mistakes one record for
 another. A job that starts from a snapshot of another job keeps that job's name in its keys.
 
-**Keys.** `_by_key` lets the calls of one key run one after the other, in the order of their records. So their
+**Keys.** `_by_key` makes the calls for one key run one after another, in the order of their records. So their
 results leave in this order. `keyed_async_map.py` uses it for keyed streams, and lookups for their keys.
 
 **The end.** The end of the data waits until the queue is empty (`Operator.is_drained`). A stop with a
@@ -110,12 +110,12 @@ SavedEntry: TypeAlias = tuple[int, str, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class AsyncSettings:
-    """Settings of `map_async`, checked.
+    """Valid settings of `map_async`.
 
     Attributes:
         capacity: Maximum number of calls whose results have not been emitted.
         timeout: Maximum seconds of a whole call; `None` for no limit.
-        batch: Maximum number of records in the list that a call gets; `None` to call with single records.
+        batch: Maximum number of records in the list that a call receives; `None` to call with single records.
             With Arrow batches, maximum number of rows of a call.
         linger: Maximum seconds that an incomplete batch waits for more records.
     """
@@ -131,7 +131,7 @@ class AsyncSettings:
 
 
 class AsyncMapOperator(FunctionOperator):
-    """Replaces each record by the answer of a coroutine function; the module's docstring describes it."""
+    """Replaces each record by the result of a coroutine function; the module's docstring describes it."""
 
     kind: ClassVar[str] = "map_async"
     waits_for_answers: ClassVar[bool] = True
@@ -155,7 +155,7 @@ class AsyncMapOperator(FunctionOperator):
         self._loop: EventLoop | None = None
         self._by_key: CallsByKey | None = None
 
-    # -- its life -----------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------
 
     def open(self, context: OperatorContext) -> None:
         assert context.open_event_loop is not None, "a subtask gives its operators an event loop"
@@ -299,7 +299,7 @@ class AsyncMapOperator(FunctionOperator):
         self._waiting.append(entry)
 
     def _number(self, of_key: Any) -> str:
-        """Place and number of the next record in its idempotency key."""
+        """Return the place and number of the next record, for its idempotency key."""
         return f"{self._place}/{self._sequence}"
 
     def _idempotency_key(self, number: str, encoded: bytes) -> str:
@@ -334,15 +334,15 @@ class AsyncMapOperator(FunctionOperator):
         return taken
 
     def _may_call(self, entry: AwaitedRecord) -> bool:
-        """Whether a record becomes part of the next call; otherwise it has been kept elsewhere."""
+        """Whether a record becomes part of the next call; otherwise it waits outside of `_waiting`."""
         return self._by_key is None or self._by_key.may_call(entry)
 
     def _given(self, entries: list[AwaitedRecord]) -> Callable[[], Any]:
-        """Makes the argument of each try."""
+        """Return a function that makes the argument of each try."""
         return partial(argument_of, entries, as_list=self._settings.batch is not None)
 
     def _results(self, answered: Any, entries: list[AwaitedRecord]) -> list[Any]:
-        """One result for each record, checked; runs on the event loop."""
+        """Return one checked result for each record; runs on the event loop."""
         return results_of(answered, entries, as_list=self._settings.batch is not None)
 
     def _begin(self, entries: list[AwaitedRecord]) -> None:

@@ -28,9 +28,9 @@ class AwaitedRecord:
     Attributes:
         sequence: Number among all records of the subtask.
         key: Idempotency key.
-        value: A batch of one row, or a batch of columns, as it arrived; calls get copies.
+        value: A batch of one row, or an Arrow batch, as it arrived; calls get copies of rows.
         saved: The encoded batch, for snapshots.
-        of_key: Key of the stream; `None` on a stream without keys.
+        of_key: The record's key; `None` on a stream without keys.
     """
 
     sequence: int
@@ -43,7 +43,7 @@ class AwaitedRecord:
 
     @property
     def rows(self) -> Sequence[Any]:
-        """The rows of the batch; none in columns."""
+        """The row of a row batch; empty for an Arrow batch."""
         return self.value.rows if isinstance(self.value, RowBatch) else ()
 
 
@@ -225,7 +225,7 @@ class CallsByKey:
             self._called[entry.of_key] = self._called.get(entry.of_key, 0) + 1
 
     def end(self, entries: Sequence[AwaitedRecord]) -> list[AwaitedRecord]:
-        """Return the kept records that may continue, in the order of each key."""
+        """Return the kept records whose calls may begin now, in the order of each key."""
         free: list[AwaitedRecord] = []
         for entry in entries:
             key = entry.of_key

@@ -1,4 +1,4 @@
-"""Values of asynchronous calls: the argument of a try, its checked results, and the output of these."""
+"""Values of asynchronous calls: makes the argument of a try, checks the results, and makes the output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.runtime.state.own_copy import own_batch, own_copies, own_copy
 
 
 def argument_of(entries: Sequence[AwaitedRecord], *, as_list: bool) -> Any:
-    """The argument of a try: copies of rows, because a coroutine may change or keep them, or columns."""
+    """Return the argument of a try: an Arrow batch, or copies of rows, which a coroutine may change."""
     first = entries[0].value
     if isinstance(first, ArrowBatch):
         return first.batch
@@ -26,7 +26,7 @@ def argument_of(entries: Sequence[AwaitedRecord], *, as_list: bool) -> Any:
 
 
 def results_of(answered: Any, entries: Sequence[AwaitedRecord], *, as_list: bool) -> list[Any]:
-    """One result for each entry, copied while the coroutine can't change them."""
+    """Return one result for each entry, copied while the coroutine can't change them."""
     refuse_awaitable(answered)
     if isinstance(entries[0].value, ArrowBatch):
         if isinstance(answered, pa.Table):
@@ -59,7 +59,7 @@ def refuse_awaitable(answered: Any) -> None:
 
 
 def outputs_of(entries: Sequence[AwaitedRecord]) -> Iterator[Output]:
-    """The results of successive records, all with timestamps or all without."""
+    """Yield the results of successive records, all with timestamps or all without."""
     rows: list[Any] = []
     stamps: list[int] = []
     for entry in entries:

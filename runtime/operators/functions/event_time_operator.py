@@ -32,7 +32,7 @@ def no_timestamps(consequence: str = "they are in no window") -> PenstockError:
 
 
 class KeyedEventTimeOperator(KeyedFunctionOperator):
-    """Works when a watermark reaches a due time; the watermark waits until all due work is done."""
+    """Does work when a watermark makes it due; the watermark waits until all due work is done."""
 
     _clock: Clock
     _collector: ResultCollector

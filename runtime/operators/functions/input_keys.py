@@ -2,8 +2,8 @@
 
 If one input is keyed by numbers and the other by text, no keys of the two are equal. The job would run, and
 emit nothing. So an operator with two keyed inputs compares the *kinds* of their keys. Values of different
-kinds are never equal; numbers of all types are one kind, because `1 == 1.0 == Decimal(1)`. A tuple's kind has
-the kinds of its parts. `None` says nothing about the other keys, so it fits every kind.
+kinds are never equal; numbers of all types are one kind, because `1 == 1.0 == Decimal(1)`. A tuple's kind
+consists of the kinds of its parts. `None` says nothing about the other keys, so it fits every kind.
 
 Kinds are compared only when an input has a key of a new type.
 """

@@ -1,6 +1,6 @@
 """`map_async` on a keyed stream: the records of the queue are keyed state.
 
-Calls of one key run one after the other (`CallsByKey`). The keyed state is written when a snapshot is taken.
+Calls for one key run one after another (`CallsByKey`). The keyed state is written when a snapshot is taken.
 The number in an idempotency key counts the records of the key group, so it does not depend on the
 parallelism.
 """
@@ -34,7 +34,7 @@ GROUP_COUNTS: Final = "async_group_counts"
 
 
 class KeyedAsyncMapOperator(KeyedFunctionOperator, AsyncMapOperator):
-    """Runs the calls of each key one after the other; the records of the queue are keyed state."""
+    """Runs the calls for each key one after another; the records of the queue are keyed state."""
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ class _FunctionObjectOperator(FunctionOperator):
 
     @abstractmethod
     def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
-        """The results of each row, drawn one after the other."""
+        """Yield the results of each row, one row after another."""
 
     def _open_user(self, context: OperatorContext, own: FunctionContext) -> None:
         self._made = self._user

@@ -102,7 +102,7 @@ class NoSideOutputs(SideOutputs):
         raise ConfigurationError(msg)
 
 
-#: Kinds of time of a timer.
+#: Time domains of a timer.
 TimeDomain: TypeAlias = Literal["event_time", "processing_time"]
 
 K = TypeVar("K")
@@ -116,8 +116,8 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
     """Context of a process function while it runs; one object for the whole attempt.
 
     Attributes:
-        timestamp: Event time of the current record or timer in microseconds; `None` when the stream has none,
-            and for a timer of processing time.
+        timestamp: Event time of the current record or timer in microseconds; `None` if records have no
+            timestamps, and for a processing-time timer.
         timer_service: Provides the current watermark, and sets timers for the current key of a keyed stream.
     """
 
@@ -181,7 +181,7 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
 
     Attributes:
         current_key: Key of the current record or timer; unset in `open`, `snapshot` and `close`.
-        time_domain: In `on_timer`, the timer's kind of time: `"event_time"` or `"processing_time"`; elsewhere
+        time_domain: In `on_timer`, the timer's time domain: `"event_time"` or `"processing_time"`; elsewhere
             `None`.
     """
 
@@ -208,7 +208,7 @@ class UserFunction:
         """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot; emits nothing."""
 
     def close(self) -> None:
-        """Release resources; called once, also after a failure."""
+        """Release resources; called once, even after a failure."""
 
 
 class TimerFunction(UserFunction, Generic[R]):

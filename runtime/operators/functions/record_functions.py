@@ -77,7 +77,7 @@ class FilterOperator(FunctionOperator):
 class FlatMapOperator(FunctionOperator):
     """Emits every record of the function's result, each with the timestamp of its input.
 
-    A generator may be endless: its records are emitted in batches as they come.
+    A generator may be endless: its records are emitted in batches as it yields them.
     """
 
     kind: ClassVar[str] = "flat_map"
@@ -256,7 +256,7 @@ def arrow_parts(
     wanted: str = 'batch_format="arrow"',
     instead: str = 'batch_format="rows"',
 ) -> Iterator[ArrowBatch]:
-    """Convert a batch to Arrow batches; their columns do not depend on how the stream was cut into batches.
+    """Convert a batch to Arrow batches; their columns do not depend on how the stream was split.
 
     Without a schema, successive rows with the same names and types of values form one Arrow batch. So a
     column has the type that each of its values has alone, and no row lacks a column. With a schema, Python's
@@ -314,7 +314,7 @@ def _exact_columns(rows: Sequence[dict[Any, Any]], schema: pa.Schema) -> pa.Reco
     }
     lacking = next((f.name for f in schema if not f.nullable and columns[f.name].null_count), None)
     if lacking is not None:
-        msg = f"column '{lacking}' is 'not null', and the row has no value for it"
+        msg = f"column '{lacking}' is 'not null', but the row has no value for it"
         raise MisfitError(msg)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 

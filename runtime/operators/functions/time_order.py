@@ -1,11 +1,11 @@
 """`sorted_by_time(...)`: records of a key in the order of their timestamps.
 
-A record waits in keyed state until a watermark reaches its timestamp. Then no earlier record can come, so it
-is released. `TimeOrderedOperator` is the base of all operators that need their records in this order.
+A record waits in keyed state until a watermark reaches its timestamp. Then no earlier record can arrive, so
+it is released. `TimeOrderedOperator` is the base of all operators that need their records in this order.
 
-*Order.* Records of one key leave in the order of their timestamps. At equal timestamps the user's order
-function decides, and then the order of arrival. All keys of one timestamp are released before the next
-timestamp, so all records of a subtask leave in the order of their timestamps, too.
+*Order.* Records of one key are released in the order of their timestamps. At equal timestamps the user's
+order function decides, and then the order of arrival. The records of all keys at one timestamp are released
+before the next timestamp. So the whole output of a subtask is in the order of timestamps.
 
 *State.* `RecordBuffer` has an entry of a nested table for each record. The entry's second key is the
 timestamp, and the record's number among the key's records of that timestamp. So a checkpoint writes only the
@@ -50,7 +50,7 @@ _NO_ORDER: Final = "they can't be ordered by time"
 
 
 class RecordBuffer:
-    """Records by key and timestamp; those of one timestamp are released in the order of arrival.
+    """Records by key and timestamp; records of a key and timestamp are released in the order of arrival.
 
     Example:
         >>> buffer = RecordBuffer(StateTable("records", nested=True))

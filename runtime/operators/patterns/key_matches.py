@@ -19,7 +19,7 @@ class PartialMatch(NamedTuple):
         leaf: Index of the leaf of the newest record.
         counts: Counts of the loops around the newest record; see `TransitionGraph`.
         targets: Indexes of the transitions that may take the next record.
-        is_fresh: Whether no record has come since the newest one; kept only where `not_next` follows the
+        is_fresh: Whether no record has arrived since the newest one; kept only where `not_next` follows the
             leaf.
     """
 
@@ -46,7 +46,7 @@ class PartialMatch(NamedTuple):
         return self.taken[self.leaf][-1]
 
 
-#: All of a partial match except its records and times.
+#: The fields of a partial match without its records and times.
 State = tuple[Any, ...]
 
 
@@ -59,9 +59,9 @@ class KeyMatches:
         ids: Ids of the partial matches in each state.
         deadline: The moment at which the first target of a partial match ends, in microseconds. It is
             infinite if none does, and `None` if it has to be computed.
-        changed: Ids of the partial and held matches that came, changed or left.
+        changed: Ids of the partial and held matches that were added, changed or removed.
         added: Numbers of new records.
-        deleted: Numbers of deleted records that were not new; a new record may have the number again.
+        deleted: Numbers of deleted records that were not new; a new record may reuse such a number.
     """
 
     __slots__ = ("added", "changed", "deadline", "deleted", "held", "ids", "partial", "records")
@@ -78,7 +78,7 @@ class KeyMatches:
     def of(cls, saved: Mapping[int, Sequence[Any]], records: dict[int, tuple[int, Any]]) -> KeyMatches:
         """Make the matches from saved partial matches: the fields of `PartialMatch` by id.
 
-        Records are added to the dict and deleted from it; a copy for each record would cost too much.
+        The matches change the dict `records` itself; a copy for each new record would cost too much.
         """
         of_key = cls()
         for match_id in sorted(saved):

@@ -1,4 +1,4 @@
-"""`Pattern`: the user's description of steps that records of a key match one after the other.
+"""`Pattern`: the user's description of steps that records of a key match one after another.
 
 Terms and rules are those of Flink's CEP. Each method returns a new pattern. `matcher.py` finds the records
 that match.
@@ -90,7 +90,7 @@ _NO_NEGATIVE: Final = "a negative step takes no quantifier: it says that no reco
 
 @dataclass(frozen=True, slots=True)
 class Pattern(Generic[T]):
-    """Steps that records of one key match one after the other, in the order of time.
+    """Steps that records of one key match one after another, in time order.
 
     Begin with `Pattern.begin`, add steps, and give the pattern to `KeyedStream.pattern`. `next` requires that
     records follow each other directly. `followed_by` skips records that do not match. `followed_by_any` also
@@ -98,8 +98,8 @@ class Pattern(Generic[T]):
     `not_followed_by` add steps that no record may match. All other methods change the last step, or the whole
     pattern.
 
-    A condition `where` takes a record. It may have a second parameter: a dict of the records that the partial
-    match has so far, as lists by the names of steps.
+    A condition `where` takes a record. It may have a second parameter: the partial match so far, a dict from
+    the name of each step to the list of its records.
 
     Example:
         >>> from penstock.testing import OperatorHarness
@@ -312,7 +312,7 @@ class Pattern(Generic[T]):
 
     def _group(self, call: str, group: Pattern[Any], where: object, contiguity: Contiguity) -> Step:
         if where is not None:
-            _refuse(call, "a group takes no condition: its steps have theirs")
+            _refuse(call, "a group takes no condition: its steps have their own")
         if group.skip.kind is not SkipKind.NO_SKIP:
             _refuse(call, "a group has a skip strategy; give it to the begin of the whole pattern")
         if group.steps[-1].is_negative:
