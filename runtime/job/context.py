@@ -52,7 +52,7 @@ class ExecutionGateway(CoordinatorGateway, Protocol):
     def stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
         """Stop these subtasks, by force if need be, including one that is being deployed.
 
-        Always calls `stopped` once, after this call has returned, when none of them runs any more.
+        Always calls `stopped` once, after this call has returned, when none of them is running.
         """
         ...
 
@@ -90,7 +90,7 @@ class JobContext:
         warning: A warning for the user about that checkpoint, or about the end of the job.
         stopped_with: The complete savepoint that the job was stopped with.
         ended: The end that this JobMaster found in the log; `None` for a job that had not ended.
-        is_fenced: Whether another JobMaster owns the job, so that this one changes nothing any more.
+        is_fenced: Whether another JobMaster owns the job, so that this one no longer changes anything.
     """
 
     graph: CurrentGraph

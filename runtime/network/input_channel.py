@@ -8,8 +8,8 @@ with that number, while no gap is open, goes straight to the queue (the usual ca
 the expected number and elements that already wait are duplicates: they are dropped. Higher ones wait until
 the gap before them closes.
 
-Elements are decoded when they get into order, not when they are consumed. So the end of the channel, damaged
-bytes and events are known before the buffers in front of them are processed. A barrier is known even before
+Elements are decoded once they are in order, not when they are consumed. So the end of the channel, damaged
+bytes and events are known before the buffers ahead of them are processed. A barrier is known even before
 it is in order (`take_announced`): an unaligned checkpoint begins when its barrier is announced. The barrier's
 sequence number is its position: all elements with lower numbers belong to the checkpoint.
 
@@ -163,7 +163,7 @@ class InputChannel:
                 try:
                     barrier = decode_element(data)
                 except StreamCorruptError:
-                    continue  # refused, with its number, when it gets into order
+                    continue  # refused, with its number, once it is in order
                 assert isinstance(barrier, CheckpointBarrier)
                 self._announced.append(barrier)
 

@@ -82,7 +82,7 @@ class InputGate:
         return self._channel(channel).waiting
 
     def restore(self, channel: int, elements: Sequence[StreamElement]) -> None:
-        """Put in-flight elements of a checkpoint in front; call it before anything arrives."""
+        """Queue in-flight elements of a checkpoint before all others; call it before anything arrives."""
         restored = self._channel(channel)
         restored.restore(elements)
         if restored.has_restored:

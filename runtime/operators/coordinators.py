@@ -201,7 +201,7 @@ class RecordsEvents(Protocol):
 
 
 class MasterHook(Protocol):
-    """A user's hook; calls come from different threads, but never from two at a time.
+    """A user's hook; it is called from different threads, but never concurrently.
 
     Calls may block. A call that does not return in time fails its checkpoint, or the start of the attempt. No
     further call is made before it has returned.

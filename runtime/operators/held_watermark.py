@@ -15,7 +15,7 @@ Neither the watermark nor a record after it may overtake the timers that the wat
 is late must not depend on restarts. Otherwise a straggler could reopen a window that has fired. So snapshots
 hold the reached watermark.
 
-At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest watermark
+At another parallelism a subtask receives keys of several old subtasks. It begins with the lowest watermark
 of all old subtasks, so no record becomes late that was not late for its old subtask. The end of time is not
 restored as a watermark: a drained job that continues expects more records. Event time never goes back,
 although sources that restart send lower watermarks than the restored one.

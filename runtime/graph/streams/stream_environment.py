@@ -62,7 +62,7 @@ class StreamEnvironment(NearestMembers):
         allow_pickle: Whether values without a codec of their own may be pickled; true by default. See
             `JobConfig`.
         state_backend: Backend of keyed state: `HeapState()`, the default, or `RocksDB()`.
-        chaining: `False` gives every operator subtasks of its own, to observe or measure it alone.
+        chaining: `False` runs every operator in separate subtasks, to observe or measure each one.
         config: Further settings; the arguments of this call take precedence.
         executor: Runs the job; by default the installed executor, which is Ray.
 
@@ -276,7 +276,7 @@ class StreamEnvironment(NearestMembers):
         Raises:
             GraphError: The graph can't be built.
             ConfigurationError: No executor is installed, or a state backend is missing.
-            DeploymentError: The executor finds no place to run the job.
+            DeploymentError: The executor can't place the job on the cluster.
         """
         job = self.build()
         if name is not None:

@@ -260,7 +260,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
             id: The operator's id; a restore finds the operator's state by this id.
             function: Takes the key if there is one, the window and its records in order of arrival. Returns
                 the records to emit: a list, a generator, or `None`. The function may change the window's
-                records: overlapping windows have copies of their own.
+                records: overlapping windows have separate copies.
             **options: See `OperatorOptions`.
         """
         need_function("apply", function)

@@ -154,7 +154,7 @@ class PathColumns:
 
 
 class ReadAhead(Iterator[pa.RecordBatch]):
-    """Reads an iterator one batch ahead in a thread of its own; no other thread may call the iterator."""
+    """Reads an iterator one batch ahead in its own thread; no other thread may call the iterator."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches

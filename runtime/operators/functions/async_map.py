@@ -27,7 +27,7 @@ input has exactly one result in the output: before the barrier, or after a resto
 Watermarks of the queue are restored at their places. At another parallelism these places have no meaning.
 Then the lowest of the watermarks that the old subtasks had reached follows the restored records.
 
-**Idempotency keys** have the job, the operator, a place, a number and a digest of the record. The place is
+**Idempotency keys** contain the job, the operator, a place, a number and a digest of the record. The place is
 the subtask, or with keys the key group, which does not depend on the parallelism. The number counts the
 records of the place. Records that are read again after a restore are counted again. They get their old keys
 if they arrive in the same order as before. Otherwise the digests differ. Only equal records may swap keys,

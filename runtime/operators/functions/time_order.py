@@ -133,7 +133,7 @@ class TimeOrderedOperator(KeyedEventTimeOperator):
 
     Args:
         function: The user's function that receives the released records; errors name it by default.
-        order: Returns the value that orders records of equal key and timestamp; `by_arrival` keeps their
+        order: Returns the value that orders records with equal key and timestamp; `by_arrival` keeps their
             order.
     """
 

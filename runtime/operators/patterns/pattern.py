@@ -94,7 +94,7 @@ class Pattern(Generic[T]):
 
     Begin with `Pattern.begin`, add steps, and give the pattern to `KeyedStream.pattern`. `next` requires that
     records follow each other directly. `followed_by` skips records that do not match. `followed_by_any` also
-    skips records that match, so each of these records gives a match of its own. `not_next` and
+    skips records that match, so each of these records leads to a separate match. `not_next` and
     `not_followed_by` add steps that no record may match. All other methods change the last step, or the whole
     pattern.
 
@@ -152,14 +152,14 @@ class Pattern(Generic[T]):
 
     @checked_keywords
     def followed_by(self, step: str | Pattern[T], where: Condition[T] | None = None) -> Pattern[T]:
-        """Add a step or a group; records that do not match it may come in between."""
+        """Add a step or a group; records that do not match it may occur in between."""
         return self._with_step("followed_by", step, where, Contiguity.RELAXED)
 
     @checked_keywords
     def followed_by_any(self, step: str | Pattern[T], where: Condition[T] | None = None) -> Pattern[T]:
         """Add a step or a group that any records may precede.
 
-        So each matching record gives a match of its own.
+        So each matching record leads to a separate match.
         """
         return self._with_step("followed_by_any", step, where, Contiguity.ANY)
 
@@ -229,7 +229,7 @@ class Pattern(Generic[T]):
         return self._with_inner("consecutive", Contiguity.STRICT)
 
     def allow_combinations(self) -> Pattern[T]:
-        """Let any records come between the records of the last step, including records that match it."""
+        """Allow any records between the records of the last step, including records that match it."""
         step = self._quantified("allow_combinations")
         if step.is_greedy:
             _refuse("allow_combinations", f"step {step.name!r} is greedy, so it can't allow combinations")
@@ -250,7 +250,7 @@ class Pattern(Generic[T]):
     def within(self, duration: Duration, since: Literal["first", "previous"] = "first") -> Pattern[T]:
         """Set a time limit for matches; a partial match that exceeds it times out.
 
-        The limit is exclusive: a record at exactly the limit comes too late.
+        The limit is exclusive: a record at exactly the limit is too late.
 
         Args:
             duration: A `timedelta`, or seconds of event time.
@@ -314,7 +314,7 @@ class Pattern(Generic[T]):
         if where is not None:
             _refuse(call, "a group takes no condition: its steps have their own")
         if group.skip.kind is not SkipKind.NO_SKIP:
-            _refuse(call, "a group has a skip strategy; give it to the begin of the whole pattern")
+            _refuse(call, "a group has a skip strategy; pass it to `begin` of the whole pattern")
         if group.steps[-1].is_negative:
             _refuse(call, f"a group can't end with the negative step {group.steps[-1].name!r}")
         if all(step.is_optional for step in group.steps):

@@ -92,7 +92,7 @@ def _folder(name: str, value: str) -> str:
     except UnicodeEncodeError as error:
         msg = f"the column {name!r} of partition_by has {shown(value)}, which can't name a folder: {error}"
         raise BadRecordError(msg) from error
-    # The error must come now: a commit that can't make the folder would fail in each attempt of the job.
+    # Fail now: a commit that can't make the folder would fail in each attempt of the job.
     if len(folder) > _LONGEST:
         msg = (
             f"the column {name!r} of partition_by has {shown(value)}, which makes a folder name of "

@@ -6,8 +6,8 @@ there must be as many lines as objects. A block that fails these checks is halve
 lines.
 
 The columns are decided once, when the job starts without a snapshot: by the user, or from a sample. Every
-split contains them, so a restored job continues with the same types. Texts that look like times stay texts,
-as in rows.
+split contains them, so a restored job continues with the same types. Strings that look like times stay
+strings, as in rows.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """Return a column's type as in rows: texts that look like times, and columns of nulls, are text."""
+    """Return a column's type as in rows: strings that look like times, and columns of nulls, are strings."""
     if pa.types.is_timestamp(kind) or pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_list(kind):

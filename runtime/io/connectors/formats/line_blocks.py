@@ -261,7 +261,7 @@ def head_of(
             return b"", True
         if rest is None:
             return block[1], True
-        # A last line without its end is a block of its own.
+        # A last line without a line end is a separate block.
         is_last = end not in rest[1] and blocks.next() is None
         return (block[1] + rest[1], True) if is_last else (block[1], False)
     finally:
