@@ -1,11 +1,11 @@
-"""Asynchronous calls of one subtask: 5,000 calls of 100 ms at once, beside a bare asyncio loop.
+"""Asynchronous calls in one subtask: 5,000 concurrent calls of 100 ms, compared with a bare asyncio loop.
 
     python benchmarks/async_calls.py --json async_calls.json
 
-Each call sleeps, as one of a service that answers after 100 ms. So 5,000 calls at once can answer 50,000
-records a second. The bare loop starts 5,000 tasks, and the next one whenever one ends. It has no order, no
-timestamps, no checkpoint and no channel. The job has one subtask with all of them, and a checkpoint every
-second, which has up to 5,000 records in flight.
+Each call sleeps for 100 ms, like a call to a slow service. So 5,000 concurrent calls can process at most
+50,000 records per second. The bare loop has 5,000 workers. It keeps no order and no timestamps, takes no
+checkpoints and has no channels. The job makes all calls in one subtask. It takes a checkpoint every second,
+with up to 5,000 records in flight.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BARE = "bare asyncio"
 ORDERED, UNORDERED = "penstock, in order", "penstock, in any order"
 BATCHES = "penstock, batches of 32"
 
-#: Ratio, the contender above, the one below, and what it has to be.
+#: Name of each ratio, its numerator, its denominator and its target.
 RATIOS = [
     ("async_ordered_vs_bare_asyncio", ORDERED, BARE, ""),
     ("async_unordered_vs_bare_asyncio", UNORDERED, BARE, ""),
@@ -53,13 +53,13 @@ async def answered(number: int) -> int:
 
 
 async def answered_together(numbers: list[int]) -> list[int]:
-    """The answers of a model."""
+    """The answers of a model to a batch, after a tenth of a second."""
     await asyncio.sleep(SECONDS)
     return numbers
 
 
 def bare(count: int, calls: int) -> None:
-    """As many records through as many workers of a bare loop."""
+    """Process `count` records with `calls` workers on a bare event loop."""
 
     async def work() -> None:
         numbers = iter(range(count))
@@ -76,7 +76,7 @@ def bare(count: int, calls: int) -> None:
 
 
 def job(folder: Path, calls: int, *, ordered: bool = True, batch: int | None = None) -> StreamEnvironment:
-    """A source and all calls in one subtask."""
+    """A job with a source and all calls in one subtask."""
     storage = str(folder / "checkpoints")
     env = StreamEnvironment("async-calls", checkpointing=Checkpointing(every=1.0, storage=storage))
     source = env.from_source("numbers", GeneratorSource(lambda i: i))

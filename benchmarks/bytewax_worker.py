@@ -1,4 +1,4 @@
-"""One Bytewax worker process with recovery on, watched the way a job is; in an environment of its own."""
+"""Runs one Bytewax worker process with recovery, in its own environment, and samples it like a job."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from peers import environments
 VERSION = environments.version_of("bytewax")
 _HERE = Path(__file__).resolve().parent
 _PYTHON = environments.python_of("bytewax")
-#: Records in a batch of its source: of 64 to 16,384 it is about the fastest.
+#: Records in a batch of the source; about the fastest size between 64 and 16,384.
 BATCH = 256
-#: Seconds until a worker that was given so many more than it needs is taken for stuck.
+#: Seconds beyond its run time after which a worker counts as stuck.
 _PATIENCE = 120.0
 
 
 def prepare() -> None:
-    """Make the environment unless it is there."""
+    """Make the environment if it does not exist."""
     environments.prepare("bytewax")
 
 

@@ -4,8 +4,9 @@
 
 Source -> key_by -> running sum -> rebalance -> a sink that takes a millisecond for each record. Under back
 pressure the source is as fast as possible, so every buffer is full. An aligned barrier waits until the sink
-has drained them all. Idle, the source makes a record now and then. Measured is the time from the trigger of a
-checkpoint to its completion, when everything is durable. Only checkpoints that began with full buffers count.
+has drained them all. In the idle job, the source makes a record now and then. The benchmark measures the time
+from the trigger of a checkpoint to its completion, when everything is durable. Only checkpoints that began
+with full buffers count.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
 
 @dataclass(frozen=True)
 class SlowSink:
-    """Takes its time for every record, and keeps none.
+    """Sleeps for each record, and drops it.
 
     Attributes:
-        seconds: For each record.
+        seconds: Seconds for each record.
     """
 
     seconds: float
@@ -58,13 +59,13 @@ class SlowSink:
 
 
 class SlowWriter:
-    """Waits, as for a service that answers one request after the other."""
+    """Sleeps for each record, like a service that answers one request at a time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
     def write(self, batch: Batch) -> None:
-        """Wait for each record."""
+        """Sleep once for each record."""
         for _ in range(len(batch)):
             time.sleep(self._seconds)
 
@@ -84,8 +85,8 @@ class Taken:
     """Checkpoints of one job.
 
     Attributes:
-        durations: Seconds of each.
-        in_flight: Bytes of data in flight in each.
+        durations: Seconds of each checkpoint.
+        in_flight: Bytes of in-flight data in each checkpoint.
     """
 
     durations: tuple[float, ...]
@@ -95,7 +96,7 @@ class Taken:
 def slow_job(
     folder: Path, rate: float | None, sink_seconds: float, config: JobConfig, **checkpointing: Any
 ) -> StreamEnvironment:
-    """Three vertices and two exchanges. Watch operator `slow`."""
+    """A job of three vertices and two exchanges; the operator to measure is `slow`."""
     env = StreamEnvironment(
         "slow-sink",
         config=config,
@@ -113,7 +114,7 @@ def slow_job(
 
 
 def checkpoints(job: RayJobHandle, count: int, warm_up: int) -> Taken:
-    """So many checkpoints that began after the sink had taken `warm_up` records.
+    """Wait for `count` checkpoints that began after the sink had taken `warm_up` records.
 
     Raises:
         RuntimeError: The job ended, or they did not complete in a quarter of an hour.
@@ -142,7 +143,7 @@ def checkpoints(job: RayJobHandle, count: int, warm_up: int) -> Taken:
 
 
 def measured(name: str, load: str, given: Namespace) -> Taken:
-    """Checkpoints of a job of its own: as many as requested, or fewer if aligned under pressure."""
+    """Measure checkpoints of a new job: as many as requested, or fewer if aligned under back pressure."""
     settings, is_idle = MODES[name], load == "idle"
     config = JobConfig(advanced=AdvancedConfig(buffer_rows=given.buffer_rows, credits=given.credits))
     count = given.checkpoints if is_idle or settings else given.aligned_checkpoints

@@ -1,12 +1,12 @@
-"""The speed of columns, beside Spark Structured Streaming, bare pyarrow, pandas and rows.
+"""The speed of columns, compared with Spark Structured Streaming, bare pyarrow, pandas and rows.
 
     python benchmarks/columns.py --json columns.json
     python benchmarks/columns.py --only windows --rounds 1 --seconds 5
 
-In each round the contenders of a work run one after the other. They read the same Parquet files. Penstock
-and Spark take a checkpoint every second. A rate is that of the steady part, without start-up and warm-up.
-Spark runs on `local[2]` in a process of its own. Its settings are printed. The sums that each contender ends
-with are compared exactly, on fewer rows. `memory` is one job over many rows; it shows the memory of the job's
+In each round the contenders of a workload run one after another. They read the same Parquet files. Penstock
+and Spark take a checkpoint every second. Rates cover only the steady part, without start-up and warm-up.
+Spark runs on `local[2]` in a process of its own. Its settings are printed. The final sums of the contenders
+are compared exactly, on fewer rows. `memory` is one job over many rows; it shows the memory of the job's
 processes.
 """
 
@@ -24,7 +24,7 @@ from columnar.work import Scale, Work
 from columnar.works import AgainstRows, CheckpointingCost, KeyedSum, ManyKeys, Windows
 from measure import Figures, cluster, machine, options, scratch, versions
 
-#: By what `--only` calls them.
+#: The workloads, by their names for `--only`.
 WORKS: dict[str, type[Work]] = {
     "keyed_sum": KeyedSum,
     "many_keys": ManyKeys,
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         round_trip_rows=20_000_000,
         memory_rows=200_000_000,
     )
-    parser.add_argument("--only", nargs="+", choices=list(WORKS), help="some of the works")
+    parser.add_argument("--only", nargs="+", choices=list(WORKS), help="some of the workloads")
     parser.add_argument(
         "--spark", action=argparse.BooleanOptionalAction, default=True, help="whether Spark takes part"
     )

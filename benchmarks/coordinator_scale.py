@@ -1,11 +1,11 @@
-"""The cost of one checkpoint for the coordinator of a job of many subtasks.
+"""The cost of one checkpoint for the coordinator of a job with many subtasks.
 
     python benchmarks/coordinator_scale.py --json coordinator_scale.json
 
-Every step of a checkpoint goes through the coordinator. It prepares the place, counts acknowledgements,
-writes the metadata and its record, and notifies the subtasks. So its cost must grow linearly with the number
+Every step of a checkpoint goes through the coordinator. It prepares the location, counts acknowledgements,
+writes the metadata and the record, and notifies the subtasks. So its cost must grow linearly with the number
 of subtasks, and stay far below the checkpoint interval. The real job scheduler, coordinator, log and metadata
-run; subtasks are simulated, each acknowledges a file of keyed state and a list. Half of them are sources,
+run. Subtasks are simulated: each acknowledges a file of keyed state and a list. Half of them are sources,
 each with one receiver. Nothing waits, so processor time is measured, and other load on the machine does not
 add to it.
 """
@@ -44,7 +44,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # work by hand, and a graph without code
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # manual runners; a graph without code
 
 from manual_work import ManualAsyncRunner
 from small_graphs import read_and_count
@@ -60,11 +60,11 @@ class Subtasks:
         self.told = 0
 
     def trigger_checkpoint(self, attempt: int, subtasks: Sequence[Any], barrier: Any) -> None:
-        """Remember which one."""
+        """Remember the checkpoint's id."""
         self.checkpoint_id = barrier.checkpoint_id
 
     def notify_checkpoint_complete(self, attempt: int, subtasks: Sequence[Any], checkpoint_id: int) -> None:
-        """Count."""
+        """Count the notified subtasks."""
         self.told += len(subtasks)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -72,14 +72,14 @@ class Subtasks:
 
 
 def graph_of(subtasks: int) -> ExecutionGraph:
-    """Sources and receivers, joined one to one."""
+    """Sources and receivers, connected one to one."""
     half = subtasks // 2
     forward = Partitioner(Partitioning.FORWARD)
     return read_and_count(half, half, forward, keyed=True, max_parallelism=half)
 
 
 class Job:
-    """A running job of this many simulated subtasks."""
+    """A running job with this many simulated subtasks."""
 
     def __init__(self, subtasks: int) -> None:
         self._graph = graph_of(subtasks)
@@ -104,10 +104,10 @@ class Job:
         self._scheduler.on_started(1)
 
     def checkpoint(self) -> None:
-        """One checkpoint from its trigger to its notifications."""
+        """Take one checkpoint, from its trigger to its notifications."""
         before = self._gateway.told
         self._scheduler.trigger_checkpoint()
-        self._runner.run_all()  # prepares the checkpoint's place; subtasks are triggered afterwards
+        self._runner.run_all()  # prepares the checkpoint's location; subtasks are triggered afterwards
         checkpoint_id = self._gateway.checkpoint_id
         for subtask in self._graph.subtasks:
             snapshot = snapshot_of(subtask.id.vertex, subtask.id.index, checkpoint_id)
@@ -118,7 +118,7 @@ class Job:
 
 
 def snapshot_of(operator: str, index: int, checkpoint_id: int) -> SubtaskSnapshot:
-    """A file of keyed state and a list."""
+    """A snapshot with a file of keyed state and a list."""
     file = FileHandle(f"wide/shared/1-{checkpoint_id}-{operator}-{index}-0", 1_000_000, "0" * 32)
     keyed = (KeyedStateHandle(KeyGroupRange(index, index), (file,), 10_000),)
     lists = (OperatorStateHandle("l", RedistributionMode.SPLIT_DISTRIBUTE, InlineHandle(b"x" * 64), 1),)
@@ -126,7 +126,7 @@ def snapshot_of(operator: str, index: int, checkpoint_id: int) -> SubtaskSnapsho
 
 
 def seconds_of(job: Job, rounds: int) -> float:
-    """Processor seconds of one checkpoint: the middle of some."""
+    """Processor seconds of one checkpoint: the median of `rounds` checkpoints."""
     taken = []
     for _ in range(rounds):
         begun = time.thread_time()
@@ -136,7 +136,7 @@ def seconds_of(job: Job, rounds: int) -> float:
 
 
 def peak_of(job: Job) -> int:
-    """Most bytes that a checkpoint holds on top of what the job had before."""
+    """Peak bytes that Python allocates for a checkpoint."""
     tracemalloc.start()
     try:
         job.checkpoint()

@@ -19,10 +19,10 @@ _LOOK: Final = 0.01
 
 
 class Grown:
-    """The memory that processes hold beyond their start; sampled every hundredth of a second.
+    """Growth of the memory of processes since this object was made.
 
     Args:
-        pids: The processes.
+        pids: Ids of the processes.
     """
 
     def __init__(self, pids: Sequence[int]) -> None:
@@ -32,11 +32,11 @@ class Grown:
 
     @property
     def most(self) -> int:
-        """The most so far, in bytes, all of them together."""
+        """Peak growth of all processes together so far, in bytes."""
         return self._most
 
     def look(self) -> None:
-        """Look at them now."""
+        """Sample the processes now."""
         self._most = max(self._most, self._now() - self._before)
 
     def _now(self) -> int:
@@ -45,10 +45,10 @@ class Grown:
 
 @contextmanager
 def grown(pids: Sequence[int]) -> Iterator[Grown]:
-    """Watch processes, this one among them or not, while the body runs.
+    """Sample processes, which may include this one, every hundredth of a second while the body runs.
 
-    What this process has freed and not given back is given back first: else the work after a large one
-    would seem to take nothing.
+    First gives memory that this process has freed back to the system. Otherwise work after large work would
+    seem to need no memory.
     """
     _give_back()
     seen, done = Grown(pids), threading.Event()
@@ -70,12 +70,12 @@ def grown(pids: Sequence[int]) -> Iterator[Grown]:
 def _give_back() -> None:
     gc.collect()
     pa.default_memory_pool().release_unused()
-    with contextlib.suppress(AttributeError):  # only the GNU library keeps up to 64 MB, and has this
+    with contextlib.suppress(AttributeError):  # only glibc keeps up to 64 MB, and has this function
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def private_bytes(pid: int) -> int:
-    """The resident memory of a process without what it shares: objects of Ray's store are not its own."""
+    """The resident bytes of a process without shared pages, such as objects of Ray's store."""
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
     except OSError:

@@ -1,19 +1,20 @@
-"""Joins: whole jobs beside other systems, and the operator alone with its checkpoints.
+"""Joins: whole jobs compared with other systems, and the operator alone with its checkpoints.
 
     python benchmarks/joins.py --json joins.json
     python benchmarks/joins.py --without-peers
 
 Jobs of Penstock and of Flink's SQL at parallelism 1, and of Structured Streaming with `local[2]`, run the
-join of `peers/interval_join.py`, one after the other. Each takes a checkpoint a second, and runs over two
-numbers of rows. A rate is the quotient of the differences, so it is without start and warm-up.
+join of `peers/interval_join.py`, one after another. Each takes a checkpoint every second. Each runs twice,
+over different numbers of rows. A rate is the difference in rows divided by the difference in time, so it
+excludes start and warm-up.
 
 The operator alone runs in this process.
 
 Both sides have an int64 key and an int64 payload. Timestamps are in order. In an interval join each row
-matches about one row of the other side. In an as-of join the state is one version of each key. The processor
-time of the batches counts after the state has reached its full size. `stop` is the synchronous half of a
-snapshot, after a tenth of the state came since the last one. Python's cycle collector runs as in a subtask's
-process.
+matches about one row of the other side. In an as-of join the state is one version of each key. The benchmark
+measures the processor time of batches after the state has reached its full size. `stop` is the duration of
+the synchronous part of a snapshot, after a tenth of the state has arrived since the last one. Python's cycle
+collector runs as in a subtask's process.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.testing import OperatorHarness
 
-#: Name of a ratio, the contender above, the one below, and what it has to be.
+#: Name of each ratio, its numerator, its denominator and its target.
 _RATIOS = (
     ("interval_join_vs_pyflink_sql", "Penstock, columns", "PyFlink SQL", "at least 8"),
     ("interval_join_vs_spark", "Penstock, columns", "Spark", "at least 10"),
@@ -62,7 +63,7 @@ class Work:
 
     @property
     def band(self) -> float:
-        """Seconds to both sides."""
+        """Seconds by which a row's match may be earlier or later."""
         return self.state / 2 * _STEP / 1e6
 
     def build(self, left: DataStream[Any], right: DataStream[Any]) -> DataStream[Any]:
@@ -75,7 +76,7 @@ class Work:
         return max(1, self.state // 2)
 
     def batches(self) -> Iterator[tuple[int, Batch, int]]:
-        """Side, batch, and the watermark behind it, without end."""
+        """Yield side, batch, and the watermark after the batch; endless."""
         draws = np.random.default_rng(7)
         for number in count():
             start = number * self.batch_rows
@@ -110,12 +111,12 @@ class Run:
     def __init__(self, work: Work) -> None:
         self.harness = OperatorHarness.of(work.build)
         self.batches = work.batches()
-        #: Rows of the input and of the output, and processor seconds.
+        #: Rows of the input and of the output, and processor seconds, since the last `push` began.
         self.rows = self.outputs = 0
         self.seconds = 0.0
 
     def push(self, rows: int) -> None:
-        """Push at least so many rows; count anew."""
+        """Reset the counters, and push at least `rows` rows."""
         self.rows = self.outputs = 0
         self.seconds = 0.0
         harness, chain = self.harness, self.harness._chain
@@ -135,7 +136,7 @@ class Run:
             harness._main.clear()
 
     def stop(self) -> float:
-        """Seconds of the synchronous half of a snapshot, after a tenth of the state has come."""
+        """Seconds of the synchronous part of a snapshot, after a tenth of the state has arrived."""
         self.harness.complete_checkpoint(self.harness.snapshot())
         self.push(len_of_state(self.harness) // 10)
         backend = self.harness._backend
@@ -169,13 +170,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare_jobs(side: int, row_side: int, event_rate: int, figures: Figures) -> None:
-    """Whole jobs of Penstock, Flink and Spark."""
+    """Measure whole jobs of Penstock, Flink and Spark."""
     band = Band.one_match(event_rate)
     sizes, row_sizes = (side // 2, 2 * side), (row_side, 2 * row_side)
     jobs = [(query, size) for query in ("source", "join") for size in sizes]
     with scratch() as folder:
         with cluster():
-            band.own(2_000, "arrow", folder)  # processes of the cluster start
+            band.own(2_000, "arrow", folder)  # starts processes of the cluster
             rates = {
                 "Penstock, columns": rate_of(*(band.own(size, "arrow", folder) for size in sizes)),
                 "Penstock, rows": rate_of(*(band.own(size, "rows", folder) for size in row_sizes)),
@@ -212,7 +213,7 @@ def compare_jobs(side: int, row_side: int, event_rate: int, figures: Figures) ->
 
 
 def measure_operators(rows: int, state: int, row_state: int, figures: Figures) -> None:
-    """The operator alone."""
+    """Measure the operator alone."""
     works = [
         Work("inner", "arrow", state // 8, 1 << 14),
         Work("inner", "arrow", state, 1 << 14),

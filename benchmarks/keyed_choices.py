@@ -1,10 +1,10 @@
-"""Nanoseconds a row of `dedup`, `latest_by`, `top_n` and `lookup` over columns: the operator alone.
+"""Nanoseconds per row of `dedup`, `latest_by`, `top_n` and `lookup` over columns: the operator alone.
 
     python benchmarks/keyed_choices.py --json figures.json
 
-Rows have an int64 key and a random int64 payload. Each key is in the table of the lookup. The processor time
-of all batches counts, also of the first ones, in which every key is new. The last column is the last tenth of
-the batches.
+Rows have an int64 key and a random int64 payload. Each key is in the table of the lookup. The figures are
+processor time. They cover all batches, even the first ones, in which every key is new. The last column covers
+only the last tenth of the batches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def in_a_table(keys: int) -> Build:
 
 
 def seconds_of(build: Build, keys: int, rows: int, batch_rows: int) -> list[float]:
-    """The processor seconds of each batch; rows come a microsecond apart."""
+    """The processor seconds of each batch; the event times of rows are a microsecond apart."""
     draws, taken = np.random.default_rng(7), []
     with OperatorHarness.of(build) as harness:
         for start in range(0, rows, batch_rows):

@@ -45,11 +45,7 @@ class Cost:
 
 
 class CheckpointedState:
-    """Keyed state of `(key, sum)` whose checkpoints all complete.
-
-    Args:
-        keys: Number of keys.
-    """
+    """Keyed state of `(key, sum)` pairs; all of its checkpoints complete."""
 
     def __init__(self, keys: int) -> None:
         self._backend = HeapKeyedStateBackend(
@@ -83,7 +79,7 @@ class CheckpointedState:
 
 
 def costs(keys: int, changes: int, rounds: int) -> tuple[Cost, list[Cost]]:
-    """The first checkpoint of this many keys, and those after this many changes each."""
+    """The costs of the first checkpoint of `keys` keys, and of later ones after `changes` changes each."""
     state = CheckpointedState(keys)
     first = state.checkpoint()
     later = []

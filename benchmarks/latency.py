@@ -1,9 +1,9 @@
-"""Time of a record from source to sink, and of an aligned checkpoint when nothing else happens.
+"""Latency of a record from source to sink, and duration of an aligned checkpoint of an idle job.
 
     python benchmarks/latency.py --json latency.json
 
-A paced source stamps every record when it makes it, and the sink, behind an exchange, notes its age. Both run
-on one machine and read one clock. Only the second half of a run counts.
+A paced source gives each record its creation time. The sink, after an exchange, measures the record's age.
+Both run on one machine and read one clock. Only the second half of a run counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _POLL = 0.5
 
 
 def born(number: int) -> tuple[int, float]:
-    """A record that knows when it was made."""
+    """A record with its creation time."""
     return number, time.monotonic()
 
 
@@ -53,10 +53,10 @@ def newest(old: tuple[int, float], new: tuple[int, float]) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class AgeSink:
-    """Notes the age of every record, and leaves all ages in a file when the job ends.
+    """Measures the age of every record, and writes all ages to a file when the job ends.
 
     Attributes:
-        folder: Where the files go, one a subtask.
+        folder: Folder of the files, one per subtask.
     """
 
     folder: str
@@ -67,14 +67,14 @@ class AgeSink:
 
 
 class AgeWriter:
-    """Notes ages in memory: writing them down at once would be part of what is measured."""
+    """Keeps ages in memory, because writing them immediately would distort the measurement."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ages = array("d")
 
     def write(self, batch: Batch) -> None:
-        """Note the age of each record."""
+        """Keep the age of each record."""
         now = time.monotonic()
         self._ages.extend(now - record[1] for record in batch.rows)  # type: ignore[union-attr]
 
@@ -86,14 +86,14 @@ class AgeWriter:
         """There is nothing to commit."""
 
     def close(self) -> None:
-        """Write the ages down."""
+        """Write the ages to the file."""
         self._path.write_bytes(self._ages.tobytes())
 
 
 def paced_job(
     folder: Path, rate: float, buffer_timeout: float, every: float, parallelism: int = 1
 ) -> StreamEnvironment:
-    """A source, key_by, newest of a key, ages. Watch operator `newest`."""
+    """Source, key_by, newest record of each key, ages; the operator to measure is `newest`."""
     env = StreamEnvironment(
         "latency",
         parallelism=parallelism,
@@ -124,7 +124,7 @@ def idle_checkpoints(seconds: float, parallelism: int) -> list[float]:
             for taken in job.report().checkpoint_history:
                 if taken.duration is not None and taken.failure is None:
                     durations[taken.checkpoint_id] = taken.duration
-    # The first ones come while the processes still load what they need.
+    # During the first checkpoints, the processes still load modules.
     settled = [durations[checkpoint_id] for checkpoint_id in sorted(durations)]
     return sorted(settled[len(settled) // 4 :])
 

@@ -1,4 +1,4 @@
-"""The common parts of benchmarks: watching a job run, machine and versions, tables and JSON."""
+"""The common parts of benchmarks: sampling a running job, machine and versions, tables and JSON."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Sample:
 
     Attributes:
         at: Monotonic seconds.
-        records: Records that the watched operator has taken.
-        busy: Processor seconds that all its subtasks' processes have used.
-        memory: Resident bytes of all its subtasks' processes.
+        records: Input records of the measured operator.
+        busy: Processor seconds that the processes of all subtasks have used.
+        memory: Resident bytes of the processes of all subtasks.
     """
 
     at: float
@@ -58,13 +58,13 @@ class Steady:
 
     @property
     def rate(self) -> float:
-        """Records a second."""
+        """Records per second."""
         first, last = self.samples[0], self.samples[-1]
         return (last.records - first.records) / (last.at - first.at)
 
     @property
     def effort(self) -> float:
-        """Processor seconds a record, all processes together."""
+        """Processor seconds per record, of all processes together."""
         first, last = self.samples[0], self.samples[-1]
         return (last.busy - first.busy) / max(1, last.records - first.records)
 
@@ -74,10 +74,10 @@ class Figures:
     """The content of a benchmark's JSON file.
 
     Attributes:
-        ratios: Compared figures, by names that say which is larger.
-        rates: Records a second.
+        ratios: Ratios of two figures.
+        rates: Records per second.
         seconds: Durations.
-        details: Anything else, to understand the others.
+        details: Other values that explain the figures.
     """
 
     ratios: dict[str, float] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Figures:
     details: dict[str, Any] = field(default_factory=dict)
 
     def write(self, path: str | None, versions: Mapping[str, str]) -> None:
-        """Write them to a file; nothing happens without a path."""
+        """Write the figures to a file; does nothing without a path."""
         if path is None:
             return
         record = {
@@ -117,13 +117,13 @@ def options(description: str | None, **defaults: float) -> argparse.ArgumentPars
 def compare(
     figures: Figures, ratios: Iterable[tuple[str, str, str, str]], rates: Mapping[str, Sequence[float]]
 ) -> list[list[str]]:
-    """Compare the rates of contenders round by round; keeps the medians and gives lines for a table.
+    """Compare the rates of contenders round by round; keep the medians, and return lines for a table.
 
     Args:
-        figures: Gets ratios and rates.
-        ratios: Name of each ratio, the contender above, the one below, and what it has to be. A ratio whose
-            contenders did not run is left out.
-        rates: The rates of each contender, one a round.
+        figures: Receives ratios and rates.
+        ratios: Name of each ratio, its numerator, its denominator and its target. A ratio whose contenders
+            did not run is left out.
+        rates: The rates of each contender, one rate per round.
     """
     figures.rates |= {name: middle(each) for name, each in rates.items()}
     figures.details.setdefault("rates", {}).update({name: list(each) for name, each in rates.items()})
@@ -138,10 +138,10 @@ def compare(
 
 @contextmanager
 def cluster(cpus: int | None = None) -> Iterator[None]:
-    """A local cluster of its own, unless this process is in one already.
+    """Start a local cluster, unless this process is already in one.
 
-    Ray gives its workers a low priority (nice 15). Here they get the normal one, so that whatever else runs
-    on the machine disturbs all contenders alike.
+    Ray gives its workers a low priority (nice 15). Here they get the normal priority, so that other programs
+    on the machine disturb all contenders equally.
 
     Args:
         cpus: CPUs that Ray may assign, by default all. Subtasks need none.
@@ -159,14 +159,14 @@ def cluster(cpus: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for checkpoints and results that is gone afterwards."""
+    """A folder for checkpoints and results that is deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
 @contextmanager
 def running(env: StreamEnvironment, operator: str) -> Iterator[RayJobHandle]:
-    """A job, from its first record on; cancelled at the end."""
+    """Submit a job and wait for its first record; cancel the job after the block."""
     job = env.submit()
     assert isinstance(job, RayJobHandle)
     try:
@@ -192,17 +192,17 @@ def watch(
     rows: float = math.inf,
     warm_rows: int = 0,
 ) -> Steady:
-    """Look at a running job for some seconds, after others that do not count.
+    """Sample a running job for some seconds, after a warm-up.
 
     Args:
-        operator: The one whose records count.
-        warm_up: Seconds that do not count.
+        operator: The operator whose input records are counted.
+        warm_up: Minimum seconds of the warm-up.
         seconds: Length of the steady part.
-        rows: All that there is; the steady part ends before they do.
-        warm_rows: Records that do not count either.
+        rows: Rows of the whole input; the steady part ends before the input does.
+        warm_rows: Minimum records of the warm-up.
 
     Raises:
-        RuntimeError: The job has ended before its steady part was half as long as wanted.
+        RuntimeError: The input ended before half of the steady part.
     """
     time.sleep(warm_up)
     samples = [sample(job, operator)]
@@ -236,7 +236,7 @@ def steady(
 
 
 def sample(job: RayJobHandle, operator: str) -> Sample:
-    """A job right now."""
+    """Sample a job now."""
     asked = time.monotonic()
     report = job.report()
     at = (asked + time.monotonic()) / 2
@@ -247,7 +247,7 @@ def sample(job: RayJobHandle, operator: str) -> Sample:
 
 
 def busy_seconds(pid: int) -> float:
-    """The processor time that a process has used; 0 where that is unknown."""
+    """The processor seconds that a process has used; 0 if unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
@@ -256,7 +256,7 @@ def busy_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident memory of a process; 0 where that is unknown.
+    """The resident memory of a process in bytes; 0 if unknown.
 
     Shared pages do not count: those of Ray's object store count as resident once a process has touched them.
     """
@@ -268,7 +268,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def call(count: int, work: Callable[[int], object]) -> Steady:
-    """`work(count)` as a run of this many records."""
+    """Run `work(count)`, and return it as a run of `count` records."""
     first = Sample(time.monotonic(), 0, time.process_time(), 0)
     work(count)
     return Steady((first, Sample(time.monotonic(), count, time.process_time(), 0)), 0)
@@ -285,12 +285,12 @@ def spread(values: Sequence[float]) -> str:
 
 
 def median_interval(values: Sequence[float], share: float = 0.95, draws: int = 4_000) -> tuple[float, float]:
-    """The bootstrap interval of a median: the part of redrawn medians that is in the middle.
+    """The bootstrap confidence interval of a median.
 
     Args:
-        values: The measurements; each call gives the same for the same ones.
-        share: How much of the redrawn medians lies in it.
-        draws: How often as many values are drawn, with replacement.
+        values: The measurements; the same measurements always give the same interval.
+        share: Share of the resampled medians that lies in the interval.
+        draws: Number of samples that are drawn, with replacement; each is as large as `values`.
 
     Example:
         >>> median_interval([1.0] * 9), median_interval([0.9, 1.0, 1.1])
@@ -307,7 +307,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def versions(**more: str) -> dict[str, str]:
-    """Versions of what is measured."""
+    """Versions of Python and of the measured packages."""
     named = {name: version(name) for name in ("penstock", "ray", "msgpack", "pyarrow", "numpy")}
     return {"python": platform.python_version(), **named, **more}
 
@@ -320,7 +320,7 @@ class Machine:
         cpus: Number of processors.
         processor: Their model.
         system: Operating system and its version.
-        load_average: Runnable processes over the last 1, 5 and 15 minutes, the benchmark's own among them.
+        load_average: Runnable processes over the last 1, 5 and 15 minutes, including the benchmark's own.
     """
 
     cpus: int
@@ -329,13 +329,13 @@ class Machine:
     load_average: tuple[float, ...]
 
     def in_words(self) -> str:
-        """A line for people."""
+        """The machine as a sentence."""
         load = " / ".join(f"{value:.1f}" for value in self.load_average)
         return f"On {self.cpus} CPUs ({self.processor}), {self.system}; load average {load}."
 
 
 def machine() -> Machine:
-    """The machine right now."""
+    """The machine, with its current load."""
     system = f"{platform.system()} {platform.release().split('-')[0]}"
     return Machine(os.cpu_count() or 1, _processor(), system, os.getloadavg())
 

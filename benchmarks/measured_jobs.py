@@ -36,7 +36,7 @@ from penstock.runtime.io.connectors.collect_sink import DiscardSink
 def keyed_sum(
     storage: Path, parallelism: int, count: int | None = None, **config: object
 ) -> StreamEnvironment:
-    """A source, map, key_by, running sum, nowhere; a checkpoint a second. Watch operator `sum`."""
+    """Source, map, key_by, running sum, discard; a checkpoint every second. Measure operator `sum`."""
     env = StreamEnvironment(
         "keyed-sum",
         parallelism=parallelism,
@@ -54,7 +54,7 @@ def keyed_sum(
 
 
 def chain(storage: Path, count: int | None = None) -> StreamEnvironment:
-    """A source, map, filter, map, nowhere in one chain; a checkpoint a second. Watch operator `with_key`."""
+    """Source, map, filter, map, discard in one chain; a checkpoint every second. Measure `with_key`."""
     env = StreamEnvironment("chain", checkpointing=Checkpointing(every=1.0, storage=str(storage)))
     (
         env.from_source("numbers", GeneratorSource(reading, count=count))
@@ -67,7 +67,7 @@ def chain(storage: Path, count: int | None = None) -> StreamEnvironment:
 
 
 def sum_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
-    """`keyed_sum` of dicts, one subtask each. Watch operator `sum`."""
+    """`keyed_sum` on dicts, at parallelism 1. Measure operator `sum`."""
     env = StreamEnvironment("sum-of-rows", checkpointing=Checkpointing(every=1.0, storage=str(storage)))
     (
         env.from_source("numbers", GeneratorSource(reading, count=count))
@@ -80,7 +80,7 @@ def sum_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
 
 
 def chain_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
-    """`chain` of dicts. Watch operator `measurement`."""
+    """`chain` on dicts. Measure operator `measurement`."""
     env = StreamEnvironment("chain-of-rows", checkpointing=Checkpointing(every=1.0, storage=str(storage)))
     (
         env.from_source("numbers", GeneratorSource(reading, count=count))
@@ -93,16 +93,16 @@ def chain_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
 
 
 class CountedSum(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
-    """A keyed sum that emits flat dicts, and keeps a number in an attribute, so each dict is inspected."""
+    """A keyed sum that emits flat dicts, each of which is inspected, because an attribute keeps a number."""
 
     total = ValueState(int, default=0)
 
     def open(self, ctx: RuntimeContext) -> None:
-        """Nothing was seen yet."""
+        """Reset the largest value."""
         self.largest = 0
 
     def process(self, value: dict[str, Any], ctx: RuntimeContext) -> Iterator[dict[str, Any]]:
-        """The next sum."""
+        """Add a value; keep and emit the sum."""
         self.largest = max(self.largest, value["value"])
         now = self.total.value() + value["value"]
         self.total.update(now)
@@ -110,7 +110,7 @@ class CountedSum(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
 
 
 def process_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
-    """`sum_of_rows` with a process function. Watch operator `sum`."""
+    """`sum_of_rows` with a process function. Measure operator `sum`."""
     env = StreamEnvironment("process-of-rows", checkpointing=Checkpointing(every=1.0, storage=str(storage)))
     (
         env.from_source("numbers", GeneratorSource(reading, count=count))
@@ -128,7 +128,7 @@ class RunningSum(KeyedProcessFunction[str, tuple[str, int], tuple[str, int]]):
     total = ValueState(tuple)
 
     def process(self, value: tuple[str, int], ctx: RuntimeContext) -> Iterator[tuple[str, int]]:
-        """The next sum, to keep and to emit."""
+        """Add a value; keep and emit the sum."""
         before = self.total.value()
         now = value if before is None else add(before, value)
         self.total.update(now)
@@ -138,7 +138,7 @@ class RunningSum(KeyedProcessFunction[str, tuple[str, int], tuple[str, int]]):
 def keyed_process_sum(
     storage: Path, parallelism: int, count: int | None = None, state_backend: StateBackend | None = None
 ) -> StreamEnvironment:
-    """`keyed_sum` with a process function instead of a reduce. Watch operator `sum`."""
+    """`keyed_sum` with a process function instead of a reduce. Measure operator `sum`."""
     env = StreamEnvironment(
         "keyed-process-sum",
         parallelism=parallelism,

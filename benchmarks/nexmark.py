@@ -1,18 +1,19 @@
-"""The queries of Nexmark over rows and over columns, beside other systems: events a second of a core.
+"""The queries of Nexmark over rows and over columns, compared with other systems: events per core second.
 
     python benchmarks/nexmark.py --json nexmark.json
     python benchmarks/nexmark.py --only q5 q7 --growth 2 --without-peers
     python benchmarks/nexmark.py --only source q0 --against "PyFlink SQL"
 
 A job reads all events of `examples/nexmark` at parallelism 1 and discards its results; it takes a checkpoint
-a second. Each query runs over two numbers of events. A rate is the quotient of the differences, so start and
-warm-up are left out; `start` is what the smaller run takes beyond its events. A second of a core is a second
-of processor time of the job's processes, the JobMaster's among them. `source` reads the events and does
-nothing else.
+every second. Each query runs twice, over different numbers of events. A rate is the difference in events
+divided by the difference in time, so it excludes start and warm-up. `start` is the time of the smaller run
+minus the time of its events. A second of a core is a second of processor time of the job's processes,
+including the JobMaster's. `source` reads the events and does nothing else.
 
-The other systems read the same events, one system after the other. Flink makes them by a generator in Java,
-Spark reads Parquet files, Bytewax and Klein have the generator of rows. `tests/benchmarks/test_peers.py`
-compares their results. Penstock runs a query over columns where it can, else over rows.
+The other systems read the same events, one system after another. Flink generates them in Java, Spark reads
+Parquet files, and Bytewax and Klein use the generator of rows. `tests/benchmarks/test_peers.py` compares
+their results. Penstock runs each query over rows, and also over columns where it can. The mean ratio uses
+columns where a query has them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-#: Here, and in the processes of the cluster that starts later.
+#: Folder of the example, on the path of this process and of the cluster that starts later.
 EXAMPLE = str(Path(__file__).resolve().parents[1] / "examples" / "nexmark")
 if EXAMPLE not in sys.path:
     sys.path.append(EXAMPLE)
@@ -58,17 +59,17 @@ QUERIES: Mapping[Format, Mapping[str, Query]] = {
 #: Seconds between two checkpoints of every system.
 _EVERY = 1.0
 
-#: The smaller number of events of each system.
+#: Number of events in the smaller run, by system.
 _EVENTS = {"PyFlink SQL": 500_000, "Spark": 250_000, "Bytewax": 25_000, "Klein": 3_000}
 
 _ENVIRONMENTS = {"PyFlink SQL": "flink", "Bytewax": "bytewax", "Klein": "klein"}
 
-#: The mean of these ratios is a figure.
+#: Names of the mean ratios, by system.
 _RATIOS = {"PyFlink SQL": "nexmark_vs_pyflink_sql", "Spark": "nexmark_vs_spark"}
 
 
 def run(query: str, batch_format: Format, count: int, folder: Path) -> Ended:
-    """Run a query over so many events."""
+    """Run a query over `count` events."""
     env = StreamEnvironment(
         f"nexmark-{query}-{batch_format}",
         checkpointing=Checkpointing(every=_EVERY, storage=str(folder / f"{query}-{batch_format}-{count}")),
@@ -84,7 +85,7 @@ def own_rates(
     """The rates of Penstock's queries in each format."""
     rates = {}
     with cluster():
-        run(_SOURCE, "rows", 1_000, folder)  # processes of the cluster start
+        run(_SOURCE, "rows", 1_000, folder)  # starts processes of the cluster
         for batch_format, queries in formats.items():
             for query in queries:
                 sizes = (counts[batch_format], counts[batch_format] * growth)
@@ -126,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             jobs = [(query, size) for query in chosen[system] for size in (count, count * given.growth)]
             try:
                 ended = contenders.SYSTEMS[system](events, jobs)
-            except RuntimeError as failure:  # the figures of the others stay
+            except RuntimeError as failure:  # keep the figures of the other systems
                 print(f"{system} failed: {failure}", file=sys.stderr, flush=True)
                 continue
             show_peer(system, own, rates_of(ended), figures)
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def show_own(own: Mapping[tuple[str, Format], Rate], figures: Figures) -> None:
-    """Penstock's rates."""
+    """Print Penstock's rates, and keep them."""
     lines = []
     for (query, batch_format), rate in own.items():
         keep(f"{query}, {batch_format}", rate, figures)
@@ -154,7 +155,7 @@ def show_own(own: Mapping[tuple[str, Format], Rate], figures: Figures) -> None:
 
 
 def keep(name: str, rate: Rate, figures: Figures) -> None:
-    """Put a rate among the figures."""
+    """Add a rate to the figures."""
     if rate.rate is not None and rate.start is not None:
         figures.rates[name] = rate.rate
         figures.seconds[f"{name}, start"] = rate.start
@@ -165,7 +166,7 @@ def keep(name: str, rate: Rate, figures: Figures) -> None:
 def show_peer(
     system: str, own: Mapping[tuple[str, Format], Rate], rates: Mapping[str, Rate], figures: Figures
 ) -> None:
-    """The rates of another system, and the ratios of what a second of a core does."""
+    """Print and keep the rates of another system, and the ratios of the rates per core."""
     best, by_rows, lines = [], [], []
     formats: list[Format] = ["arrow", "rows"]
     for query, rate in rates.items():

@@ -1,8 +1,8 @@
 """The keyed sum as a process function in PyFlink, with state in RocksDB; run by its own Python.
 
-Python functions run in processes of their own (`python.execution-mode: process`), as is PyFlink's
-default. Ten times a second the process function writes `<seconds> <records>` to the file
-`PENSTOCK_BENCH_OUT`. The flow does not end by itself.
+Python functions run in processes of their own (`python.execution-mode: process`), which is PyFlink's default.
+Ten times a second the process function writes `<seconds> <records>` to the file `PENSTOCK_BENCH_OUT`. The
+flow does not end by itself.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from workload import add, key_of, with_key
 
 
 def pair_type() -> Any:
-    """A sensor and a number. No constant: functions are pickled with what they name, and types can't be."""
+    """A sensor and a number. No constant: functions are pickled with their globals, and types can't be."""
     return Types.TUPLE([Types.STRING(), Types.LONG()])
 
 
 class RunningSum(KeyedProcessFunction):  # type: ignore[misc]
-    """The next sum of a sensor."""
+    """A running sum for each sensor."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Ask for the state."""
+        """Get the state, and open the file."""
         self._total: Any = runtime_context.get_state(ValueStateDescriptor("total", pair_type()))
         self._records = 0
         self._tell_at = 0.0
@@ -55,9 +55,9 @@ def main() -> None:
     for name, value in {
         "parallelism.default": "1",
         "python.execution-mode": "process",
-        # With the usual cache of a thousand keys every record would ask the JVM for its state.
+        # With the default cache of a thousand keys, every record would fetch its state from the JVM.
         "python.state.cache-size": "10000",
-        # A bundle ends by the clock, after a second: at its end state goes to the JVM, a call for each key.
+        # Bundles end after a second, not by size. At the end, state goes to the JVM, one call per key.
         "python.fn-execution.bundle.size": "100000",
         "python.executable": os.environ["PENSTOCK_BENCH_PYTHON"],
         "python.client.executable": os.environ["PENSTOCK_BENCH_PYTHON"],
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def _discarding_sink() -> Any:
-    """Flink's own sink that drops everything; PyFlink has no name for it."""
+    """Flink's own sink that drops everything; PyFlink does not export it."""
     from pyflink.java_gateway import get_gateway
 
     return get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink()

@@ -1,4 +1,4 @@
-"""PyFlink in a process of its own, watched the way a job is; in an environment of its own."""
+"""Runs PyFlink in its own process and environment, and samples it like a job."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from peers import environments
 VERSION = environments.version_of("flink")
 _HERE = Path(__file__).resolve().parent
 _PYTHON = environments.python_of("flink")
-#: Seconds between two looks at what it has told.
+#: Seconds between two reads of the file with its counts.
 _LOOK = 0.2
-#: Seconds until a job that tells nothing is taken for stuck.
+#: Seconds beyond its run time after which the job counts as stuck.
 _PATIENCE = 180.0
 
 
 def prepare() -> None:
-    """Make the environment unless it is there."""
+    """Make the environment if it does not exist."""
     environments.prepare("flink")
 
 
@@ -32,7 +32,7 @@ def steady(scratch: Path, warm_up: float, seconds: float) -> Steady:
         warm_up: Seconds after the first record that are left out.
 
     Raises:
-        TimeoutError: Nothing came for minutes; its output is in the message.
+        TimeoutError: The job ended, or wrote too few counts; the message has the end of its output.
     """
     told, log = scratch / "pyflink-told", scratch / "pyflink-log"
     told.write_text("")
@@ -54,7 +54,7 @@ def steady(scratch: Path, warm_up: float, seconds: float) -> Steady:
         try:
             samples = _wait_for(told, warm_up + seconds, job)
         except TimeoutError as late:
-            raise TimeoutError(f"{late}; it said:\n{log.read_text()[-4_000:]}") from None
+            raise TimeoutError(f"{late}; it printed:\n{log.read_text()[-4_000:]}") from None
         finally:
             os.killpg(job.pid, signal.SIGTERM)  # its JVM and its Python workers are in the session
             job.wait()
@@ -63,7 +63,7 @@ def steady(scratch: Path, warm_up: float, seconds: float) -> Steady:
 
 
 def _wait_for(told: Path, seconds: float, job: subprocess.Popen[bytes]) -> list[Sample]:
-    """The lines, once so many seconds lie between the first and the last one."""
+    """Wait until the samples cover `seconds`; return them."""
     begun = time.monotonic()
     while True:
         whole = told.read_text().rpartition("\n")[0]
@@ -71,7 +71,7 @@ def _wait_for(told: Path, seconds: float, job: subprocess.Popen[bytes]) -> list[
         if samples and samples[-1].at - samples[0].at >= seconds:
             return samples
         if job.poll() is not None or time.monotonic() - begun > seconds + _PATIENCE:
-            raise TimeoutError("PyFlink's job ended or told too little")
+            raise TimeoutError("PyFlink's job ended, or wrote too few counts")
         time.sleep(_LOOK)
 
 

@@ -1,12 +1,12 @@
-"""Time in which a job makes no progress when one of its processes dies.
+"""Downtime of a job when one of its processes dies.
 
     python benchmarks/recovery.py --json recovery.json
 
 A job keeps state of a given size. When a checkpoint covers all of it, the process that holds it is killed
-with SIGKILL. Measured is the time until the restored state has processed the first record. In this time the
-death is detected, the attempt is stopped, and a new one is logged. Then a process starts, the state is read,
-and the source continues. The restart strategy adds no delay. A process needs about a second of processor time
-to start, which is most of the time when the state is small.
+with SIGKILL. The benchmark measures the time until the restored state has processed the first record. In this
+time the death is detected, the attempt is stopped, and a new one is logged. Then a process starts, the state
+is read, and the source continues. The restart strategy adds no delay. A process needs about a second of
+processor time to start, which is most of the time when the state is small.
 """
 
 from __future__ import annotations
@@ -36,24 +36,23 @@ _POLL = 0.02
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of ten kilobytes under this many keys."""
+    """Makes rows of ten kilobytes, with this many keys."""
 
     keys: int
 
     def __call__(self, number: int) -> Row:
-        """A row for this number, under one of the keys."""
         return number % self.keys, number.to_bytes(8, "big") * (_VALUE_BYTES // 8)
 
 
 @dataclass
 class MarksFirst:
-    """Writes down when the first record came; each attempt has a copy of its own."""
+    """Writes the time of the first record to a folder; each attempt has its own copy."""
 
     folder: str
     seen: bool = field(default=False)
 
     def __call__(self, row: Row) -> Row:
-        """Hand the row on."""
+        """Return the row unchanged."""
         if not self.seen:
             self.seen = True
             now = time.monotonic()
@@ -67,14 +66,14 @@ def key_of(row: Row) -> int:
 
 
 def newest(before: Row, row: Row) -> Row:
-    """State is the newest row of each key."""
+    """The newest row of a key, which is its state."""
     return row
 
 
 def stateful_job(
     folder: Path, keys: int, *, standby: int = 0, reuse_processes: bool = True
 ) -> StreamEnvironment:
-    """A source, and beside it a process that keeps the newest row of each key."""
+    """A source, and a process that keeps the newest row of each key."""
     env = StreamEnvironment(
         "recovery",
         checkpointing=Checkpointing(every=1.0, storage=str(folder / "checkpoints")),
@@ -93,7 +92,7 @@ def first_mark_after(folder: Path, moment: float) -> float:
     """Wait for the first record after a moment; return its time.
 
     Raises:
-        TimeoutError: None came.
+        TimeoutError: No record arrived.
     """
     while True:
         marks = [float(mark.name.partition("-")[2]) for mark in (folder / "marks").iterdir()]
@@ -101,7 +100,7 @@ def first_mark_after(folder: Path, moment: float) -> float:
         if after:
             return min(after)
         if time.monotonic() - moment > _PATIENCE:
-            msg = f"no record came within {_PATIENCE:g} s"
+            msg = f"no record arrived within {_PATIENCE:g} s"
             raise TimeoutError(msg)
         time.sleep(_POLL)
 
@@ -110,7 +109,7 @@ def wait_for_checkpoint(job: RayJobHandle, keys: int) -> None:
     """Wait until a checkpoint that began after the state was full is complete.
 
     Raises:
-        TimeoutError: That did not happen.
+        TimeoutError: No such checkpoint completed.
     """
     deadline = time.monotonic() + _PATIENCE
     target: int | None = None

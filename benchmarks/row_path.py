@@ -1,14 +1,14 @@
-"""The speed of rows: a keyed sum, a chain and a process function, beside a bare Python loop and Bytewax.
+"""The speed of rows: a keyed sum, a chain and a process function, against a bare Python loop and Bytewax.
 
     python benchmarks/row_path.py --json row_path.json
 
 All contenders run the functions of `workload.py`, with a checkpoint (Bytewax: a snapshot) every second. In
-every round each contender runs for some seconds, one after the other. Start-up and warm-up do not count. A
+every round the contenders run one after another, for some seconds each. Start-up and warm-up do not count. A
 ratio compares two contenders of one round, so a machine that slows down slows both. The table shows the
 median of all rounds.
 
-Beside the rate stands the processor time a row, of all processes of a contender together. Users see the rate.
-But on a busy machine a contender of several processes gets a larger share of the processors. Processor time
+The table also shows the processor time per row, summed over all processes of a contender. Users see the rate.
+But on a busy machine a contender with several processes gets a larger share of the processors. Processor time
 is fair to both.
 """
 
@@ -43,7 +43,7 @@ ROWS_LOOP, ROWS = "bare loop, keyed sum of dicts", "penstock, keyed sum of dicts
 ROWS_CHAIN, ROWS_PROCESS = "penstock, chain of dicts", "penstock, process function, dicts"
 CHAIN, BYTEWAX = "penstock, chain", "bytewax, keyed sum, one worker"
 
-#: Ratio, the contender above, the one below, and what it has to be.
+#: Name of each ratio, its numerator, its denominator and its target.
 RATIOS = [
     ("keyed_sum_1x1_vs_bytewax", ONE, BYTEWAX, "at least 3.50"),
     ("keyed_sum_2x2_vs_bytewax", TWO, BYTEWAX, "at least 2.50"),
@@ -56,10 +56,10 @@ RATIOS = [
 
 
 class RowPath:
-    """Runs the rounds and keeps what they gave.
+    """Runs the rounds, and keeps their results.
 
     Args:
-        folder: For checkpoints.
+        folder: Folder for checkpoints.
         records: Records of a bare loop.
         seconds: Length of a steady part.
         warm_up: Seconds after the first record that do not count.
@@ -77,7 +77,7 @@ class RowPath:
         self.runs: dict[str, list[Steady]] = {}
 
     def run_round(self) -> None:
-        """Let every contender run once, those that are compared next to each other."""
+        """Run every contender once; contenders that are compared run directly one after another."""
         self._add(LOOP, call(self._records, bare_keyed_sum))
         self._add(ONE, steady(keyed_sum(self._folder, 1), "sum", self._warm_up, self._seconds))
         if self._with_bytewax:
@@ -93,11 +93,11 @@ class RowPath:
         self._add(ROWS_PROCESS, steady(process_of_rows(self._folder), "sum", self._warm_up, self._seconds))
 
     def rates(self, name: str) -> list[float]:
-        """Records a second of a contender, in every round."""
+        """Records per second of a contender, in every round."""
         return [run.rate for run in self.runs[name]]
 
     def efforts(self, name: str) -> list[float]:
-        """Processor seconds a record of a contender, in every round."""
+        """Processor seconds per record of a contender, in every round."""
         return [run.effort for run in self.runs[name]]
 
     def _add(self, name: str, run: Steady) -> None:
@@ -128,7 +128,7 @@ def figures_of(path: RowPath) -> tuple[Figures, list[list[str]]]:
 
 
 def add_memory(figures: Figures, runs: Sequence[Steady]) -> str:
-    """The memory of the subtasks' processes over the number of records, in words."""
+    """Keep the growth of the memory of the subtasks' processes, and return it as a sentence."""
     run = max(runs, key=lambda each: each.samples[-1].records)
     first, last = run.samples[0], run.samples[-1]
     figures.ratios["memory_growth"] = last.memory / first.memory

@@ -1,4 +1,4 @@
-"""Runs all benchmarks and puts what they print into `RESULTS.md`.
+"""Runs all benchmarks, and writes their output into `RESULTS.md`.
 
     python benchmarks/run_all.py --json results.json
     python benchmarks/run_all.py --only nexmark -- --best
@@ -23,7 +23,7 @@ from measure import machine, options, versions
 _HERE: Final = Path(__file__).resolve().parent
 RESULTS: Final = _HERE / "RESULTS.md"
 
-#: The benchmarks, and what makes them short enough to see only that they work.
+#: The benchmarks, with options for a short run that only shows that they work.
 BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
     "row_path": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1", "--records", "20000"],
     "columns": [
@@ -67,13 +67,13 @@ _OF_RAY = re.compile(r"^(\x1b\[\d+m)?\(raylet\).*\n?", re.MULTILINE)
 
 
 def run(name: str, arguments: Sequence[str], figures: Path) -> str:
-    """Run one benchmark as a program of its own; what it printed."""
+    """Run one benchmark as a program of its own; return its output."""
     command = [sys.executable, str(_HERE / f"{name}.py"), "--json", str(figures), *arguments]
     return own_words(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def own_words(said: str) -> str:
-    r"""The output of a benchmark.
+    r"""The output of a benchmark, without Ray's notices.
 
     Example:
         >>> own_words("\x1b[33m(raylet)\x1b[0m A worker died\n| state |\n")
@@ -102,7 +102,7 @@ def replace_part(text: str, name: str, printed: str) -> str:
 
 
 def described() -> str:
-    """Date and machine."""
+    """The date, the machine and the versions, as a sentence."""
     seen = machine()
     named = ", ".join(f"{name} {version}" for name, version in versions().items())
     on = f"{seen.cpus} CPUs ({seen.processor}), {seen.system}"
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = options(__doc__)
     parser.add_argument("--results", metavar="FILE", default=str(RESULTS), help="the file with the tables")
     parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
-    parser.add_argument("--quick", action="store_true", help="see that they run; the figures mean nothing")
+    parser.add_argument("--quick", action="store_true", help="only show that they run; ignore the figures")
     parser.add_argument("--without-peers", action="store_true", help="do not install or run other systems")
     parser.add_argument("arguments", nargs="*", help="for the benchmarks; they come after --")
     given = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Time of a small job from its submission to its end, and its pause after a kill.
+"""Duration of a small job from its submission to its end, and downtime after a kill.
 
     python benchmarks/start.py --json start.json
 
@@ -7,9 +7,9 @@ Ray is up. Then every round runs one job with the default settings, and one that
 (`reuse_processes=False`). With the default settings, JobMaster and subtasks run in processes that earlier
 jobs have left.
 
-Then a process of a job with a megabyte of state is killed with SIGKILL, again and again. One job has a spare
-(`standby=1`), the other starts new processes. Measured is the time until the restored state has processed the
-first record.
+Then a process of a job with a megabyte of state is killed with SIGKILL, repeatedly. One job has a spare
+process (`standby=1`), the other starts new processes. The benchmark measures the time until the restored
+state has processed the first record.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Keyed state: how long a checkpoint stops the task, what timers cost, and process functions beside Bytewax.
+"""Keyed state: the pause for a checkpoint, the cost of timers, and process functions against Bytewax.
 
     python benchmarks/state.py --json state.json
     python benchmarks/state.py --only snapshots timers
 
 - *snapshots*: every key changes between two checkpoints, while records are processed at full rate. A
-  checkpoint is taken meanwhile, and another thread encodes it. Measured are its synchronous part and the
-  longest gap between two batches of 100 records. The rate during the checkpoint stands beside that without
-  one. The backend is driven directly, with the code that a function's `ValueState` runs.
-- *timers*: timers are set, a checkpoint is taken, they fire, a checkpoint is taken. Then as many are set and
-  fire between two checkpoints. On the heap and in RocksDB.
-- *process_function*: `process` with a `ValueState` on Ray, on the heap and in RocksDB, beside Bytewax's
-  `stateful_map` with recovery and PyFlink's process function in RocksDB. All run the functions of
+  checkpoint is taken meanwhile, and another thread encodes it. The benchmark measures its synchronous part,
+  and the longest gap between two batches of 100 records. It also compares the rate during the checkpoint with
+  the rate without one. The backend is driven directly, with the code that a function's `ValueState` runs.
+- *timers*: a checkpoint is taken after timers are set, and another one after they have fired. Then as many
+  timers are set and fire between two checkpoints. This runs on the heap and in RocksDB.
+- *process_function*: `process` with a `ValueState` on Ray, on the heap and in RocksDB, compared with
+  Bytewax's `stateful_map` with recovery and PyFlink's process function in RocksDB. All run the functions of
   `workload.py`, with a checkpoint every second.
 - *gigabyte*: a checkpoint of large state into a local folder, and its recovery, with both backends.
 """
@@ -61,7 +61,7 @@ from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.harness_state import open_state_backend
 
 _KEY_GROUPS: Final = 128
-#: Records between two looks at the clock.
+#: Records between two readings of the clock.
 _LOOK: Final = 100
 #: State backends of a section, by the suffix of the names of their figures.
 BACKENDS: Final[dict[str, StateBackend]] = {"": HeapState(), " in RocksDB": RocksDB()}
@@ -72,10 +72,10 @@ PYFLINK: Final = "pyflink, process function in RocksDB 1x1"
 
 
 class Checkpoints:
-    """Checkpoints of one backend, each of which completes.
+    """Takes checkpoints of one backend; all of them complete.
 
     Args:
-        storage: Where files go.
+        storage: Storage of the files.
         config: The kind of backend.
     """
 
@@ -88,14 +88,14 @@ class Checkpoints:
         self._paths = iter(range(sys.maxsize))
 
     def files(self) -> StateFiles:
-        """Files of one checkpoint."""
+        """The files of one checkpoint."""
         return StateFiles(self.storage, lambda: f"state-{next(self._paths)}")
 
     def begin(self) -> tuple[float, Callable[[], None], Callable[[], None]]:
-        """The synchronous part of a checkpoint.
+        """Run the synchronous part of a checkpoint.
 
         Returns:
-            Its seconds, what the other thread does, and what the task does in the end.
+            Its seconds, the work of the other thread, and the final work of the task.
         """
         before, self._id = self._id, self._id + 1
         begun = time.perf_counter()
@@ -112,7 +112,7 @@ class Checkpoints:
         return stopped, write, end
 
     def take(self) -> tuple[float, float]:
-        """A whole checkpoint; seconds of its two parts."""
+        """Take a whole checkpoint; return the seconds of its synchronous and its asynchronous part."""
         stopped, write, end = self.begin()
         begun = time.perf_counter()
         write()
@@ -127,10 +127,10 @@ class Disturbance:
 
     Attributes:
         stopped: Seconds of the synchronous part.
-        gap: Seconds of the longest gap.
-        before: Records a second without a checkpoint.
-        during: Records a second while it was taken.
-        usual_gap: Seconds of the longest gap without one.
+        gap: Seconds of the longest gap between two batches.
+        before: Records per second without a checkpoint.
+        during: Records per second during the checkpoint.
+        usual_gap: Seconds of the longest gap without a checkpoint.
     """
 
     stopped: float
@@ -141,11 +141,11 @@ class Disturbance:
 
 
 class CountingTask:
-    """A task at full rate: reads and writes the value of one key after the other.
+    """A task at full rate: reads and writes the value of one key after another, in random order.
 
     Args:
-        keys: Number of keys, in random order.
-        following: The next value, of the one before or of `None`.
+        keys: Number of keys.
+        following: Returns the next value of a key, from its last value or `None`.
     """
 
     def __init__(self, keys: int, following: Callable[[Any], Any]) -> None:
@@ -158,10 +158,10 @@ class CountingTask:
         Random(1).shuffle(self._keys)
 
     def disturbed(self, undisturbed: float) -> Disturbance:
-        """Change all keys, take a checkpoint, and look at the records meanwhile.
+        """Change all keys, take a checkpoint, and measure the records meanwhile.
 
         Args:
-            undisturbed: Seconds of the rate without a checkpoint.
+            undisturbed: Seconds for which the rate without a checkpoint is measured.
         """
         self._change_all()
         keys = self._endless()
@@ -192,7 +192,7 @@ class CountingTask:
             yield from self._keys
 
     def _batch(self, keys: Iterator[str], last: float) -> tuple[float, float]:
-        """Process some records; when it was and how long since the last ones."""
+        """Process some records; return the time afterwards, and the seconds since `last`."""
         self._process(keys, _LOOK)
         self._sweep.run_if_due()
         now = time.perf_counter()
@@ -206,7 +206,7 @@ class CountingTask:
 
 
 def measure_snapshots(figures: Figures, keys: int, rounds: int, undisturbed: float) -> str:
-    """Stop and longest gap at this many changed keys, for three kinds of values."""
+    """Measure the pause and the longest gap for three kinds of values, with this many changed keys."""
     kinds: dict[str, Callable[[Any], Any]] = {
         "numbers": lambda value: value + 1 if value else 1,
         "tuples": lambda value: ("sum", value[1] + 1) if value else ("sum", 1),
@@ -240,7 +240,7 @@ def measure_snapshots(figures: Figures, keys: int, rounds: int, undisturbed: flo
 
 
 def measure_timers(figures: Figures, timers: int, rounds: int) -> str:
-    """Timers that are set and fire, in a checkpoint each and between two of them."""
+    """Measure timers that are set and fire, with a checkpoint after each and between two checkpoints."""
     tables = []
     for name, config in BACKENDS.items():
         times = _timers_on(config, timers, rounds if isinstance(config, HeapState) else 1)
@@ -291,7 +291,7 @@ def _timers_on(config: StateBackend, timers: int, rounds: int) -> dict[str, list
 def measure_process_function(
     figures: Figures, seconds: float, warm_up: float, rounds: int, with_peers: bool
 ) -> str:
-    """A process function with a `ValueState` beside the same in RocksDB, beside Bytewax and PyFlink."""
+    """Compare a process function with a `ValueState` on the heap, in RocksDB, in Bytewax and in PyFlink."""
     runs: dict[str, list[Steady]] = {}
     with scratch() as folder, cluster():
         for number in range(rounds):
@@ -323,7 +323,7 @@ def measure_process_function(
 
 
 def measure_gigabyte(figures: Figures, size: int) -> str:
-    """A first checkpoint of state of this many bytes, one after a hundredth has changed, and the recovery."""
+    """Measure a first checkpoint of this many bytes, a second one after 1 % has changed, and recovery."""
     return "\n\n".join(_gigabyte_on(figures, size, name, config) for name, config in BACKENDS.items())
 
 

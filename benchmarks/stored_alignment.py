@@ -1,4 +1,4 @@
-"""Rate of a fast branch whose source also feeds a slow alignment, for each way to align.
+"""Rate of a fast branch whose source also feeds a slow alignment, for each alignment mode.
 
     python benchmarks/stored_alignment.py --json stored_alignment.json
 
@@ -6,10 +6,10 @@
     numbers -> meet
     ticks -> slow -> meet
 
-The source of numbers makes a given number of records a second, fewer than it could. The slow branch takes
-its time for each buffer, so barriers come late from it: most of the time `meet` aligns. An alignment that
-holds stops the numbers, and with them the fast branch. One that stores stops neither. Both rates are compared
-with those of the same job without checkpoints.
+The source of numbers makes a given number of records per second, fewer than it could. The slow branch needs a
+long time for each buffer, so its barriers arrive late, and `meet` aligns most of the time. With
+`alignment="hold"` an alignment stops the numbers, and so does the fast branch. With `alignment="store"` both
+continue. Both rates are compared with that of the same job without checkpoints.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ WAYS: Final[Mapping[str, Mapping[str, Any] | None]] = {
 
 
 class Slow:
-    """Takes its time for each record.
+    """Sleeps for each record.
 
     Args:
-        seconds: For each.
+        seconds: Seconds for each record.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
     def __call__(self, pair: tuple[str, int]) -> tuple[str, int]:
-        """Wait, as for a service that answers one request after the other."""
+        """Sleep, like a service that answers one request at a time."""
         time.sleep(self._seconds)
         return pair
 
@@ -70,7 +70,7 @@ class Slow:
 def meeting(
     folder: Path, rate: float, slow_seconds: float, every: float, checkpointing: Mapping[str, Any] | None
 ) -> StreamEnvironment:
-    """The job. Watch operators `fast` and `slow`."""
+    """Build the job; the operator to measure is `fast`."""
     taking = (
         None
         if checkpointing is None
@@ -88,7 +88,7 @@ def meeting(
 
 
 def measured(name: str, given: Namespace) -> tuple[Steady, list[int]]:
-    """The fast branch in a job of its own, and the bytes that each alignment of `meet` has stored."""
+    """Measure the fast branch in a new job, and the bytes that each alignment of `meet` has stored."""
     with scratch() as folder:
         env = meeting(folder, given.rate, given.slow_seconds, given.every, WAYS[name])
         with running(env, "meet") as job:
@@ -97,7 +97,7 @@ def measured(name: str, given: Namespace) -> tuple[Steady, list[int]]:
 
 
 def stored_bytes(job: RayJobHandle) -> list[int]:
-    """Bytes that `meet` has stored for each of the last checkpoints, those that it held for included."""
+    """Bytes that `meet` has stored for each of the last checkpoints; 0 if it held the data back."""
     meet = SubtaskId("meet", 0)
     return [each.subtasks[meet].stored_bytes for each in job.checkpoints() if meet in each.subtasks]
 
@@ -108,7 +108,7 @@ def print_tables(
     checkpoints: Mapping[str, int],
     stored: Mapping[str, Sequence[int]],
 ) -> None:
-    """The result, for people."""
+    """Print the result."""
     targets = {"store": "at least 0.90", "hold": ""}
     ratios = [
         [f"fast_branch_{name}", f"{middle(s):.2f}", targets[name], spread(s)] for name, s in shares.items()

@@ -1,13 +1,13 @@
-"""The cost of the web interface to the job that it shows, and the page's time for a large one.
+"""The cost of the web interface for the job that it shows, and the page's times for a large job.
 
     python benchmarks/ui.py --json ui.json
 
 One job runs all the time. A page (a stream of server-sent events) is open and closed in turn, and both halves
-of a round are compared. The server is a process of its own on the same machine. Then a Chromium, if there is
-one, opens a job of 100 vertices and 1,000 checkpoints. Its reports are made up.
+of a round are compared. The server is a process of its own on the same machine. Then Chromium, if installed,
+opens a job of 100 vertices and 1,000 checkpoints. The reports of this job are made up.
 
-Rates vary with whatever else runs on the machine. Processor time a record varies less. It is that of the
-job's own processes, the JobMaster among them, for it answers the page. Both have a bootstrap interval.
+Rates vary with the load of the machine. Processor time per record varies less. It covers the job's own
+processes, including the JobMaster, because it answers the page. Both ratios have a bootstrap interval.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _VERTICES, _CHECKPOINTS = 100, 1_000
 
 @contextmanager
 def server(folder: Path) -> Iterator[Client]:
-    """`penstock ui` as a user starts it."""
+    """Run `penstock ui` as a user does."""
     file = folder / "token"
     file.touch(mode=0o600)
     file.write_text(_TOKEN)
@@ -73,7 +73,7 @@ def server(folder: Path) -> Iterator[Client]:
 
 @contextmanager
 def page_open(client: Client, job: RayJobHandle) -> Iterator[None]:
-    """A client reads the events of the job inside."""
+    """Let a client read the job's events inside the block."""
     ended, began = threading.Event(), threading.Event()
 
     def read() -> None:
@@ -93,21 +93,21 @@ def page_open(client: Client, job: RayJobHandle) -> Iterator[None]:
 
 
 def watched(job: RayJobHandle, seconds: float) -> Steady:
-    """A part of the job's run; asks the job at the beginning and at the end only."""
+    """Measure the job for some seconds; asks it only at the beginning and at the end."""
     first = seen(job)
     time.sleep(seconds)
     return Steady((first, seen(job)), 0)
 
 
 def seen(job: RayJobHandle) -> Sample:
-    """The job right now, with the processor time of its JobMaster."""
+    """Sample the job now, including the processor time of its JobMaster."""
     master = job.report().master
     found = sample(job, "sum")
     return found if master is None else replace(found, busy=found.busy + busy_seconds(master.pid))
 
 
 def compared(name: str, above: Sequence[float], below: Sequence[float], figures: Figures) -> list[str]:
-    """Write a ratio of both halves of each round, with its interval.
+    """Keep the ratio of both halves of each round, with its interval.
 
     Returns:
         Its name, its median, the interval and the extremes, for a table.
@@ -120,7 +120,7 @@ def compared(name: str, above: Sequence[float], below: Sequence[float], figures:
 
 
 def page_times(figures: Figures) -> list[list[str]]:
-    """Time that the page needs for a large job."""
+    """Measure the times that the page needs for a large job."""
     job = ScriptedJob(wide_report(_VERTICES, _CHECKPOINTS))
     with served(ScriptedDirectory(job)) as made, browser() as started:
         login = f"{made.address}#token={made.access.new_login()}&job=wide-1f2e"
@@ -128,7 +128,7 @@ def page_times(figures: Figures) -> list[list[str]]:
         with opened(started, login) as page:
             page.locator("[data-vertex]").nth(_VERTICES - 1).wait_for()
             figures.seconds["page_of_100_vertices"] = time.monotonic() - began
-            # The time of a view is that of its scripts: from a new report to the new text in the graph.
+            # The time of an update is that of its scripts, from a new report to the new text in the graph.
             page.evaluate("""() => {
                 window.longest = 0;
                 new PerformanceObserver((list) => list.getEntries().forEach((entry) => {

@@ -1,16 +1,16 @@
-"""Time in which a job notices bad weather and recovers, at default settings.
+"""Time until a job detects hung processes and dead nodes and recovers, at default settings.
 
     python benchmarks/weather.py --json weather.json
 
-The cluster has three nodes on this machine, with the health checks of `docs/operations.md`. Measured are
-the seconds
+The cluster has three nodes on this machine, with the health checks of `docs/operations.md`. The benchmark
+measures the seconds
 
 - from SIGSTOP of a subtask until the job's report names it, and until the restored state takes a record;
 - from SIGSTOP of the JobMaster until another process answers as JobMaster;
-- from SIGSTOP of a raylet until the cluster takes its node for dead (its subtasks go on);
-- from a cancel until nothing of the job lives, while all of its subtasks and its JobMaster are under SIGSTOP.
+- from SIGSTOP of a raylet until the cluster declares its node dead (its subtasks continue);
+- from a cancel until no process of the job is left, while all of its subtasks and its JobMaster are stopped.
 
-It exits with 1 when the middle of one is above its goal.
+It exits with 1 when a median exceeds its goal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from jobs.nodes import Nodes, lives, three_nodes
 from penstock import JobStatus, PenstockError
 from penstock.cluster import JobReport, RayJobHandle
 
-#: Seconds, as they are promised.
+#: Promised maximum seconds.
 GOALS: Final[Mapping[str, float]] = {
     "hung subtask named": 5,
     "hung subtask: records flow again": 15,
@@ -42,7 +42,7 @@ GOALS: Final[Mapping[str, float]] = {
     "dead node noticed": 10,
     "cancel while everything hangs": 90,
 }
-#: Of `docs/operations.md`.
+#: Timeout of a node's health check, from `docs/operations.md`.
 _TIMEOUT_MS: Final = 1_000
 _PATIENCE: Final = 300.0
 _POLL: Final = 0.05
@@ -51,10 +51,10 @@ _KEYS: Final = 100
 
 
 def until(what: str, condition: Callable[[], bool]) -> None:
-    """Wait.
+    """Wait for a condition.
 
     Raises:
-        TimeoutError: It did not come.
+        TimeoutError: The condition did not become true.
     """
     deadline = time.monotonic() + _PATIENCE
     while not condition():
@@ -65,7 +65,7 @@ def until(what: str, condition: Callable[[], bool]) -> None:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """A signal to a process that may have gone."""
+    """Send a signal to a process that may have ended."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -78,14 +78,14 @@ def seen(job: RayJobHandle) -> JobReport | None:
 
 
 def well(job: RayJobHandle) -> JobReport:
-    """Wait until the job runs and has completed two more checkpoints; its report."""
+    """Wait until the job runs and has completed two more checkpoints; return its report."""
     before = job.report().statistics.completed_checkpoints
     until("two checkpoints", lambda: job.report().statistics.completed_checkpoints >= before + 2)
     return job.report()
 
 
 def hung_subtask(job: RayJobHandle, folder: Path, taken: Mapping[str, list[float]]) -> None:
-    """Until it is named, and until records flow again."""
+    """Stop a subtask; measure until it is named, and until records flow again."""
     victim = next(p for p in well(job).processes if p.subtask.vertex == "state")
     began = time.monotonic()
     send(victim.pid, signal.SIGSTOP)
@@ -103,7 +103,7 @@ def hung_subtask(job: RayJobHandle, folder: Path, taken: Mapping[str, list[float
 
 
 def frozen_master(job: RayJobHandle, taken: Mapping[str, list[float]]) -> None:
-    """Until another one answers."""
+    """Stop the JobMaster; measure until another one answers."""
     master = well(job).master
     assert master is not None
     began = time.monotonic()
@@ -119,7 +119,7 @@ def frozen_master(job: RayJobHandle, taken: Mapping[str, list[float]]) -> None:
 
 
 def dead_node(nodes: Nodes, taken: Mapping[str, list[float]]) -> None:
-    """Until the cluster takes it for dead."""
+    """Freeze a node; measure until the cluster declares it dead."""
     victim = nodes.workers[-1]
     began = time.monotonic()
     victim.freeze()
@@ -131,7 +131,7 @@ def dead_node(nodes: Nodes, taken: Mapping[str, list[float]]) -> None:
 
 
 def hung_cancel(job: RayJobHandle, taken: Mapping[str, list[float]]) -> None:
-    """Until nothing lives."""
+    """Stop all processes, and cancel the job; measure until none of them is left."""
     report = well(job)
     assert report.master is not None
     pids = [*(process.pid for process in report.processes), report.master.pid]

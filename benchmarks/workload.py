@@ -1,6 +1,6 @@
-"""The work that every contender does, a function for a function; plain Python without any import.
+"""The work that every contender does, function by function; plain Python without any import.
 
-Each record costs one call of every function, so what is left between two contenders is what they add.
+Each record costs one call of every function. So contenders differ only in the cost that they add.
 """
 
 KEYS = [f"sensor-{number}" for number in range(1000)]
@@ -27,7 +27,7 @@ def add(total: tuple[str, int], pair: tuple[str, int]) -> tuple[str, int]:
 
 
 def is_large(pair: tuple[str, int]) -> bool:
-    """Three of four measurements."""
+    """Whether a measurement is at least 256: three of four are."""
     return pair[1] >= 256
 
 
@@ -52,7 +52,7 @@ def add_rows(total: dict[str, int], row: dict[str, int]) -> dict[str, object]:
 
 
 def is_large_row(row: dict[str, int]) -> bool:
-    """Three of four measurements."""
+    """Whether a measurement is at least 256: three of four are."""
     return row["value"] >= 256
 
 
@@ -62,7 +62,7 @@ def doubled_row(row: dict[str, int]) -> dict[str, int]:
 
 
 def bare_sum_of_rows(count: int) -> dict[str, dict[str, object]]:
-    """A running sum a key of dicts, in a loop."""
+    """Running sums by key over dicts, in a loop."""
     totals: dict[str, dict[str, object]] = {}
     for number in range(count):
         row = measurement(reading(number))
@@ -73,7 +73,7 @@ def bare_sum_of_rows(count: int) -> dict[str, dict[str, object]]:
 
 
 def bare_keyed_sum(count: int) -> dict[str, tuple[str, int]]:
-    """A running sum a key, in a loop."""
+    """Running sums by key, in a loop."""
     totals: dict[str, tuple[str, int]] = {}
     for number in range(count):
         pair = with_key(reading(number))
@@ -84,7 +84,7 @@ def bare_keyed_sum(count: int) -> dict[str, tuple[str, int]]:
 
 
 def bare_chain(count: int) -> int:
-    """map, filter, map in a loop; how many records come out."""
+    """Run map, filter and map in a loop; return the number of output records."""
     left = 0
     for number in range(count):
         pair = with_key(reading(number))

@@ -1,4 +1,4 @@
-"""A keyed sum in one thread of pyarrow: what the work costs without any runtime."""
+"""A keyed sum in one thread of pyarrow: the cost of the work without a runtime."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from columnar.files import Files
 
-#: Rows of a batch; Penstock's source reads as many.
+#: Rows in a batch, as in Penstock's source.
 _BATCH = 262_144
 
 
 def keyed_sum(files: Files, rows: int) -> dict[int, int]:
-    """Sums of the first rows of the files, which begin anew when they have ended."""
+    """Sum the first `rows` rows by key; starts over with the first file after the last one."""
     totals: dict[int, int] = {}
     left = rows
     for path in cycle(files.paths):

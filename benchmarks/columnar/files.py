@@ -1,7 +1,7 @@
-"""The Parquet files that all contenders of `columns.py` read, and what their sums must be.
+"""The Parquet files that all contenders of `columns.py` read, and their expected sums.
 
-Files behind the first few are hard links to them, so billions of rows take no space. Files with event time
-are all different, because time advances in them.
+All files after the first few are hard links to these, so billions of rows take no space. Files with event
+time are all different, because time advances in them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-#: Rows of a row group at most.
+#: Maximum rows in a row group.
 _GROUP: Final = 1 << 20
 #: Event time that a file of `moments` covers for each of its rows, in microseconds: 100,000 rows a second.
 _STEP: Final = 10
-#: Records are at most so far out of order, in microseconds.
+#: Maximum out-of-orderness of records, in microseconds.
 _JITTER: Final = 2_000_000
-#: The moment of the first row: 1 January 2026.
+#: The time of the first row in microseconds: 1 January 2026.
 _BEGIN: Final = 1_767_225_600_000_000
 
 
@@ -32,8 +32,7 @@ class Files:
     """A folder of Parquet files of equal size.
 
     Attributes:
-        folder: Where they are.
-        each: Rows of a file.
+        each: Rows in each file.
         count: Number of files.
     """
 
@@ -55,15 +54,15 @@ class Files:
 def numbers(
     folder: Path, *, keys: int, rows: int, each: int, different: int = 1, all_keys_first: bool = False
 ) -> Files:
-    """Files of `k` and `v`, both 64-bit integers.
+    """Write files with columns `k` and `v`, both 64-bit integers.
 
     Args:
-        folder: Does not exist yet.
+        folder: Folder to create.
         keys: Number of different keys.
         rows: Rows of all files, rounded up to whole files.
-        each: Rows of a file.
-        different: Files of a content of their own; the others are links to these, in turn.
-        all_keys_first: In the first files each key occurs once.
+        each: Rows in each file.
+        different: Number of files with different content; the others are hard links to these, in turn.
+        all_keys_first: Whether each key occurs once in the first files.
     """
     order = np.random.default_rng(8).permutation(keys) if all_keys_first else np.empty(0, np.int64)
 
@@ -76,7 +75,7 @@ def numbers(
 
 
 def moments(folder: Path, *, keys: int, rows: int, each: int) -> Files:
-    """Files of `k`, `v` and `ts`, whose time advances from file to file; see `numbers`."""
+    """Write files with columns `k`, `v` and `ts`; time advances from file to file. See `numbers`."""
 
     def columns(draws: np.random.Generator, number: int) -> dict[str, object]:
         at = _BEGIN + _STEP * np.arange(number * each, (number + 1) * each)
@@ -112,10 +111,10 @@ def require_equal(found: pa.Table, right: pa.Table, who: str) -> None:
     """Compare results exactly.
 
     Raises:
-        RuntimeError: They differ.
+        RuntimeError: The results differ.
     """
     if not found.cast(right.schema).equals(right):
-        raise RuntimeError(f"{who} ends with {found.num_rows} other sums than pyarrow with {right.num_rows}")
+        raise RuntimeError(f"the {found.num_rows} sums of {who} differ from pyarrow's {right.num_rows} sums")
 
 
 def _keys_and_values(draws: np.random.Generator, keys: int, rows: int) -> dict[str, object]:

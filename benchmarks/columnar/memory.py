@@ -1,4 +1,4 @@
-"""The memory of a job in columns over many rows: resident bytes of its subtasks' processes."""
+"""The memory of a job over columns while it reads many rows: resident bytes of its subtasks' processes."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from columnar import files, jobs
 from columnar.work import Work
 from measure import Figures, Sample, running, sample, table
 
-#: Seconds between two looks.
+#: Seconds between two samples.
 _EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurve:
-    """The observations, oldest first."""
+    """Samples of a job's memory, oldest first."""
 
     samples: tuple[Sample, ...]
 
     def at(self, share: float) -> Sample:
-        """The middle of five samples around a share of all rows."""
+        """The median of the five samples nearest to a share of all rows."""
         wanted = share * self.samples[-1].records
         near = sorted(self.samples, key=lambda each: abs(each.records - wanted))[:5]
         return sorted(near, key=lambda each: each.memory)[len(near) // 2]
 
     @property
     def growth(self) -> float:
-        """The end beside a sixth of the way: by then all keys are there and all buffers in use."""
+        """Memory at the end, relative to that after 15 % of the rows, when all keys and buffers exist."""
         return self.at(1.0).memory / self.at(0.15).memory
 
     def lines(self) -> list[list[str]]:
-        """A table of some moments."""
+        """Lines of a table: the memory after some shares of the rows."""
         return [
             [f"{seen.records / 1e6:,.0f} M", f"{seen.memory / 1e6:,.0f} MB"]
             for seen in map(self.at, (0.0, 0.1, 0.25, 0.5, 0.75, 1.0))
@@ -39,7 +39,7 @@ class MemoryCurve:
 
 
 class Memory(Work):
-    """A keyed sum, with sums of a million keys; it runs in the first round alone."""
+    """A keyed sum over a million keys; runs only in the first round."""
 
     def prepare(self) -> None:
         """Write the files."""

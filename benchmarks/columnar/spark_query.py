@@ -1,6 +1,6 @@
-"""Spark's part of `columns.py`: one query of Structured Streaming, in this process alone.
+"""Spark's part of `columns.py`: one query of Structured Streaming, in a process of its own.
 
-It is given a `Query` as JSON, and prints one line of JSON: its steady rate, its batches and its settings.
+The program takes a `Query` as JSON, and prints one line of JSON: the steady rate, batches and settings.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Query:
     Attributes:
         work: `keyed_sum`, `many_keys` or `windows`.
         files: The folder of the Parquet files.
-        folder: For checkpoints.
-        files_per_trigger: Files of a micro-batch.
-        warm_up: Seconds of batches that do not count.
-        warm_rows: Rows of batches that do not count either.
+        folder: The folder of the checkpoints.
+        files_per_trigger: Maximum files in a micro-batch.
+        warm_up: Minimum seconds of the warm-up.
+        warm_rows: Minimum rows of the warm-up.
         seconds: Length of the steady part; 0 runs to the end of the files.
-        results: Where the sums go, as Parquet files; `None` drops them.
+        results: Folder for the sums, as Parquet files; `None` drops them.
     """
 
     work: str
@@ -64,7 +64,7 @@ class Query:
 
 
 def main(query: Query) -> None:
-    """Run it and say how it went."""
+    """Run the query, and print its figures."""
     from pyspark.sql import SparkSession
 
     settings = {**SETTINGS, **OF_WORK.get(query.work, {})}
@@ -98,7 +98,7 @@ def main(query: Query) -> None:
 
 
 def sums(work: str, rows: DataFrame) -> DataFrame:
-    """The query itself."""
+    """Build the query."""
     from pyspark.sql import functions as F
 
     total = F.sum("v").alias("total")
@@ -123,7 +123,7 @@ def steady(running: Any, query: Query) -> list[dict[str, Any]]:
 
 
 def _counted(progress: list[dict[str, Any]], query: Query) -> list[dict[str, Any]]:
-    """The batches behind those that warm up, of which the first one is always one."""
+    """The batches after the warm-up, which has at least one batch."""
     seconds, rows = 0.0, 0
     batches = [batch for batch in progress if batch["numInputRows"]]
     for number, batch in enumerate(batches):

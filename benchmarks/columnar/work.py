@@ -1,4 +1,4 @@
-"""`Work`: something that several contenders do in each round, and the ratios of their rates."""
+"""`Work`: a workload that several contenders run in each round, and the ratios of their rates."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Scale:
     """The sizes and durations of the work.
 
     Attributes:
-        rows: Rows of the files where they are links.
+        rows: Rows of the files, most of which are hard links.
         seconds: Length of a steady part.
         warm_up: Seconds of a job that do not count.
         spark_warm_up: Seconds of Spark's batches that do not count.
         round_trip_rows: Rows of the DataFrame that goes out of Spark and back.
-        memory_rows: Rows over which the memory is watched.
+        memory_rows: Rows of the job whose memory is sampled.
         with_spark: Whether Spark takes part.
     """
 
@@ -39,16 +39,16 @@ class Scale:
 
 
 class Work(ABC):
-    """One line of the table, or several.
+    """A workload of the benchmark, with its own tables.
 
     Args:
-        folder: For files and checkpoints.
-        scale: How large everything is.
-        closing: Ends what a work has started.
+        folder: Folder for files and checkpoints.
+        scale: Sizes and durations.
+        closing: Closes what the workload has started.
 
     Attributes:
-        ratios: Name of each ratio, the contender above, the one below, and what it has to be.
-        rates: Rows a second of each contender, one a round.
+        ratios: Name of each ratio, its numerator, its denominator and its target.
+        rates: Rows per second of each contender, one rate per round.
         notes: Remarks for the reader of the table.
     """
 
@@ -68,15 +68,15 @@ class Work(ABC):
         """Write the files, and compare the results of all contenders exactly.
 
         Raises:
-            RuntimeError: They differ.
+            RuntimeError: The results differ.
         """
 
     @abstractmethod
     def run_round(self, number: int) -> None:
-        """Let every contender run once."""
+        """Run every contender once."""
 
     def show(self, name: str, figures: Figures) -> None:
-        """Print the tables, and keep the figures under the name of the work."""
+        """Print the tables, and keep the figures under the name of the workload."""
         own = Figures()
         ratios = compare(own, self.ratios, self.rates)
         rates = [[contender, rows_a_second(rate)] for contender, rate in own.rates.items()]

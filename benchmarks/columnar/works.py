@@ -1,4 +1,4 @@
-"""The work that `columns.py` measures on Parquet files: sums by key and by minute, rows, checkpoints."""
+"""The workloads of `columns.py` on Parquet files: sums by key and by minute, rows, checkpoints."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from penstock import StreamEnvironment
 SPARK = "Spark Structured Streaming, local[2]"
 ONE, TWO = "penstock, columns 1x1", "penstock, columns 2x2"
 
-#: Rows of the files on which results are compared, at most.
+#: Maximum rows of the files on which results are compared.
 _COMPARED = 4_000_000
 
-#: Makes a job of an environment, files, and where the results go.
+#: Builds a job from an environment, files, and a folder for the results.
 Job = Callable[[StreamEnvironment, Files, Path | None], StreamEnvironment]
 
 
 class _AgainstSpark(Work):
-    """A job beside a query of Spark that does the same.
+    """A job, compared with the same query in Spark.
 
     Attributes:
-        files_per_trigger: Files of a micro-batch of Spark.
-        warm_rows: Rows that do not count.
-        under_way: Rows, at most, between the operator that is watched and the state behind it.
+        files_per_trigger: Maximum files in a micro-batch of Spark.
+        warm_rows: Minimum rows of the warm-up.
+        under_way: Maximum rows between the measured operator and the state downstream of it.
     """
 
     query: str
@@ -44,17 +44,17 @@ class _AgainstSpark(Work):
 
     @abstractmethod
     def files(self, name: str, rows: int) -> Files:
-        """A folder of this name, with about so many rows."""
+        """Write a folder of this name, with about `rows` rows."""
 
     @abstractmethod
     def job(self, env: StreamEnvironment, of: Files, results: Path | None = None) -> StreamEnvironment:
-        """The job over these files; its results go nowhere by default."""
+        """Build the job over these files; its results are dropped by default."""
 
     def right(self, of: Files) -> pa.Table:
         return files.sums(of.folder, self.key)
 
     def prepare(self) -> None:
-        """Compare the results on few rows, then write all of them."""
+        """Compare the results on a few rows, then write all files."""
         few = self.files("few", min(_COMPARED, self.scale.rows // 10))
         right = self.right(few)
         for parallelism in (1, 2):
@@ -69,7 +69,7 @@ class _AgainstSpark(Work):
         self.all = self.files("files", self.scale.rows)
 
     def run_round(self, number: int) -> None:
-        """Penstock's two shapes, then Spark."""
+        """Run Penstock at both parallelisms, then Spark."""
         for name, parallelism in ((ONE, 1), (TWO, 2)):
             env = self.job(jobs.environment(self.storage, parallelism), self.all)
             warm_rows = self.warm_rows + self.under_way
@@ -93,7 +93,7 @@ class _AgainstSpark(Work):
 
 
 class KeyedSum(_AgainstSpark):
-    """Sums of 1,000 keys, beside Spark and beside one thread of pyarrow."""
+    """Sums of 1,000 keys, compared with Spark and with one thread of pyarrow."""
 
     ARROW = "bare pyarrow, one thread"
     ratios = (
@@ -105,7 +105,7 @@ class KeyedSum(_AgainstSpark):
     query, operator, files_per_trigger = "keyed_sum", "sums-combine", 2
 
     def files(self, name: str, rows: int) -> Files:
-        """Links to one file."""
+        """Write one file, and hard links to it."""
         each = min(4_000_000, rows // 2)
         return files.numbers(self.folder / name, keys=1000, rows=rows, each=each)
 
@@ -114,14 +114,14 @@ class KeyedSum(_AgainstSpark):
         return jobs.keyed_sum(env, of, results)
 
     def run_round(self, number: int) -> None:
-        """The loop comes first."""
+        """Run bare pyarrow first."""
         rows = int(min(self.all.rows, 1e7 * self.scale.seconds))
         self.add(self.ARROW, call(rows, lambda count: bare_pyarrow.keyed_sum(self.all, count)).rate)
         super().run_round(number)
 
 
 class ManyKeys(_AgainstSpark):
-    """Sums of 5 M keys, beside Spark with its state in RocksDB; all keys are there before it counts."""
+    """Sums of 5 M keys, compared with Spark with its state in RocksDB; the warm-up adds all keys."""
 
     ratios = (
         ("many_keys_vs_spark_streaming", ONE, SPARK, "at least 2"),
@@ -131,7 +131,10 @@ class ManyKeys(_AgainstSpark):
     under_way = 3_000_000
 
     def files(self, name: str, rows: int) -> Files:
-        """Each key occurs once in the first files. All differ: Spark reads links right behind their file."""
+        """Write different files, because Spark would read links together with their file.
+
+        Each key occurs once in the first files.
+        """
         most = min(rows // 2, 60_000_000)
         keys = min(5_000_000, most // 4)
         self.warm_rows = keys
@@ -151,7 +154,7 @@ class ManyKeys(_AgainstSpark):
 
 
 class Windows(_AgainstSpark):
-    """Sums of 1,000 keys by minutes of event time, beside Spark with a watermark."""
+    """Sums of 1,000 keys by minutes of event time, compared with Spark with a watermark."""
 
     ratios = (
         ("windows_vs_spark_streaming", ONE, SPARK, "at least 3"),
@@ -161,7 +164,7 @@ class Windows(_AgainstSpark):
     key = ("k", "window_start")
 
     def files(self, name: str, rows: int) -> Files:
-        """Files of their own, because time advances."""
+        """Write different files, because time advances."""
         most = min(rows // 3, 400_000_000)
         return files.moments(self.folder / name, keys=1000, rows=most, each=min(2_000_000, most // 2))
 
@@ -170,12 +173,12 @@ class Windows(_AgainstSpark):
         return jobs.minute_sums(env, of, results)
 
     def right(self, of: Files) -> pa.Table:
-        """Also by minute."""
+        """The expected sums by key and minute."""
         return files.minute_sums(of.folder)
 
 
 class AgainstRows(Work):
-    """Columns beside rows, in the same job and in one with a `reduce`."""
+    """Columns compared with rows, in the same job and in one with a `reduce`."""
 
     ROWS, REDUCE = "penstock, the same job on rows", "penstock, reduce on rows"
     ratios = (
@@ -184,12 +187,12 @@ class AgainstRows(Work):
     )
 
     def prepare(self) -> None:
-        """Write the files; the results of columns are compared where they are beside Spark."""
+        """Write the files; `KeyedSum` compares the results of columns."""
         rows = self.scale.rows
         self.all = files.numbers(self.folder / "files", keys=1000, rows=rows, each=min(4_000_000, rows // 2))
 
     def run_round(self, number: int) -> None:
-        """All three."""
+        """Run all three jobs."""
         for name, job, operator in (
             (ONE, jobs.keyed_sum, "sums-combine"),
             (self.ROWS, jobs.rows_aggregated, "sums-combine"),
@@ -205,7 +208,7 @@ class CheckpointingCost(AgainstRows):
     ratios = (("checkpointing_cost", ONE, WITHOUT, "at least 0.95"),)
 
     def run_round(self, number: int) -> None:
-        """Both."""
+        """Run the job with checkpoints and without."""
         turns = [(ONE, True), (self.WITHOUT, False)]
         for name, checkpoints in turns if number % 2 else reversed(turns):
             env = jobs.environment(self.storage, checkpoints=checkpoints)

@@ -1,4 +1,4 @@
-"""Rates from two runs of different size, and how systems compare."""
+"""Rates from two runs of different size, and their comparison between systems."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SHORTEST = 0.2
 
 @dataclass(frozen=True)
 class Rate:
-    """The steady part of a query: start and warm-up are in both runs, so they are not in the difference.
+    """The steady rate of a query. Both runs include start and warm-up, so the difference excludes them.
 
     Attributes:
         sizes: Events of both runs.
-        rate: Events a second; None if the runs are too short.
-        by_core: Events a second of processor time, all processes together; None if the runs are too short.
-        start: Seconds that the smaller run takes beyond its events.
+        rate: Events per second; `None` if the runs are too short.
+        by_core: Events per processor second of all processes; `None` if the runs are too short.
+        start: Seconds of the smaller run, minus those of its events; `None` without a rate.
     """
 
     sizes: tuple[int, int]
@@ -63,7 +63,7 @@ def rates_of(ended: Sequence[Ended]) -> Mapping[str, Rate]:
 
 
 def failures_of(ended: Sequence[Ended]) -> Mapping[str, str]:
-    """Why a system can't run a query."""
+    """The reasons why a system can't run queries, by query."""
     return {each.query: each.failure for each in ended if each.failure is not None}
 
 

@@ -17,7 +17,7 @@ from .report import Ended
 
 
 class Nexmark:
-    """Events for the peers, in a folder."""
+    """Runs queries over the events of one configuration; keeps files for the peers in a folder."""
 
     def __init__(self, config: NexmarkConfig, folder: Path, checkpoint_every: float) -> None:
         self._config = config
@@ -48,7 +48,7 @@ class Nexmark:
         return run_spark({"jobs": jobs, "collect": collect}, folders)
 
     def bytewax(self, jobs: Sequence[Job], *, collect: bool = False) -> list[Ended]:
-        """Run flows of Bytewax, each in a process of its own, as it is made for."""
+        """Run flows of Bytewax, each in a process of its own, as is usual for Bytewax."""
         ended = []
         for job in jobs:
             given: dict[str, Any] = {"config": self._settings(), "jobs": [job], "collect": collect}
@@ -58,7 +58,7 @@ class Nexmark:
         return ended
 
     def klein(self, jobs: Sequence[Job], *, collect: bool = False) -> list[Ended]:
-        """Run pipelines of Klein, on a cluster of its own Ray."""
+        """Run pipelines of Klein, on a cluster of the Ray in Klein's environment."""
         given = {"config": self._settings(), "jobs": jobs, "collect": collect}
         given |= {"folder": str(self._folder), "checkpoint_every": self._checkpoint_every}
         return run(environments.prepare("klein"), "klein_job.py", given)
@@ -76,7 +76,7 @@ SYSTEMS: Final[Mapping[str, Callable[..., list[Ended]]]] = {
     "Klein": Nexmark.klein,
 }
 
-#: The queries that each of them can run, after `source`.
+#: The queries that each system can run; `source` is the first.
 QUERIES: Final[Mapping[str, Sequence[str]]] = {
     "PyFlink SQL": [*flink_queries.NEXMARK],
     "Spark": [*spark_queries.NEXMARK],
@@ -86,7 +86,7 @@ QUERIES: Final[Mapping[str, Sequence[str]]] = {
 
 
 def _far_ahead() -> pa.RecordBatch:
-    """An event of each kind a year later, with ids of -1: all windows end."""
+    """An event of each kind in the year 2100, with ids of -1; it ends all windows."""
     batch = events(NexmarkConfig(persons=1, auctions=1, bids=1), np.arange(3, dtype=np.int64))
     rows = batch.to_pylist()
     for row in rows:

@@ -1,10 +1,10 @@
-"""Environments of other systems for the benchmarks, each its own, in `.venv/peers`.
+"""A separate environment for each other system of the benchmarks, in `.venv/peers`.
 
     python benchmarks/peers/environments.py            all of them, as `make peers` does
     python benchmarks/peers/environments.py flink      one
 
-They pin other versions than Penstock needs. What is there already stays. Jars come from Maven Central through
-`mvn`; Spark itself is in Penstock's own environment.
+They pin other versions than Penstock needs. Existing environments stay. `mvn` downloads jars from Maven
+Central; Spark itself is in Penstock's own environment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDER: Final = _HERE.parents[1] / ".venv" / "peers"
 #: The packages of each environment; the first one is the peer.
 PACKAGES: Final[Mapping[str, Sequence[str]]] = {
     "flink": ["apache-flink==2.3.0"],
-    # The benchmarks give it events from Arrow.
+    # The benchmarks pass it events from Arrow.
     "bytewax": ["bytewax==0.21.1", "pyarrow", "numpy"],
     "klein": ["ray-klein==0.1.0a2"],
     "quix": ["quixstreams==3.28.1"],
@@ -65,7 +65,7 @@ def jars_of(system: str) -> list[Path]:
 
 
 def prepare(peer: str) -> Path:
-    """Make the environment of a peer unless it is there.
+    """Make the environment of a peer if it does not exist.
 
     Returns:
         Its Python.
@@ -87,10 +87,10 @@ def prepare(peer: str) -> Path:
 
 
 def prepare_jars(system: str) -> list[Path]:
-    """Get the jars of connectors unless they are there.
+    """Download the jars of connectors if they are missing.
 
     Raises:
-        MissingPeer: `mvn` is missing, or could not get them.
+        MissingPeer: `mvn` is missing, or could not download them.
     """
     folder = FOLDER / "jars" / system
     artifact = _JARS[system].format(pyspark=version("pyspark"))
@@ -120,7 +120,7 @@ def _pom(group: str, artifact: str, number: str) -> str:
 
 
 def _compile_events() -> None:
-    """The jar of the tables that Flink's jobs read: `flink/*.java`."""
+    """Compile the tables that Flink's jobs read (`flink/*.java`) into a jar."""
     sources = sorted((_HERE / "flink").glob("*.java"))
     if _EVENTS.exists() and _EVENTS.stat().st_mtime > max(source.stat().st_mtime for source in sources):
         return
@@ -142,7 +142,7 @@ def _run(failure: str, *command: str) -> None:
     """Run a command.
 
     Raises:
-        MissingPeer: It failed; the end of what it printed is in the message.
+        MissingPeer: The command failed; the message has the end of its output.
     """
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
@@ -151,7 +151,7 @@ def _run(failure: str, *command: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the environments; say which could not be made."""
+    """Make the environments; print those that could not be made."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "peers", nargs="*", default=[*PACKAGES], help=f"of {', '.join(PACKAGES)}; all by default"

@@ -1,8 +1,8 @@
-"""Flink's part: queries of its SQL, one job after the other; run by the Python of its environment.
+"""Runs queries in Flink's SQL, one job after another; a program for the Python of Flink's environment.
 
     python flink_job.py '{"options": {...}, "jobs": [["q0", 1000]], "checkpoint_every": 1.0, ...}'
 
-It is given JSON: `options` of Nexmark's events, or `join` with the data of the interval join. `jobs` are
+Its argument is JSON: `options` of Nexmark's events, or `join` with the data of the interval join. `jobs` are
 queries with their numbers of events. With `collect` the results are printed, else they are discarded.
 """
 
@@ -44,21 +44,21 @@ def main(given: dict[str, Any]) -> None:
             rows = collected(env, sql) if given.get("collect") else None
             if rows is None:
                 env.sql_query(sql).execute_insert(TableDescriptor.for_connector("blackhole").build()).wait()
-        except Exception as error:  # which queries a peer can't run is a result, too
+        except Exception as error:  # a query that a peer can't run is also a result
             Ended(query, count, failure=reason(error)).say()
             continue
         Ended(query, count, time.monotonic() - begun, busy_seconds() - busy, rows).say()
 
 
 def reason(error: Exception) -> str:
-    """The innermost cause, without the stacks of Java."""
+    """The innermost cause, without Java's stack traces."""
     lines = str(error).splitlines()
     causes = [line for line in lines if line.startswith("Caused by: ")] or lines[:2]
     return causes[-1][:500]
 
 
 def collected(env: TableEnvironment, sql: str) -> list[dict[str, Any]]:
-    """The rows that a receiver of all changes has in the end."""
+    """The final rows, after all changes are applied."""
     table = env.sql_query(sql)
     names = table.get_schema().get_field_names()
     rows: Counter[tuple[Any, ...]] = Counter()

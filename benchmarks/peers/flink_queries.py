@@ -1,7 +1,7 @@
 """The queries of Nexmark and the interval join in Flink's SQL.
 
-It can't run query 6: no window of rows may follow a join whose results change. Query 12 is left out, as its
-results depend on the clock.
+Flink's SQL can't run query 6, because no window of rows may follow a join with changing results. Query 12 is
+left out, because its results depend on the clock.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _BID: Final = (
 
 
 def _view(number: int, name: str, columns: str) -> str:
-    """One kind of event; its `dateTime` is that of the event, which has the watermark."""
+    """A view of one kind of event; its `dateTime` is the event's column, which has the watermark."""
     names = [column.split()[0] for column in columns.split(", ")]
     chosen = ", ".join(each if each == "`dateTime`" else f"{name}.{each}" for each in names)
     return f"CREATE TEMPORARY VIEW {name} AS SELECT {chosen} FROM events WHERE event_type = {number}"
 
 
 def tables(options: Mapping[str, str]) -> list[str]:
-    """Statements that make the tables; `options` are those of `Events.java`, and `count`."""
+    """Statements that make the tables; `options` are the options of `Events.java`, and `count`."""
     given = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
     return [
         f"CREATE TEMPORARY TABLE events (event_type INT, person ROW<{_PERSON}>, auction ROW<{_AUCTION}>, "

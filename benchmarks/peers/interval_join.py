@@ -1,8 +1,8 @@
 """The same interval join in Penstock, Flink's SQL and Structured Streaming.
 
-Row `n` of a side has the time `base_time` plus `n / event_rate` seconds. Its key is `n * factor % keys`, with
-a factor of each side. There are as many keys as rows in the band, so each row matches one row of the other
-side. The band is ten seconds to both sides. Penstock and Spark read Parquet files, Flink makes the rows.
+Row `n` of a side has the time `base_time` plus `n / event_rate` seconds. Its key is `n * factor % keys`; each
+side has its own factor. There are as many keys as rows in the band, so each row matches one row of the other
+side. The band is ten seconds in both directions. Penstock and Spark read Parquet files, Flink makes the rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .own_job import run_to_end
 from .programs import ROWS_OF_FILE, Job, run_flink, run_spark, write_file
 from .report import Ended
 
-#: Seconds to both sides.
+#: Seconds by which a row's match may be earlier or later.
 BAND: Final = 10.0
 
 #: Name of each side, of its payload, and its factor.
@@ -33,12 +33,12 @@ _MOMENT: Final = pa.timestamp("ms", tz="UTC")
 
 @dataclass(frozen=True)
 class Band:
-    """The data.
+    """The data of the join.
 
     Attributes:
         event_rate: Rows of each side in a second of event time.
         keys: Number of keys.
-        base_time: Moment of row 0, in milliseconds since the epoch.
+        base_time: Time of row 0, in milliseconds since the epoch.
     """
 
     event_rate: int
@@ -74,11 +74,11 @@ class Band:
         return run_to_end(env, f"join, {batch_format}", count)
 
     def flink(self, jobs: Sequence[Job], folder: Path, *, collect: bool = False) -> list[Ended]:
-        """Run it in Flink's SQL."""
+        """Run the join in Flink's SQL."""
         return run_flink({"join": asdict(self), "jobs": jobs, "collect": collect}, folder, 1.0)
 
     def spark(self, jobs: Sequence[Job], folder: Path, *, collect: bool = False) -> list[Ended]:
-        """Run it in Structured Streaming."""
+        """Run the join in Structured Streaming."""
         folders = {}
         for count in {count for _, count in jobs}:
             folders[count] = folder / f"spark-{count}"
@@ -94,7 +94,7 @@ class Band:
 def joined(
     left: DataStream[Any], right: DataStream[Any], batch_format: Literal["rows", "arrow"]
 ) -> DataStream[Any]:
-    """The key and the payloads of rows that match."""
+    """Join two streams; the results have the key and both payloads."""
     both = left.join(right, on="key", within=BAND, batch_format=batch_format)
     if batch_format == "arrow":
         return both.select("key", "v", "w")

@@ -1,7 +1,7 @@
-"""Klein's part: pipelines on a cluster of its own Ray, one after the other; run by its own Python.
+"""Runs Klein's pipelines, one after another, on a cluster of the Ray in Klein's environment.
 
-It runs the queries without state, and running aggregates of one key as process functions. Its windows can
-reduce only, and its joins and SQL take no changes.
+Klein runs the queries without state, and running aggregates of one key as process functions. Its windows can
+only reduce, and its joins and SQL accept no changes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Source(klein.SourceFunction):
         return self._next
 
     def restore_state(self, state: int) -> None:
-        """Continue there."""
+        """Continue at this event."""
         self._next = state
 
 
@@ -58,7 +58,7 @@ class Receiver(klein.SinkFunction):
         self._path = None if path is None else Path(path)
 
     def write(self, value: Row) -> None:
-        """Take a result."""
+        """Write or drop a result."""
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps(dict(value), default=plain) + "\n")
@@ -68,7 +68,7 @@ class RunningPrices(klein.KeyedProcessFunction):
     """The numbers and prices of an auction's bids on a day."""
 
     def process(self, value: Row, context: Any) -> Row:
-        """Emit the next ones."""
+        """Emit the updated numbers and prices."""
         state = context.state(ValueStateDescriptor("prices"))
         row = steps.q17(state.value, value)
         state.value = row
@@ -112,7 +112,7 @@ def main(given: dict[str, Any]) -> None:
                 Receiver, fn_constructor_args=[str(path) if given.get("collect") else None]
             )
             job.wait()
-        except Exception as error:  # which queries a peer can't run is a result, too
+        except Exception as error:  # a query that a peer can't run is also a result
             Ended(query, count, failure=str(error)[:500]).say()
             continue
         seconds, busy = time.monotonic() - begun, busy_seconds(counts) - busy

@@ -1,4 +1,4 @@
-"""Runs a job of Penstock to its end, with its processor time."""
+"""Runs a job of Penstock to its end, and measures its processor time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.cluster import RayJobHandle
 
 from .report import Ended
 
-#: Seconds between two looks at a job's processes.
+#: Seconds between two samples of a job's processes.
 _LOOK = 0.05
 
 
 def run_to_end(env: StreamEnvironment, query: str, count: int) -> Ended:
-    """Run a job to its end; its processes are those of its subtasks and of its JobMaster.
+    """Run a job to its end; measures the processes of its subtasks and of its JobMaster.
 
     Raises:
         RuntimeError: The job has not finished.

@@ -40,12 +40,12 @@ _SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "maxFilesPerTrigger": f"{FILES_PER_TRIGGER} of {ROWS_OF_FILE:,} rows",
     },
     "Bytewax": {"workers": "1 with a recovery store", "events of a batch": "4,096"},
-    "Klein": {"interval-records": "none, in place of 512"},
+    "Klein": {"interval-records": "none, instead of 512"},
 }
 
 
 def settings_of(system: str) -> str:
-    """The settings of a system, for people."""
+    """The settings of a system, as a sentence."""
     listed = ", ".join(f"`{name}={value}`" for name, value in _SETTINGS[system].items())
     return f"Settings of {system}: {listed}."
 
@@ -54,7 +54,7 @@ def run_flink(given: Mapping[str, Any], folder: Path, checkpoint_every: float) -
     """Run `flink_job.py`."""
     python = environments.prepare("flink")
     every = {"checkpoint_every": checkpoint_every, "folder": str(folder / "flink-checkpoints")}
-    # PyFlink starts the Python and the Java that it finds first.
+    # PyFlink starts the first Python and Java that it finds on the path.
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     return run(python, "flink_job.py", {**given, **every}, PATH=path)
 
@@ -70,10 +70,10 @@ def run(python: Path, program: str, given: Mapping[str, Any], **environment: str
     """Run the jobs of `given` by a peer's program.
 
     A job that ends the program, or takes longer than `PATIENCE`, is reported as one that the peer can't run.
-    The others then run in a new process.
+    The other jobs then run in a new process.
 
     Raises:
-        RuntimeError: The program ended before its first report; the end of what it printed is in the message.
+        RuntimeError: The program ended before its first report; the message has the end of its output.
     """
     ended: list[Ended] = []
     left: list[Job] = [(query, count) for query, count in given["jobs"]]
@@ -94,7 +94,7 @@ def run(python: Path, program: str, given: Mapping[str, Any], **environment: str
 def _run_once(
     python: Path, program: str, given: Mapping[str, Any], environment: Mapping[str, str]
 ) -> tuple[list[Ended], str | None]:
-    """The jobs that have ended, and why the others have not."""
+    """Run the program once; return the ended jobs, and the reason why others have not ended, if any."""
     path = os.pathsep.join(map(str, (_HERE, _EXAMPLE)))
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -102,7 +102,7 @@ def _run_once(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            # A cluster of Penstock's leaves variables that another Ray would follow.
+            # A Penstock cluster leaves environment variables that another Ray would obey.
             env={**_without_ray(os.environ), "PYTHONPATH": path, "TZ": "UTC", **environment},
             start_new_session=True,  # to end it with the processes that it has started
         )
@@ -150,5 +150,5 @@ def _without_ray(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_file(folder: Path, number: int, batch: pa.RecordBatch) -> None:
-    """Write a Parquet file; Spark reads files in the order of their times."""
+    """Write a Parquet file; Spark reads files in the order of their modification times."""
     pq.write_table(pa.Table.from_batches([batch]), folder / f"part-{number:07}.parquet")

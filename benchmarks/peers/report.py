@@ -1,6 +1,6 @@
 """Lines that a peer's program prints for its finished jobs, and processor time.
 
-It runs with the peers' Pythons too, so it needs nothing but the standard library.
+The peers' environments import this module, too, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-#: Begins a line that is meant for the benchmark; peers print other lines.
+#: Prefix of lines for the benchmark; peers also print other lines.
 MARK = "@report "
 
 
@@ -25,10 +25,10 @@ class Ended:
     Attributes:
         query: Its name.
         count: Events or rows that it has read.
-        seconds: From its submission to its end.
+        seconds: Seconds from its submission to its end.
         busy: Processor seconds of all its processes.
-        rows: Its results, where they are asked for.
-        failure: Why the peer can't run it; then the numbers mean nothing.
+        rows: Its results, if requested.
+        failure: Reason why the peer can't run it; the numbers are then invalid.
     """
 
     query: str
@@ -44,14 +44,14 @@ class Ended:
 
 
 def plain(value: Any) -> Any:
-    """A value of a result for JSON: moments without their zone, which is UTC, and decimals as floats."""
+    """A value of a result for JSON: times without their zone, which is UTC, and decimals as floats."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat()
     return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def said(lines: str) -> Iterator[Ended]:
-    r"""The jobs in what a program printed.
+    r"""The finished jobs in the output of a program.
 
     Example:
         >>> next(said('noise\n@report {"query": "q1", "count": 7}')).count
@@ -63,10 +63,10 @@ def said(lines: str) -> Iterator[Ended]:
 
 
 def busy_seconds(counts: Callable[[str], bool] = lambda command: True) -> float:
-    """Processor time of this process and of those below it.
+    """Processor seconds of this process and of its descendants.
 
     Args:
-        counts: Whether a process below this one counts, by its command line.
+        counts: Whether a descendant counts, by its command line.
     """
     parents: dict[int, int] = {}
     seconds: dict[int, float] = {}

@@ -1,7 +1,7 @@
-"""Spark's part: queries of Structured Streaming, one after the other, in a process of its own.
+"""Runs queries of Structured Streaming, one after another, in a process of its own.
 
-It is given JSON: `folders`, the folder of Parquet files for each number of events, and `jobs`, each a query
-and a number of events. With `collect` the results are printed, else they are discarded.
+Its argument is JSON: `folders`, the folder of Parquet files for each number of events, and `jobs`, each a
+query and a number of events. With `collect` the results are printed, else they are discarded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Job:
         return self._spark.sql(spark_queries.NEXMARK[query])
 
     def run(self, query: str, count: int) -> Ended:
-        """Run it to the end of the files."""
+        """Run a query to the end of the files."""
         rows: list[dict[str, Any]] = []
         folder = Path(self._given["folders"][str(count)])
         updated = spark_queries.UPDATES.get(query)
@@ -78,7 +78,7 @@ def main(given: dict[str, Any]) -> None:
     for query, count in given["jobs"]:
         try:
             job.run(query, count).say()
-        except Exception as error:  # which queries a peer can't run is a result, too
+        except Exception as error:  # a query that a peer can't run is also a result
             Ended(query, count, failure=str(error)[:500]).say()
 
 

@@ -1,8 +1,8 @@
 """The queries of Nexmark that Structured Streaming can run, and the interval join, in Spark's SQL.
 
-It can't run the others in a stream. Queries 4 and 9 aggregate or rank the results of a join, without a
+Structured Streaming can't run the others. Queries 4 and 9 aggregate or rank the results of a join, without a
 window. Queries 6 and 19 rank rows, and 15 and 16 count distinct values. Query 12 has windows of processing
-time. There are no patterns.
+time. Spark has no patterns.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ NEXMARK: Final[Mapping[str, str]] = {
     """,
 }
 
-#: Queries whose results replace those of the same key; the others append.
+#: Queries whose results replace earlier results of the same key, with the key's columns; the others append.
 UPDATES: Final[Mapping[str, tuple[str, ...]]] = {"q17": ("auction", "day"), "q18": ("auction", "bidder")}
 
 JOIN: Final[Mapping[str, str]] = {
