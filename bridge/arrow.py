@@ -145,7 +145,7 @@ def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
             [_readable_field(kind.field(i), f"{path}.{kind.field(i).name}") for i in range(kind.num_fields)]
         )
     what = "holds only nulls, so its type is not known" if kinds.is_null(kind) else f"has type {kind}"
-    msg = f"column '{path}' {what}, and Spark reads no such column: cast it, or give schema="
+    msg = f"column '{path}' {what}, and Spark can't read such a column: cast it, or give schema="
     raise BadRecordError(msg)
 
 

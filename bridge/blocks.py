@@ -293,7 +293,7 @@ def _losses_explained() -> Iterator[None]:
 def _blocks_lost() -> LostOutputError:
     return LostOutputError(
         "the actor that holds the job's results has ended, so committed rows are lost: the program that "
-        "made the sink must live until all results are read. Start the job again, or write to a SparkTable"
+        "made the sink must run until all results are read. Start the job again, or write to a SparkTable"
     )
 
 
@@ -404,5 +404,5 @@ class BlockResults(metaclass=NearestNames):
     def _gone(self) -> LostOutputError:
         return LostOutputError(
             f"the results {self._name} are gone: the program that made them has ended or has released them. "
-            "Keep the program until the job has ended and Spark has read them, or write to a SparkTable"
+            "Keep it running until the job has ended and Spark has read them, or write to a SparkTable"
         )

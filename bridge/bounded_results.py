@@ -103,8 +103,8 @@ def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
             f"job {job_id} holds results of these sinks: {those}. Name one with id="
             if found
             else f'job {job_id} holds no results: give it a sink, stream.sink("out", '
-            "SparkResults()), and keep the program that made the sink until the rows are read. Rows that "
-            "unpersist() has released are gone"
+            "SparkResults()), and keep the program that made the sink running until the rows are read. Rows "
+            "that unpersist() has released are gone"
         )
     name, schema = found[chosen]
     return kind.of_sink(name, job_id, chosen, schema)

@@ -58,7 +58,7 @@ def from_spark(
     """A stream of the rows of a DataFrame, transferred by the Spark executors.
 
     A partition goes to the least loaded reader when its Spark task begins. Spark computes the rows only when
-    the job runs. Keep the program and its Spark session until `wait_for_transfer(job)` returns; from
+    the job runs. Keep the program and its Spark session running until `wait_for_transfer(job)` returns; from
     then on the job needs neither.
 
     Each call keeps a process of about 80 MB in the cluster until the session ends; jobs request rows from
@@ -71,8 +71,8 @@ def from_spark(
         batch_format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators
             see dicts), `"rows"` gives dicts.
         window: Maximum bytes that wait for each reader; beyond that Spark waits.
-        max_disk_bytes: Maximum bytes of each reader in the temporary folder of its node; with more the job
-            fails. Rows go there if no checkpoint covers them and `window` is full.
+        max_disk_bytes: Maximum bytes of each reader in the temporary folder of its node; the job fails if
+            they don't suffice. Rows go there if no checkpoint covers them and `window` is full.
         **options: See `OperatorOptions`.
 
     Raises:
@@ -156,7 +156,7 @@ def wait_for_transfer(job: JobHandle, timeout: Duration | None = None) -> list[R
 
     Args:
         job: The result of `env.submit()`.
-        timeout: Seconds to wait at most; `None` waits for ever.
+        timeout: Maximum seconds to wait; `None` waits for ever.
 
     Returns:
         The counters of the receive buffers; an empty list if the job has ended meanwhile.

@@ -108,7 +108,7 @@ def _are_covered(buffers: JobBuffers, epoch: int, patience: float) -> bool:
 def _request_checkpoint(buffers: JobBuffers, epoch: int) -> Any | None:
     """Request a checkpoint when all readers have emitted the epoch; `None` while there is no JobMaster."""
     while not all(buffers.ask("wait_until_emitted", epoch, _COVERED_LOOK, seconds=_COVERED_LOOK + ANSWER)):
-        logger.debug("micro-batch %d is not read to its end by job %s yet", epoch, buffers.job_id)
+        logger.debug("micro-batch %d has not been read to its end by job %s", epoch, buffers.job_id)
     try:
         master: Any = find_master(buffers.job_id)
     except ValueError:
@@ -182,8 +182,8 @@ _POLL: Final = 0.2
 _JOB_LOOK: Final = 2.0
 
 _STOPPED: Final = (
-    "the Spark session was stopped while its query ran; keep it as long as the job is to run (stop() of the "
-    "query ends the job normally), and start the job again"
+    "the Spark session was stopped while its query ran; keep it for as long as the job should run (stop() of "
+    "the query ends the job normally), and start the job again"
 )
 #: Error of a query that is not restarted any more; `{}` is the text of its failure.
 _FAILED: Final = (
@@ -210,8 +210,8 @@ def from_structured_streaming(
     """A stream of the rows of a streaming DataFrame, micro-batch by micro-batch, each exactly once.
 
     Spark commits a micro-batch when a completed checkpoint covers it. The end of each micro-batch induces a
-    checkpoint, so the job's checkpoint interval may be long. Keep the program with the query as long as the
-    job runs.
+    checkpoint, so the job's checkpoint interval may be long. Keep the program with the query running as long
+    as the job runs.
 
     Args:
         env: The environment of the job; it must take checkpoints.

@@ -1,11 +1,11 @@
 """`from_ray_dataset` and `to_ray_dataset`: Ray datasets as sources and results of jobs, without Spark.
 
 In: the dataset is computed, and its blocks stay in Ray's object store. Each block is a split that readers
-request, with a row number as position. A small actor of the program holds the references of the blocks.
+request, with a row number as position. A small actor of the program holds the references to the blocks.
 Blocks never change, so a restored reader reads the same rows again. Ray recomputes blocks that are lost with
 a node.
 
-Out: results are blocks in the object store (`blocks.py`). Ray tasks, not the driver, make tables of them.
+Out: results are blocks in the object store (`blocks.py`). Ray tasks, not the driver, turn them into tables.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ def _refused(number: int, what: str) -> ConnectorError:
 
 #: Prefix of the holder's name.
 DATASET_PREFIX: Final = "dataset:"
-#: Seconds until a reader whose block is being fetched checks again.
+#: Seconds between two checks whether a block has arrived.
 _PAUSE: Final = 0.005
 
 
 class DatasetHolder:
-    """The actor that keeps the references of a dataset's blocks; it ends with its program."""
+    """The actor that keeps the references to a dataset's blocks; it ends with its program."""
 
     def __init__(self, references: list[ray.ObjectRef[pa.Table]]) -> None:
         self._references = references
@@ -118,7 +118,7 @@ class DatasetSource:
 
 
 class DatasetReader:
-    """Reads blocks one after the other; does not wait for a block that is being fetched."""
+    """Reads blocks one after another; does not wait for a block that is being fetched."""
 
     makes_new_records: ClassVar[bool] = True
 
@@ -184,8 +184,8 @@ class DatasetReader:
 
 def _gone() -> LostInputError:
     return LostInputError(
-        "the blocks of the Ray dataset are gone with the program that made it: keep the program until the "
-        "job has read them, or write the dataset to files and read the files"
+        "the blocks of the Ray dataset are gone with the program that made it: keep the program running "
+        "until the job has read them, or write the dataset to files and read the files"
     )
 
 
@@ -200,8 +200,8 @@ def from_ray_dataset(
 ) -> DataStream[Any]:
     """Return a stream of a Ray dataset's rows; computes the dataset now.
 
-    The blocks belong to this program. Keep the program, and the job's handle or `env`, until the job has read
-    them.
+    The blocks belong to this program. Keep the program running, and keep the job's handle or `env`, until the
+    job has read them.
 
     Args:
         env: The environment of the job.

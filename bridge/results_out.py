@@ -110,7 +110,7 @@ class SparkResults(BlockResults):
             may be no rows. Only its `not null` columns stay `not null`.
 
     Raises:
-        BadRecordError: The schema has a type that Spark does not read.
+        BadRecordError: The schema has a type that Spark can't read.
     """
 
     def to_dataframe(self, spark: SparkSession) -> DataFrame:
@@ -148,7 +148,7 @@ def to_spark(
     Args:
         job_or_stream: The stream, of dicts or Arrow batches; or the job.
         spark: The session to read the rows in.
-        id: Id of the sink. The default is `"to-spark"` for a stream, the only `SparkResults` for a job.
+        id: Id of the sink. The default is `"to-spark"` for a stream, and the only `SparkResults` for a job.
         schema: Arrow schema of a stream's rows; see `SparkResults`.
         timeout: Seconds for the job; `None` waits for ever.
         progress: Whether to show a live line while the job runs.

@@ -12,7 +12,7 @@ second record is written only
   that died before its first commit does not fix the columns of later jobs;
 - when Spark's catalog has other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
 
-`SparkTable.of` accepts only tables of Spark's catalog that are plain Parquet files, without partitions and
+`SparkTable.of` accepts only tables of Spark's catalog that are plain Parquet files, without partitions or
 buckets, in the session's own catalog.
 """
 
@@ -181,7 +181,7 @@ def _read(storage: ObjectStorage, name: str) -> tuple[pa.Schema, str]:
         return schema.remove_metadata(), (schema.metadata or {})[_JOB].decode()
     except (CodecError, KeyError, UnicodeDecodeError) as error:
         msg = (
-            f"{storage.url}/{name} is not a record of a table's columns as a job writes it: "
+            f"{storage.url}/{name} is not a valid record of a table's columns: "
             f"{cause_text(error)}. Restore the file, or write to another path"
         )
         raise ConnectorError(msg) from error
@@ -269,13 +269,13 @@ class SparkTable(metaclass=NearestNames):
 
     Attributes:
         path: Folder of the table: a local path that is the same place on all nodes, or an object store's URL.
-        schema: The rows' Arrow schema; by default that of the existing table, or of the first rows. Needed
-            for dicts whose first batch may lack some types, and to read a table before any row.
+        schema: The rows' Arrow schema; by default the schema of the existing table, or of the first rows.
+            Needed for dicts whose first batch may lack some types, and to read a table before any row.
         compression: Compression of the Parquet files.
         trust_paths: Whether a snapshot may name files to commit in another folder, as after a move.
 
     Raises:
-        BadRecordError: The schema has a type that Spark does not read.
+        BadRecordError: The schema has a type that Spark can't read.
 
     Example:
         >>> SparkTable("/data/out").path

@@ -276,7 +276,7 @@ Serve: TypeAlias = Callable[[JobBuffers], None]
 
 
 class TransferService:
-    """Serves the requests of jobs, one after the other, as long as the session lives.
+    """Serves the requests of jobs, one after another, as long as the session lives.
 
     A service costs the program a thread, and the cluster a rendezvous process of about 80 MB. Both stay when
     the jobs have ended, because another job may start. An idle service makes a call every ten seconds and

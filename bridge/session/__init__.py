@@ -1,4 +1,4 @@
-"""The Spark session on the Ray cluster: choice of a Java, settings, start, stop and readable errors.
+"""The Spark session on the Ray cluster: choice of a Java runtime, settings, start, stop, readable errors.
 
 `session` starts the session, and shortens Spark's errors. `spark_options` makes its settings. `security`
 keeps out other users. `python_daemon` forks Python workers. `doctor` checks the installed versions.

@@ -1,4 +1,4 @@
-"""`penstock doctor`: checks that the installed Ray, RayDP, Spark, Java and Arrow fit each other.
+"""`penstock doctor`: checks that the installed Ray, RayDP, Spark, Java and Arrow work together.
 
 It starts no cluster and no session, and it also runs where Spark is not installed.
 """
@@ -95,6 +95,6 @@ def doctor() -> None:
         print(finding)
     if not all(finding.fits for finding in findings):
         bad = ", ".join(finding.name for finding in findings if not finding.fits)
-        msg = f"the Spark bridge will not work: look at {bad}. Jobs without Spark need Ray and Arrow only"
+        msg = f"the Spark bridge will not work: look at {bad}. Jobs without Spark need only Ray and Arrow"
         raise PenstockError(msg)
     print("everything fits")
