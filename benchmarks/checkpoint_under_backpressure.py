@@ -32,7 +32,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, Checkp
 
 _POLL: Final = 0.1
 _PATIENCE: Final = 900.0
-#: Records a second of an idle job.
+#: Records per second of an idle job.
 _IDLE_RATE: Final = 50.0
 
 #: Ways to take checkpoints: name and settings.

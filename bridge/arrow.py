@@ -2,7 +2,7 @@
 
 Spark's Arrow reader silently misreads some types: `large_string` gives empty strings, and `timestamp[ns]` is
 read as microseconds. So every column is cast to a type that Spark writes itself. A column without such a type
-is refused. Two names that differ only in case are refused, too, because Spark treats them as one name.
+is refused. Two names that differ only in case are also refused, because Spark treats them as one name.
 
 Without a given schema the first batch decides the columns; later batches must fit without loss. Arrow does
 not check that a `not null` column holds no nulls, and Spark relies on it. So only a user's schema can declare

@@ -17,7 +17,7 @@ ends the stream, and the job with it.
 The end of a micro-batch induces a checkpoint, because with periodic checkpoints alone each micro-batch would
 take a whole period. The program with the query requests the checkpoint from the JobMaster as soon as it would
 cover the micro-batch. By then the micro-batch is closed in all receive buffers. Every reader has emitted its
-part, and knows that the micro-batch has ended. A micro-batch without rows needs a checkpoint, too. A snapshot
+part, and knows that the micro-batch has ended. A micro-batch without rows also needs a checkpoint. A snapshot
 in which only some readers know of the end can't start a job. So such a snapshot must not be the newest one
 when Spark continues.
 

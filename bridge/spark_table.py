@@ -176,7 +176,7 @@ def _for_spark(kind: pa.DataType) -> pa.DataType:
 
 def _read(storage: ObjectStorage, name: str) -> tuple[pa.Schema, str]:
     try:
-        # The folder is the user's output, where others may write, too.
+        # The folder is the user's output, where others may also write.
         schema = read_schema(storage.get(name))
         return schema.remove_metadata(), (schema.metadata or {})[_JOB].decode()
     except (CodecError, KeyError, UnicodeDecodeError) as error:

@@ -262,7 +262,7 @@ class UserInterface:
 
     Attributes:
         login: URL that logs a browser in, once, and opens the job's page.
-        process: The server's process; ends when its standard input closes, also when this program is killed.
+        process: The server's process; ends when its standard input closes, even if this program is killed.
     """
 
     address: str

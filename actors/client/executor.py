@@ -1,8 +1,8 @@
 """`RayExecutor`: the `Executor` that runs job graphs on Ray (entry point `penstock.executors: ray`).
 
 `ship_script_modules`: Ray puts the folder of the driver's script on the workers' path. In a job with a
-`working_dir`, workers have that folder instead. So modules beside a script in a subfolder are pickled by
-value, as the script itself is. Modules beside a notebook kernel's script are pickled by name, because they
+`working_dir`, workers have that folder instead. So modules next to a script in a subfolder are pickled by
+value, as the script itself is. Modules next to a notebook kernel's script are pickled by name, because they
 are installed on the workers.
 """
 
@@ -47,7 +47,7 @@ _JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 def ship_script_modules() -> None:
-    """Let cloudpickle pickle modules beside the script by value, unless workers find them by name."""
+    """Let cloudpickle pickle modules next to the script by value, unless workers find them by name."""
     folder = Path(sys.argv[0]).resolve().parent
     if folder == Path.cwd().resolve() or str(folder) not in sys.path or not _has_working_dir():
         return

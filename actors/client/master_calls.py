@@ -6,10 +6,10 @@ process that hangs is killed first (`ClientGuard`). After the job's end, its las
 A call to a JobMaster can't be withdrawn. So the error of a passed `Deadline` says what continues, how to see
 it, and what a repeated call would do.
 
-Some of the job's subtasks guard its JobMaster (`MasterGuard`). If these hang, too, or no subtask runs yet,
-only clients can notice. A healthy JobMaster answers some calls late, such as a wait for the end of the job.
-So `ClientGuard` calls `answers` every few seconds. It kills a JobMaster only after the `heartbeat_timeout` in
-the job's last report, and only if the JobMaster's processor time stands still.
+Some of the job's subtasks guard its JobMaster (`MasterGuard`). If these also hang, or no subtask runs yet,
+only clients can detect the hang. A healthy JobMaster answers some calls late, such as a wait for the end of
+the job. So `ClientGuard` calls `answers` every few seconds. It kills a JobMaster only after the
+`heartbeat_timeout` in the job's last report, and only if the JobMaster's processor time stands still.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class PlainDisplay:
 
 class TerminalDisplay:
     def __init__(self, console: Console) -> None:
-        # The program's own output disturbs the line only if stdout is the terminal, too.
+        # The program's own output disturbs the line only if stdout is also the terminal.
         both = sys.stdout.isatty()
         self._live = Live(
             console=console, auto_refresh=False, redirect_stdout=both, redirect_stderr=both, transient=False

@@ -6,7 +6,7 @@ They then break a live display, or the JSON that a command prints. Ray has no se
 marks the thread of each connection that it makes. `print_to_stdstream`, which prints for the thread, hands
 the marked thread's notices to `take`.
 
-A user's connection serves other tasks, too. When a job is submitted over it, `take_notices_of_processes`
+A user's connection also serves other tasks. When a job is submitted over it, `take_notices_of_processes`
 takes only notices of deaths of Penstock's processes. A notice names node, process and port; Ray's table of
 actors names the owner. Ray prints all other notices as before. It prints everything with
 `start_local(log_to_driver=True)`, and in versions of Ray that name the two functions differently.

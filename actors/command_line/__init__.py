@@ -1,6 +1,6 @@
 """The commands `penstock list`, `status`, `logs` and so on.
 
-- `app`: commands about jobs, and the entry point. `python -m penstock.actors.command_line` calls it, too.
+- `app`: commands about jobs, and the entry point, which `python -m penstock.actors.command_line` also calls.
 - `snapshots`: commands about checkpoints and savepoints.
 - `monitoring`: a dashboard for Grafana, and alert rules for Prometheus.
 - `web`: the server of `penstock ui`.

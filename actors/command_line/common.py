@@ -30,7 +30,7 @@ StorageOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Checkpoint storage (path or URL) to search for ended jobs, too. No cluster has to run.",
+        help="Checkpoint storage (path or URL) to search for ended jobs as well. No cluster has to run.",
     ),
 ]
 TimeoutOption = Annotated[

@@ -1,6 +1,6 @@
 """The process of JobMasters, and everything that runs in it.
 
-- `job_master`: the Ray actor and its calls. `master_process` runs jobs one after the other, and `job_runner`
+- `job_master`: the Ray actor and its calls. `master_process` runs jobs one after another, and `job_runner`
   runs one job. Their decisions are in `master_process` and `job_lifecycle` of `runtime/execution`.
 - `job_assembly`: makes the runtime's `JobScheduler`, `JobExecution` and `Fleet`, which decide.
 - `cluster_calls`: calls to Ray's GCS, in a thread, so that a hanging GCS blocks no other work.

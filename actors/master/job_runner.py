@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 #: Number of newest checkpoints to publish: all that can complete in a round of two seconds.
 _PUBLISHED: Final = 100
-#: Seconds for the report of an ended job to be stored, in the cluster and beside the checkpoints.
+#: Seconds for the report of an ended job to be stored, in the cluster and next to the checkpoints.
 _KEEPING: Final = 10.0
 #: Seconds that a JobMaster waits for the cluster's records of its job.
 _LOOKING_UP: Final = 30.0

@@ -1,7 +1,7 @@
 """The last report of each job, as JSON.
 
 `penstock list` finds it in Ray's cluster-wide key-value store, which ends with the cluster. The last report
-of an ended job is also in the file `<job>/status.json` beside the job's checkpoints, which outlives the
+of an ended job is also in the file `<job>/status.json` next to the job's checkpoints, which outlives the
 cluster. A job without checkpoints has no such file.
 """
 
@@ -82,15 +82,15 @@ def save_to_storage(storage: SnapshotStorage, report: JobReport) -> None:
 
 
 def keep_beside_checkpoints(storage: SnapshotStorage, report: JobReport) -> None:
-    """Write the report beside the job's checkpoints. A failure is only logged: the cluster has the report."""
+    """Write the report next to the checkpoints; a failure is only logged, because the cluster has the report."""
     try:
         save_to_storage(storage, report)
     except Exception:  # no error here may affect the job's end
-        logger.exception("the report of job %s could not be kept beside its checkpoints", report.job_id)
+        logger.exception("the report of job %s could not be kept next to its checkpoints", report.job_id)
 
 
 def load_from_storage(storage: SnapshotStorage, job_id: str) -> JobReport:
-    """The report beside a job's checkpoints; blocks.
+    """The report next to a job's checkpoints; blocks.
 
     Raises:
         ObjectNotFoundError: The job has no report there.

@@ -1,6 +1,6 @@
 """`JobReport`: the state and the counters of a job, as plain values for JSON.
 
-The JobMaster builds the report, and keeps it in the cluster and beside the checkpoints. Handles, the command
+The JobMaster builds the report, and keeps it in the cluster and next to the checkpoints. Handles, the command
 line and the live line read it and format it as text.
 """
 

@@ -3,7 +3,7 @@
 Ray's log files name neither time nor subtask, and may begin with output of earlier work in the process. So an
 actor writes its own file into Ray's log folder on its node. Each complete line is written at once, with its
 time, so the file has every complete line that was printed before a SIGKILL. The file outlives the actor.
-Ray's own file still receives everything, too. See docs/decisions/0004-logs.md.
+Ray's own file still receives everything. See docs/decisions/0004-logs.md.
 
 A file begins with a line of JSON that names its actor. When a file reaches `MAX_BYTES`, it replaces the
 single older file, and a new file is started. So endless output can't fill the disk.

@@ -90,7 +90,7 @@ def import_all() -> None:
         "penstock.actors.subtask.subtask_actor",
     ):
         importlib.import_module(name)
-    with suppress(ImportError):  # Ray imports it, too, where Ray Serve is installed
+    with suppress(ImportError):  # Ray also imports it, where Ray Serve is installed
         importlib.import_module("starlette.datastructures")
     for public in ("", ".windows", ".aggregates", ".state", ".operators", ".connectors"):
         module = importlib.import_module(f"penstock{public}")

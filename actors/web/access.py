@@ -4,7 +4,7 @@
 can't choose their `Host` and `Origin`, and it can't read the answers. The stranger's host name may suddenly
 resolve to 127.0.0.1 (DNS rebinding). Then the answers can be read, but `Host` is that name. So each request
 must name a host for which the server was started. If a request has an `Origin`, it must be the server's own.
-A request that changes something must have the header `X-Penstock: 1`, too. A page can add this header to a
+A request that changes something must also have the header `X-Penstock: 1`. A page can add this header to a
 request to another origin only after a preflight request, which this server refuses.
 
 **Session.** Other users of this machine reach loopback as well. So each request needs a session. The address

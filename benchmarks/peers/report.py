@@ -1,6 +1,6 @@
 """Lines that a peer's program prints for its finished jobs, and processor time.
 
-The peers' environments import this module, too, so it needs only the standard library.
+The peers' environments also import this module, so it needs only the standard library.
 """
 
 from __future__ import annotations
