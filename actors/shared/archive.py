@@ -82,7 +82,7 @@ def save_to_storage(storage: SnapshotStorage, report: JobReport) -> None:
 
 
 def keep_beside_checkpoints(storage: SnapshotStorage, report: JobReport) -> None:
-    """Write the report next to the checkpoints; a failure is only logged, because the cluster has the report."""
+    """Write the report next to the checkpoints. A failure is only logged: the cluster has the report."""
     try:
         save_to_storage(storage, report)
     except Exception:  # no error here may affect the job's end
