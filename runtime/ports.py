@@ -1,7 +1,7 @@
-"""The ports through which the pure runtime reaches the outside.
+"""The ports through which the pure runtime reaches the outside world.
 
 `runtime/` decides and never acts: time, timers, storage and background work are passed in. The actors pass
-real implementations, `penstock.runtime.testing` has deterministic ones.
+real implementations; `penstock.runtime.testing` has deterministic ones.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class AsyncRunner(Protocol):
 
 
 class EventLoop(Protocol):
-    """An asyncio event loop beside a single-threaded owner, for one operator's coroutines."""
+    """An asyncio event loop that runs one operator's coroutines for a single-threaded owner."""
 
     def start(
         self,
@@ -70,8 +70,8 @@ class EventLoop(Protocol):
         ...
 
 
-#: Makes an event loop. The argument is called in the owner's thread when a coroutine blocks the loop: with
-#: the line that blocks it, and the seconds so far.
+#: Makes an event loop. The argument is a callback for a coroutine that blocks the loop. It is called in the
+#: owner's thread, with the blocking line and the seconds so far.
 EventLoopOpener: TypeAlias = Callable[[Callable[[str, float], None]], EventLoop]
 
 
@@ -132,7 +132,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, path: str, to: str) -> None:
-        """Rename a file atomically; replaces a file of the new name."""
+        """Rename a file atomically; replaces an existing file of the new name."""
         ...
 
     def remove(self, path: str) -> None: ...
@@ -192,7 +192,7 @@ class StagesFiles(Protocol):
 
 
 class StorageOpener(Protocol):
-    """Opens storages beside the job's own: a savepoint's folder, or the storage that a job starts from."""
+    """Opens other storages than the job's own: a savepoint's folder, or that of the initial snapshot."""
 
     def __call__(self, url: str, *, create: bool = False) -> SnapshotStorage:
         """Open the storage behind a URL; blocks.
@@ -201,6 +201,6 @@ class StorageOpener(Protocol):
             create: Whether the storage will be written, and may not exist yet.
 
         Raises:
-            StorageError: The URL leads to no storage.
+            StorageError: There is no storage at the URL.
         """
         ...

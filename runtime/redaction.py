@@ -1,4 +1,4 @@
-"""`redacted`: a text without the secrets that are recognised by their form.
+"""`redacted`: removes secrets of known forms from a text.
 
 Errors, settings and reports go to logs, pages, metrics and tickets. Secrets are removed where a text is made,
 so that no output has to remove them.
@@ -61,7 +61,7 @@ _SAID: Final = re.compile(
     rf"(?:{_WORD})",
     re.IGNORECASE,
 )
-#: `--password x`, also in a list of arguments.
+#: `--password x`, even in a list of arguments.
 _OPTION: Final = re.compile(
     rf"""(?P<name>(?<![\w-])--?(?:\w[\w-]{{0,39}}?)?{_SECRET}(?:["'],\s{{0,8}}(?=b?["'])|[ \t]{{1,8}}))"""
     rf"(?!-){_NO_VALUE}(?:{_QUOTED}|{_WORD})",
@@ -163,7 +163,7 @@ def without_secrets(cls: type[_T]) -> type[_T]:
 
 
 def has_password(url: str) -> bool:
-    """Return whether a URL has a password, a token in place of a user, or a secret as a parameter.
+    """Return whether a URL has a password, a token instead of a user, or a secret as a parameter.
 
     Example:
         >>> [has_password(url) for url in ("s3://me:word@host", "https://host/a?sig=1", "s3://b/a?x=1")]

@@ -3,8 +3,8 @@
 A graph runs far from the line that built it, so every operator remembers that line. Its frame is the first
 one whose module is outside of this package.
 
-A file is shown relative to the place its module is imported from (`jobs/words.py`). A script is shown by its
-name, and a cell of a notebook by its number.
+A file is shown relative to the folder that its module is imported from (`jobs/words.py`). A script is shown
+by its name, and a cell of a notebook by its number.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Room:
 
     @property
     def name(self) -> str:
-        """The name in the picture: the full name of a package, the own name of a room."""
+        """The name in the picture: the full name of a package, or the short name of a room."""
         return self.module if self.depth == 0 else self.module.rpartition(".")[2]
 
 

@@ -24,7 +24,7 @@ from rich.table import Table
 from walks import passed_files, table_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-#: The implementation, and the door in front of it.
+#: The implementation, and the public modules.
 PACKAGES: Final = (*HOUSE, "src/penstock")
 _NO_CODE: Final = frozenset(
     (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
@@ -66,7 +66,7 @@ def docstring_lines(tree: ast.Module) -> set[int]:
 
 
 def code_lines(source: str) -> set[int]:
-    """Numbers of the lines with a token that is no comment, including the lines of docstrings."""
+    """Numbers of the lines with a token that is not a comment, including the lines of docstrings."""
     found: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in _NO_CODE:

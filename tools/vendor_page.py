@@ -24,10 +24,10 @@ LICENSES = "LICENSES.txt"
 
 @dataclass(frozen=True)
 class Library:
-    """A package of npm, and the files that are taken from it, by their names here.
+    """An npm package, and the files taken from it.
 
     Attributes:
-        files: Path in the package and SHA-256, by name.
+        files: Path in the package and SHA-256, by the file's name in `vendor/`.
     """
 
     package: str

@@ -216,7 +216,7 @@ def passed_files() -> Iterator[tuple[Walk, list[str]]]:
 
 
 def table_of(passed: Iterable[tuple[Walk, list[str]]]) -> Table:
-    """The files of each walk, beside its aim."""
+    """The files of each walk, with its aim."""
     table = Table("walk", "files", "aim", "", show_lines=True)
     for walk, files in passed:
         table.add_row(walk.name, str(len(files)), str(walk.aim), "\n".join(files))
@@ -224,7 +224,7 @@ def table_of(passed: Iterable[tuple[Walk, list[str]]]) -> Table:
 
 
 def main() -> int:
-    """Print the walks; fail when one passes more files than before."""
+    """Print the walks; fail when one passes more files than its maximum."""
     passed = list(passed_files())
     Console(width=None if sys.stdout.isatty() else 140).print(table_of(passed))
     longer = [walk.name for walk, files in passed if len(files) > walk.most]

@@ -78,8 +78,8 @@ class CoordinatorSummary:
         size: Bytes.
         unassigned: Number of splits that no reader has. `None` when the state can't be decoded here, or is
             not from an `OnRequest` that has listed its splits.
-        values: The first 100 of these splits as text. If `unassigned` is `None`, the state in one shortened
-            text.
+        values: The first 100 of these splits as text; if `unassigned` is `None`, the whole state as one
+            shortened text.
     """
 
     size: int
@@ -207,7 +207,7 @@ def _keyed(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
                 for table, keys in _live_keys(handle, read, codec).items():
                     counts[table] = counts.get(table, 0) + len(keys)
         except CodecError:
-            what = "(keys of a type that is not known here)"
+            what = "(keys of a type that this program does not know)"
             return [StateSummary(what, "keyed", entries, is_exact=False)]
     return [
         _keyed_state(states.get(name) or SavedState(name, ""), number, types.get(name, ""), not is_native)
@@ -294,7 +294,7 @@ def _as_text(atom: bytes, codec: ValueCodec) -> str:
 
 
 def _unknown(data: bytes) -> str:
-    return f"{len(data)} bytes of a type that is not known here"
+    return f"{len(data)} bytes of a type that this program does not know"
 
 
 def _shortened(value: Any) -> str:

@@ -56,7 +56,7 @@ Read = Callable[[StateHandle], bytes]
 
 @dataclass(frozen=True, slots=True)
 class KeyedEntries:
-    """Entries of one table; all sequences have one length.
+    """Entries of one table; all sequences have the same length.
 
     Attributes:
         parts: The map key of each entry, or the position of an element in its list; `None` for one value per
@@ -235,7 +235,7 @@ def place_in(
             raise ConfigurationError(msg)
     if known.finished:
         msg = (
-            f"operator {operator!r} had come to the end of its data in the base. A job that starts from the "
+            f"operator {operator!r} had reached the end of its data in the base. A job that starts from the "
             "savepoint does not run it again, so the new state would have no effect. Use a base from a job "
             "whose operator still runs"
         )
@@ -303,11 +303,11 @@ def copy_operators(
     files_of: FilesOf,
     left_out: StatePlace,
 ) -> dict[str, OperatorState]:
-    """Copy the operators of a snapshot with all their files, without one state; blocks."""
+    """Copy the operators of a snapshot with all their files, except for one state; blocks."""
     copied: dict[StateHandle, StateHandle] = {}
 
     def copy(files: StateFiles, handle: StateHandle) -> StateHandle:
-        # Checkpoints name a file in several places.
+        # A checkpoint may name a file in several places.
         if handle not in copied:
             copied[handle] = files.write(read(handle))
         return copied[handle]
@@ -330,7 +330,7 @@ def copy_operators(
 def with_state(
     operators: Mapping[str, OperatorState], place: StatePlace, parts: Mapping[int, OperatorSubtaskState]
 ) -> dict[str, OperatorState]:
-    """Return the operators with a new state; the given ones are not changed."""
+    """Return the operators with a new state; `operators` itself is not changed."""
     known = operators.get(place.operator) or OperatorState(
         place.operator, place.parallelism, place.max_parallelism
     )

@@ -1,8 +1,8 @@
 """`CoordinatorHarness`: the coordinator of an operator, without a job.
 
-The harness runs the JobMaster's code. Events and state go through the value codec. A restored
-coordinator is a new object, and handles again the events that were in flight. The test sends the events of
-the subtasks, and sees the events that the coordinator sends to them. Background work runs immediately.
+The harness runs the JobMaster's code. Events and state go through the value codec. A restored coordinator is
+a new object, and handles the events in flight again. The test sends the subtasks' events, and sees the
+events that the coordinator sends to them. Background work runs immediately.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         return [(subtask, self._codec.loads(event.data)) for subtask, event in self._context.sent]
 
     def handle_event(self, subtask: int, event: Any) -> list[tuple[int, Any]]:
-        """Pass an event of a subtask to the coordinator; return the events that it sent meanwhile.
+        """Pass an event of a subtask to the coordinator; return the events that it sent in response.
 
         Raises:
             CodecError: The event can't be encoded.
@@ -94,7 +94,7 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         return self._after(lambda: self._coordinator.handle_event(subtask, carried))
 
     def subtask_failed(self, subtask: int, reason: str = "killed") -> list[tuple[int, Any]]:
-        """Notify the coordinator of a failed subtask; return the events that it sent meanwhile."""
+        """Notify the coordinator of a failed subtask; return the events that it sent in response."""
         return self._after(lambda: self._coordinator.subtask_failed(subtask, reason))
 
     def snapshot(self, *, on_the_way: tuple[tuple[int, Any], ...] = ()) -> bytes:

@@ -1,8 +1,8 @@
 """`OperatorHarness`: one operator in one subtask, without a cluster.
 
-The harness runs a job's code: operator chain, keyed state backend with incremental snapshots, value codec and
-redistribution of state. Time stands still until a test advances it, and files stay in memory. So a test of
-restored state, or of a commit that waits for its checkpoint, is also valid on a cluster. The harness
+The harness runs the same code as a job: operator chain, keyed state backend with incremental snapshots, value
+codec and redistribution of state. Time stands still until a test advances it, and files stay in memory. So
+tests of restored state, and of commits that wait for their checkpoint, also hold on a cluster. The harness
 resembles Flink's `OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver`.
 """
 
@@ -75,7 +75,7 @@ def single_operator(build: BuildsOperator) -> StreamNode:
 def _takes_two(build: Callable[..., object]) -> bool:
     try:
         needed = [p for p in inspect.signature(build).parameters.values() if p.default is p.empty]
-    except (TypeError, ValueError):  # a callable that is written in C has no signature
+    except (TypeError, ValueError):  # a callable written in C has no signature
         return False
     return len(needed) == 2
 
@@ -101,7 +101,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         operator: A new operator; the harness opens it and closes it.
         max_parallelism: Number of key groups.
         restored: Snapshots of all old subtasks of one completed checkpoint, by index. The harness restores
-            its share, also at another parallelism.
+            its share, even at another parallelism.
         transactional: Whether the job takes checkpoints.
 
     Raises:
@@ -272,7 +272,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return rows + self.flush()
 
     def flush(self) -> list[Any]:
-        """Let the operator emit the records that it holds and that are due; return these rows.
+        """Let the operator emit the due records that it holds; return these rows.
 
         Also deletes some of the expired state, as an idle job does.
         """
@@ -341,7 +341,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return key_group_of(key, self._max_parallelism) in self._key_groups
 
     def snapshot(self, checkpoint_id: int | None = None) -> HarnessSnapshot:
-        """Take a checkpoint's snapshot; it is not complete before `complete_checkpoint`.
+        """Take a checkpoint's snapshot; `complete_checkpoint` completes the checkpoint.
 
         Rows that the operator emits before the barrier are in `outputs`.
 
@@ -364,7 +364,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return HarnessSnapshot(self._last_id, lists, keyed, next(iter(raw.values()), RawState()))
 
     def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Notify the operator that the checkpoint is complete: sinks commit."""
+        """Notify the operator that the checkpoint is complete; a sink then commits."""
         self._completed_id = snapshot.checkpoint_id
         if self._backend is not None:
             self._backend.confirm(snapshot.checkpoint_id)

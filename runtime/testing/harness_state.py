@@ -43,7 +43,7 @@ class HarnessSnapshot:
 
     @property
     def old_states(self) -> ListsInSnapshot:
-        """List states and raw operator state, in the form that `redistribute` takes."""
+        """List states and raw operator state, in the format of `redistribute`."""
         return {**self.lists, RAW: (RedistributionMode.SPLIT_DISTRIBUTE, self.raw.operator)}
 
 

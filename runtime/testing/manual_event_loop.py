@@ -32,7 +32,7 @@ class _NoSelector:
 
 
 class ManualEventLoop(asyncio.BaseEventLoop):
-    """See the module's text.
+    """An event loop in a test's time; see the module's docstring.
 
     Args:
         monotonic: Seconds of the clock that the coroutines see.
@@ -59,11 +59,11 @@ class ManualEventLoop(asyncio.BaseEventLoop):
 
     @property
     def is_ready(self) -> bool:
-        """Whether something can run now."""
+        """Whether a callback can run now."""
         return self._has_callbacks or ((at := self.next_at) is not None and at <= self.time())
 
     def run_ready(self) -> None:
-        """Run everything that is ready now, and everything that becomes ready by it."""
+        """Run everything that is ready now, and everything that becomes ready as a result."""
         with _no_other_loop():
             while self.is_ready:
                 self._drop_due_timers()
@@ -71,7 +71,7 @@ class ManualEventLoop(asyncio.BaseEventLoop):
                 super().call_soon(self.stop)
                 try:
                     self.run_forever()
-                except SystemExit:  # of a task; the coroutine that awaits it has the error, too
+                except SystemExit:  # raised by a task; the coroutine that awaits it gets the error, too
                     self._has_callbacks = True
 
     def run_to_end(self, coroutine: Coroutine[Any, Any, object]) -> None:
@@ -96,7 +96,7 @@ class ManualEventLoop(asyncio.BaseEventLoop):
     def end(
         self, calls: Iterable[asyncio.Task[Any]], last: Callable[[], Coroutine[Any, Any, object]] | None
     ) -> None:
-        """Cancel the calls, run the last coroutine, cancel the tasks that are left, and close the loop."""
+        """Cancel the calls, run the last coroutine, cancel the remaining tasks, and close the loop."""
         for task in calls:
             task.cancel()
         try:
@@ -158,7 +158,7 @@ class ManualEventLoop(asyncio.BaseEventLoop):
 
 def _refuse_connection() -> NoReturn:
     msg = (
-        "a coroutine opens a connection, and there is no network in a harness or a simulation: give the "
+        "a coroutine opens a connection, but a harness or a simulation has no network: give the "
         "function a client that answers without a server"
     )
     raise PenstockError(msg)
@@ -166,7 +166,7 @@ def _refuse_connection() -> NoReturn:
 
 @contextmanager
 def _no_other_loop() -> Iterator[None]:
-    """Let a loop run inside of another one, such as that of a notebook."""
+    """Let a loop run inside another one, such as a notebook's."""
     outer = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:
@@ -184,7 +184,7 @@ async def called_back(
     """Await a coroutine, and pass the call of its callback to `answer`."""
     try:
         result = await work()
-    except BaseException as error:  # the owner decides what an error means, a SystemExit too
+    except BaseException as error:  # the owner decides what an error means, even a SystemExit
         failure = error
         answer(lambda: on_error(failure))
     else:

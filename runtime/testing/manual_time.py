@@ -54,7 +54,7 @@ class ManualClock:
         self._start = now - self._elapsed
 
     def advance_to(self, monotonic: float) -> None:
-        """Let time pass until `monotonic()` shows this time; does nothing if it has passed."""
+        """Let time pass until `monotonic()` shows this time; do nothing if it has passed."""
         self._elapsed = max(self._elapsed, monotonic)
 
 

@@ -1,7 +1,7 @@
 """`SourceHarness`: the reader of a source in one subtask, without a cluster.
 
-The harness runs the code of a job. Splits are assigned, the reader's snapshot goes through the value codec,
-and splits of old subtasks are redistributed. Only `advance` and polls without records advance time.
+The harness runs the same code as a job. Splits are assigned, the reader's snapshot goes through the value
+codec, and splits of old subtasks are redistributed. Only `advance` and polls without records advance time.
 """
 
 from __future__ import annotations

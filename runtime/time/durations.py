@@ -18,7 +18,7 @@ Duration: TypeAlias = timedelta | float
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-#: Bound of moments and durations (some 146,000 years); the sum of two such numbers fits 64 bits.
+#: Bound of moments and durations (some 146,000 years); the sum of two such numbers fits into 64 bits.
 _FARTHEST: Final = 1 << 62
 
 
@@ -49,7 +49,7 @@ def micros_of(moment: object) -> int:
 
 
 def is_near(micros: int) -> bool:
-    """Whether a moment in microseconds is near enough to the epoch to be valid."""
+    """Whether a moment in microseconds is close enough to the epoch to be valid."""
     return -_FARTHEST < micros < _FARTHEST
 
 

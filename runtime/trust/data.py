@@ -1,7 +1,7 @@
 """Data that may run code when it is read, or make a reader read out of bounds.
 
 Reading a pickle can run any code, so a codec with `allow_pickle=False` neither writes nor reads one. Such a
-codec also refuses four other kinds of data that could run code of their choice:
+codec also refuses four other kinds of data that could run any code:
 
 - The data names a class in a module that is not loaded. The module is not imported.
 - The data has a record whose class has a `__del__`.
@@ -57,7 +57,7 @@ class PicklePolicy:
         if not self.allowed:
             msg = (
                 "the data holds a pickled value, and pickle is not allowed here (allow_pickle=False). "
-                "Read it with pickle allowed, if you trust who wrote it"
+                "If you trust its author, read it with pickle allowed"
             )
             raise CodecError(msg)
 
@@ -144,7 +144,7 @@ def read_batch(
 
 
 def read_schema(data: bytes) -> pa.Schema:
-    """Read a schema that was serialized alone; refuse extension types that may run code."""
+    """Read a schema that was serialized on its own; refuse extension types that may run code."""
     try:
         check_types(data)
         return pa.ipc.read_schema(pa.py_buffer(data))
@@ -176,7 +176,7 @@ def _check_names(schema: pa.Schema) -> None:
         for name in _names_in(column):
             if name not in _HARMLESS:
                 msg = (
-                    f"column {column.name!r} has the Arrow extension type {name!r}, which may run code where "
+                    f"column {column.name!r} has the Arrow extension type {name!r}, which may run code when "
                     "it is read, and pickle is not allowed here (allow_pickle=False). Take its storage "
                     "(`column.storage`) first, or allow pickle"
                 )
@@ -201,7 +201,7 @@ def _names_in(field: pa.Field) -> Iterator[str]:
 
 
 def _check_rows(batch: pa.RecordBatch, size: int) -> None:
-    """Check that no column, nor a part of one, is longer than the data allows."""
+    """Check that no column, and no part of a column, is longer than the data allows."""
     most = max(_MOST_EMPTY_ROWS, 8 * size)
     arrays: list[pa.Array] = list(batch.columns)
     rows = batch.num_rows

@@ -2,7 +2,7 @@
 
 **Files of sources and sinks.** Source state names the files that are left to read. Sink state names the files
 that a commit renames. Without a check, a changed snapshot could read and rename any file that the workers can
-access. So connectors check every path of a snapshot first, unless the user says `trust_paths=True`. A place
+access. So connectors check every path of a snapshot first, unless the user sets `trust_paths=True`. A place
 is a file, a folder, or a glob pattern. Paths are compared as texts. Links inside a declared folder are
 followed: a user who may create a link there may also create files.
 
@@ -88,7 +88,7 @@ def check_file_name(name: object) -> str:
 
 def _undeclared(path: object, why: str) -> UntrustedPathError:
     return UntrustedPathError(
-        f"the snapshot names {path!r}, which is {why}. Declare that place in the program, or say "
+        f"the snapshot names {path!r}, which is {why}. Declare that place in the program, or set "
         "trust_paths=True if you trust everyone who can write the snapshot"
     )
 
@@ -124,7 +124,7 @@ def check_path(path: str) -> str:
     if _PATH.fullmatch(path) is None or any(set(segment) == {"."} for segment in path.split("/")):
         msg = (
             f"{path!r} can't be a path in a storage: it must be relative, without '.', '..' and empty parts, "
-            "of letters, digits and . _ = ~ - only"
+            "and have only letters, digits and . _ = ~ -"
         )
         raise StorageError(msg)
     return path
@@ -148,7 +148,7 @@ def check_named_location(location: str, root: str, job_id: str) -> None:
 
 
 def inside_of(root: str, location: str) -> str | None:
-    """The path of a location in a storage; `None` when it lies elsewhere, or its text is ambiguous.
+    """The path of a location in a storage; `None` if it lies elsewhere or its text is ambiguous.
 
     Example:
         >>> inside_of("s3://bucket/data", "s3://bucket/data/%2e%2e/other/savepoint-j-1-1")

@@ -1,6 +1,6 @@
 """Stateful stream processing for Python on Ray: the names that a program needs.
 
-Programs begin with `from penstock import StreamEnvironment`. Modules by subject have the other public names:
+Programs begin with `from penstock import StreamEnvironment`. Other public names are in modules by subject:
 
 - `penstock.windows`: window assigners, triggers, evictors;
 - `penstock.patterns`: patterns over the records of a key;

@@ -122,7 +122,7 @@ def test_coordinators_and_master_hooks_are_shown_without_unpickling_them(tmp_pat
         f"coordinator of files: {splits.size} B, splits that no reader has: 2",
         "FileSplit(path='b.txt'",
         f"coordinator of others: {pickled.size:,} B\n",
-        f"{pickled.size} bytes of a type that is not known here",
+        f"{pickled.size} bytes of a type that this program does not know",
     ):
         assert expected in shown
     assert ["outside", "[queue]", "4", "B"] in [line.split() for line in shown.splitlines()]

@@ -153,7 +153,7 @@ def test_an_operator_that_has_finished_gets_no_state(tmp_path: Path) -> None:
     done = OperatorState("count", 1, 128, base.operators["count"].subtasks, frozenset({0}))
     base.operators["count"] = done  # type: ignore[index]
     storage.put("metadata", encode_metadata(base, "metadata"))
-    with pytest.raises(ConfigurationError, match="had come to the end of its data"):
+    with pytest.raises(ConfigurationError, match="had reached the end of its data"):
         write_state(keyed({1: 1}), tmp_path / "t", "count", base=url)
 
 

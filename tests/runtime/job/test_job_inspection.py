@@ -95,7 +95,7 @@ def test_splits_that_would_have_to_be_unpickled_are_bytes_unless_that_is_allowed
     run = Run(OnRequest(Pages(Page(), Page()))).begin()
     held = coordinator_of(run)
     assert held.unassigned is None
-    assert held.values == (f"{held.size} bytes of a type that is not known here",)
+    assert held.values == (f"{held.size} bytes of a type that this program does not know",)
     trusted = coordinator_of(run, ValueCodec())
     assert (trusted.unassigned, trusted.values) == (2, ("a page", "a page"))
 

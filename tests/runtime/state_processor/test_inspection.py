@@ -116,7 +116,7 @@ def test_what_can_not_be_decoded_here_is_said_to_be_so(saved: str, places: Memor
     (largest,) = operators["largest"].states
     assert largest.entries >= KEYS
     assert not largest.is_exact
-    assert all("not known here" in text for text in operators["numbers"].states[0].values)
+    assert all("this program does not know" in text for text in operators["numbers"].states[0].values)
 
 
 def test_what_each_subtask_measured_is_told_when_the_snapshot_has_it(

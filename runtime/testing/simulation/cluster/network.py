@@ -1,7 +1,7 @@
 """The network of a simulated job: reachable processes, frames in flight, and the rules for frames.
 
 A *cut* puts some processes on an island. Calls between the island and the rest wait: the operating system
-sends their packets again until the cut is healed. If it lasts, the cluster declares all processes on the
+resends their packets until the cut is healed. If it lasts, the cluster declares all processes on the
 island dead, and calls from the rest to the island fail. But the processes on the island continue. They step,
 send each other frames, and reach the storage and the systems behind the sinks. They are *zombies*. When the
 cut is healed, their calls to the rest arrive. A while later the cluster ends them.
@@ -49,7 +49,7 @@ class Reach(Enum):
 
 
 class Links:
-    """The reachability of processes; see the module's text. Names of processes are unique in a run."""
+    """The reachability of processes; see the module's docstring. Names of processes are unique in a run."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -174,7 +174,7 @@ class ChannelRules:
         if first != self._next:
             return f"number {first} follows {self._next - 1}"
         if self._has_ended:
-            return f"{[decode_element(element) for element in elements]} behind the end"
+            return f"{[decode_element(element) for element in elements]} after the end"
         kinds = [kind_of(element) for element in elements]
         self._next = first + len(elements)
         credited = 0
@@ -207,17 +207,17 @@ class ChannelRules:
         return None
 
 
-#: Answer of calls to a process that the cluster has declared dead.
+#: Answer to calls to a process that the cluster has declared dead.
 COUNTS_AS_DEAD: Final = Died("the cluster has declared its node dead")
 
-#: Answer of calls to a process that died before it sent the answer.
+#: Answer to calls to a process that died before it sent the answer.
 KILLED: Final = Died("killed by the simulation")
 
 #: Seconds after which a frame is sent again to a receiver that was not ready or not reached.
 RESEND_DELAY: Final = 0.2
 
 
-#: The processes that hold the roles of receivers, and those roles.
+#: The processes that hold the roles of receivers, and the roles.
 Receivers: TypeAlias = "Mapping[SubtaskId, tuple[SimulatedProcess, Role]]"
 
 
@@ -266,7 +266,7 @@ class SimulatedChannel:
 
 
 class AttemptNetwork:
-    """All outgoing channels of one attempt of a subtask in `process`; see the module's text."""
+    """All outgoing channels of one attempt of a subtask in `process`; see the module's docstring."""
 
     def __init__(self, world: World, sender: RunningTask, credits: int, process: str, links: Links) -> None:
         self.sender = sender

@@ -34,7 +34,7 @@ from penstock.runtime.testing.simulation.world.world import World
 
 T = TypeVar("T")
 
-#: The stream of choices about the properties of processes.
+#: Number of the stream of draws about the properties of processes.
 _HABIT_STREAM = 4_713
 #: Seconds of processor time that a process gains between two reads.
 _USED = 0.01
@@ -153,7 +153,7 @@ class SimulatedProcess:
         self.die(FaultKind.CRASH_AFTER_END)
 
     def die_when_its_end_is_known(self) -> None:
-        """Die with its answers once the JobMaster knows that the task has ended; senders may not know it."""
+        """Die with its answers once the JobMaster knows that the task has ended; senders may not know yet."""
         self._dies_when_its_end_is_known = True
         if self._known_end is self.task:
             self.end_is_known()
@@ -311,7 +311,7 @@ class SimulatedProcess:
         return "an earlier job has spoiled it" if self._flaw is WarmFlaw.REFUSES else None
 
     def role_taken(self, role: Role, *, is_prepared: bool) -> None:
-        """Do nothing: a role has no resources here but its attempts."""
+        """Do nothing: apart from its attempts, a role has no resources here."""
 
     def role_given_back(self) -> None:
         """Do nothing: the role's attempts are closed."""

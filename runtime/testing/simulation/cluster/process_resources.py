@@ -1,9 +1,8 @@
 """The parts of a simulated process that are lost with it: timers, background work, files, databases.
 
-A `Suspension` models SIGSTOP and SIGCONT, a virtual machine that is moved, or C code that holds the
-interpreter. A suspended process runs no step, no timer and no background work. Frames that it sent before
-still arrive. The operating system keeps arriving frames until the process wakes up. A frozen process can be
-killed.
+A `Suspension` models SIGSTOP and SIGCONT, a virtual machine that is migrated, or C code that holds the GIL. A
+suspended process runs no step, no timer and no background work. Frames that it sent before still arrive. The
+operating system buffers arriving frames until the process wakes up. A frozen process can be killed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ T = TypeVar("T")
 
 
 class Suspension:
-    """Whether one process can run; see the module's text."""
+    """Whether one process can run; see the module's docstring."""
 
     __slots__ = ("_held", "_world", "is_frozen")
 
@@ -72,7 +71,7 @@ class ProcessTimers(ManualTimers):
         self._is_closed = True
 
     def _schedule(self) -> None:
-        """Put the next timer on the agenda, unless it is there."""
+        """Put the next timer on the agenda, unless it is there already."""
         due = self.next_due
         if due is None or (self._scheduled is not None and self._scheduled <= due):
             return
@@ -237,7 +236,7 @@ class SimulatedEventLoop:
         self._loop.end(self._tasks, last)
 
     def die(self) -> None:
-        """Run no coroutine any more."""
+        """Stop running coroutines."""
         self._is_closed = True
 
     def _add(self, act: Callable[[], None], what: str, at: float | None = None) -> None:

@@ -42,12 +42,12 @@ from penstock.runtime.time.durations import as_seconds
 
 T = TypeVar("T")
 
-#: The stream of choices about warm processes.
+#: Number of the stream of draws about warm processes.
 _WARM_STREAM = 4_711
 
 
 class ProcessTable:
-    """All processes of one job, of all its JobMasters.
+    """All processes of one job, whichever of its JobMasters started them.
 
     Attributes:
         give_up: Called with a process that a JobMaster wants to end but can't reach.
@@ -97,7 +97,7 @@ class ProcessTable:
     def claim(self, spec: ProcessSpec) -> SimulatedProcess | None:
         """Claim a warm process, which has given its role back or remains from an earlier job.
 
-        A process that remains may be dead, refuse the role, or hang.
+        A remaining process may be dead, refuse the role, or hang.
         """
         fits = next((process for process in self._warm if process.spec.fit(spec)), None)
         if fits is not None:

@@ -1,7 +1,7 @@
 """`RunningTask`: one attempt of one subtask in a simulated process; the counterpart of `Attempt` in an actor.
 
 As in an actor, the task takes a step only if the last step left more to do, something arrived, or its timer
-is due. So a missing wake-up shows as a job that makes no progress. The process may die before each external
+is due. So a missing wake-up shows up as a job without progress. The process may die before each external
 effect: a frame, a report, a file, a commit. Earlier effects remain, and later ones never happen.
 """
 
@@ -75,7 +75,7 @@ _INJECTED: Final = (SimulatedUserError, StorageError, StorageTimeoutError)
 
 
 class RunningTask:
-    """An attempt of a subtask (`RunningAttempt`), and the subtask's gateway; see the module's text."""
+    """An attempt of a subtask (`RunningAttempt`), and the subtask's gateway; see the module's docstring."""
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ class RunningTask:
         elif wake_at is not None and self.state is TaskState.STARTED:
             at = self._world.clocks.in_world(self._process.clock, wake_at)
             self._world.agenda.add(
-                Happening.STEP, lambda: self._wake(wake_at), self.id, "steps, its time has come", at=at
+                Happening.STEP, lambda: self._wake(wake_at), self.id, "steps, its timer is due", at=at
             )
 
     def _wake(self, at: float) -> None:

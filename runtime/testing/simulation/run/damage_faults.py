@@ -1,7 +1,8 @@
 """Faults of stored files: a flipped bit, or a lost file.
 
-A strike looks for a file of its kind that the newest checkpoint needs. If there is none, it retries a little
-later, and then takes another kind. Often a process or the JobMaster dies as well, so that the file is read.
+A strike looks for a file of its kind that the newest checkpoint needs. If there is none, it retries a few
+times, and then takes a file of another kind. Often a process or the JobMaster dies as well. So the file is
+read.
 
 Three kinds of damage never occur, because no reader could notice them. The newest record of a log is never
 lost: the log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier

@@ -206,7 +206,7 @@ STRIKES: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.NETWORK_CUT: _cut,
     FaultKind.ZOMBIE: _at_process(_believe_dead),
     FaultKind.CLOCK_SET: _set_clock,
-    # -- what the user requests --
+    # -- requests of the user --
     FaultKind.CHECKPOINT_CANCELLED: _cancel_checkpoint,
     FaultKind.SAVEPOINT: _take_savepoint,
     FaultKind.JOB_CANCELLED: _cancel_job,

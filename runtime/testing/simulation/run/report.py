@@ -147,7 +147,7 @@ class FailedRun:
         finding: The kind of mistake.
         difference: The difference in its output; `None` when the job did not finish.
         problem: The reason that the job did not finish; empty when it did.
-        failures: Failures that really happened in it, by kind.
+        failures: Failures that really happened in the run, by kind.
         trace: Every line of its replay.
         is_repeatable: Whether the replay had the same course; otherwise the job has uncontrolled inputs.
     """
@@ -238,7 +238,7 @@ def _describe(failed: FailedRun) -> list[str]:
             "if such differences are intended, say which outputs are equal: simulate(..., equal=...)"
         )
     if not failed.is_repeatable:
-        lines.append("the replay took another course: something in the job differs from run to run")
+        lines.append("the replay took a different course: something in the job differs from run to run")
     lines.append(f"see it again: simulate(build, output=output, seeds=[{failed.seed}])")
     return lines
 

@@ -1,4 +1,4 @@
-"""`SimulatedRun`: the engine of the simulation. Makes moves until the jobs of a run have ended.
+"""`SimulatedRun`: the engine of the simulation. It makes moves until the jobs of a run have ended.
 
 A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background
 work, one timer. The draws choose among all possible moves. If no move is possible, time passes until a move
@@ -63,7 +63,7 @@ class RunFigures:
 
 
 class SimulatedRun:
-    """Runs one job, or several in a row, in one world; see the module's text.
+    """Runs one job, or several in a row, in one world; see the module's docstring.
 
     Args:
         plan: The faults and requests; none by default.

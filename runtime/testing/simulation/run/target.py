@@ -26,8 +26,8 @@ class Plan:
     """The failures and requests of one job.
 
     Attributes:
-        faults: Planned faults, each of which strikes if its moment comes.
-        uploading: Vertices whose snapshots are written as files; a fault of an upload prefers them.
+        faults: Planned faults; each strikes if its moment comes.
+        uploading: Vertices whose snapshots are written as files; faults of uploads prefer them.
         rescale_to: The requested parallelism by vertex; drawn during the run when `None`.
         insists: Whether the user repeats a stop whose savepoint has failed.
     """

@@ -1,4 +1,4 @@
-"""`UserJob`: a user's graph as a job of the simulation, shrunk to a short run, with objects per process.
+"""`UserJob`: a user's graph as a job of the simulation, shrunk to a short run.
 
 Settings keep their meaning: the mode, unaligned checkpoints, failover. Durations and sizes become small. So a
 run of a few dozen records has many checkpoints, full channels and restarts.
@@ -13,9 +13,9 @@ Faults strike operators through replaced methods. In most runs rows come one by 
 any row. In other runs rows come in small batches. The process may die before each call of users' code, and
 after a commit. Users' code may be slow, or fail.
 
-A user's source is slowed down, so that checkpoints and failures come while it still reads. Otherwise a test's
-input of a few dozen records would be read in one step. Only `poll` changes: it returns fewer records, and no
-records during a pause.
+A user's source is slowed down, so that checkpoints and failures happen while it still reads. Otherwise it
+would read a test's input of a few dozen records in one step. Only `poll` changes: it returns fewer records,
+and no records during a pause.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _extend(thing: Any, methods: dict[str, Any]) -> None:
         return
 
 
-#: Placeholder of an empty cell of a closure.
+#: Markers of an empty and of a filled closure cell.
 _EMPTY: Final = "empty"
 
 _FILLED: Final = "filled"
@@ -188,7 +188,7 @@ class PackedCode:
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             msg = (
                 f"the job can't be sent to another process: {error}. If output() reads this object, "
-                "let build() return it beside the environment"
+                "let build() return it together with the environment"
             )
             raise GraphError(msg) from error
         self._data = file.getvalue()
@@ -281,7 +281,7 @@ def _fill_function(function: FunctionType, state: tuple[Any, ...]) -> None:
 
 
 def world_of(world: Any, output: Any) -> list[Any]:
-    """Objects that outlive processes: the world of `build`, those that `output` names, and parts of both."""
+    """Objects that outlive processes: `build`'s world, the objects that `output` names, and their parts."""
     found: list[Any] = []
     for shared in (world, getattr(output, "__self__", None), *_named_by(output)):
         found.append(shared)
@@ -342,7 +342,7 @@ class UserJob:
 
     @property
     def rescalable(self) -> tuple[str, ...]:
-        """Vertices whose parallelism may change without a change of their records."""
+        """Vertices whose parallelism may change without changing their records."""
         fixed = {edge.target_vertex for edge in self.graph.edges if edge.partitioner.partitioning in _FIXED}
         return tuple(v.id for v in self.graph.vertices if v.id not in fixed and v.max_parallelism > 1)
 

@@ -5,8 +5,8 @@ independently of earlier and later changes. The content of an unsynced file is w
 even if its name is durable.
 
 `DiskStorage` is the checkpoint storage of a simulated run, on a disk whose power may fail. The real
-`SyncedFiles` writes the files. A power cut strikes in the middle of a write, after any call of the disk. The
-writer gets no answer, and unsynced changes may be lost.
+`SyncedFiles` writes the files. A power cut strikes in the middle of a write, after any of the disk's calls.
+The writer gets no answer, and unsynced changes may be lost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Node: TypeAlias = _File | _Folder
 
 
 class ModelDisk:
-    """A `Disk` in memory; see the module's text.
+    """A `Disk` in memory; see the module's docstring.
 
     Example:
         >>> disk = ModelDisk()
@@ -297,7 +297,7 @@ class _CutFolder:
 class SpillDisk:
     """Makes spill files in memory; a `SpillFileOpener`. Asks `has_room` before each write.
 
-    The files have no names, so the operating system removes them after the death of their process.
+    The files have no names, so the operating system removes them when their process dies.
     """
 
     def __init__(self, has_room: Callable[[], bool]) -> None:

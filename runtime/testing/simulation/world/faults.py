@@ -29,9 +29,9 @@ class FaultKind(Enum):
     REPORT_OF_OLD_ATTEMPT = "report of an old attempt"
 
     SUBTASK_FROZEN = "subtask frozen"
-    ZOMBIE = "subtask that counts as dead runs on"
+    ZOMBIE = "subtask that counts as dead keeps running"
 
-    # -- JobMasters, and what runs in them --
+    # -- JobMasters and their parts --
     MASTER_CRASH = "JobMaster crash"
     CRASH_IN_COMPACTION = "JobMaster crash inside a compaction of the log"
     TWO_MASTERS = "two JobMasters at once"
@@ -95,7 +95,7 @@ class FaultKind(Enum):
     ALIGNMENT_LIMIT = "stored alignment over its limit"
 
     # -- requests of users --
-    SAVEPOINT = "savepoint in between"
+    SAVEPOINT = "savepoint during the run"
     GAVE_UP = "job failed by its restart strategy"
     JOB_CANCELLED = "job cancelled"
     RESCALED = "rescaled while running"

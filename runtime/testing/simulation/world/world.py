@@ -53,7 +53,7 @@ class Trace:
 _STRAGGLE: Final = 1.0
 
 
-#: The stream of choices about clocks.
+#: Number of the stream of draws about clocks.
 _CLOCK_STREAM: Final = 4_712
 
 #: Probability that there is no room for a stored element.
@@ -75,7 +75,7 @@ class World:
         is_calm: Whether no more faults occur.
         last_arrival: Arrival time of the latest message that was delayed before the world calmed down.
         spill_disks: A disk for each attempt of a subtask, for alignments that don't fit into memory.
-        storing: Subtasks whose alignment is stored now.
+        storing: Subtasks that are storing an alignment now.
         captured: Number of acknowledgements with in-flight data.
         restored: Number of subtasks that were restored with in-flight data.
         stored: Number of acknowledgements of alignments that stored elements.
@@ -174,7 +174,7 @@ class World:
         self._lateness = seconds
 
     def take_lateness(self) -> float | None:
-        """Time of the answer of background work that has just ended; `None` for at once."""
+        """Time of the answer of background work that has just ended; `None` for immediately."""
         seconds, self._lateness = self._lateness, None
         return self.slow_moment() if seconds is None else self._delayed(seconds)
 
@@ -188,7 +188,7 @@ class World:
         self._slowness, self._slow_until = seconds, self.clock.monotonic() + lasts
 
     def slow_moment(self) -> float | None:
-        """Arrival time of a storage call that is made now, or of its answer; `None` for at once."""
+        """Arrival time of a storage call that is made now, or of its answer; `None` for immediately."""
         now = self.clock.monotonic()
         if self.is_calm or now >= self._slow_until:
             return None

@@ -309,7 +309,7 @@ STRUCK: dict[Fault, str] = {
     "power_cuts": "power cut of the storage during a write",
     "full_disk": "checkpoint storage full",
     "network_cuts": "network cut in two",
-    "zombies": "subtask that counts as dead runs on",
+    "zombies": "subtask that counts as dead keeps running",
     "clock_jumps": "wall clock set",
     "frozen_processes": "subtask frozen",
     "frozen_job_master": "JobMaster frozen",

@@ -192,7 +192,7 @@ BUFFER = Buffer(b"", 0)
         ([(0, [BUFFER, BUFFER, BUFFER])], "3 outstanding with 2 credits"),
         ([(0, [BUFFER]), (1, [BUFFER]), (2, [BUFFER])], "3 outstanding with 2 credits"),
         ([(0, [CheckpointBarrier(1, 0.0), BUFFER])], "in the middle of a frame"),
-        ([(0, [EndOfPartition()]), (1, [EndOfData()])], "behind the end"),
+        ([(0, [EndOfPartition()]), (1, [EndOfData()])], "after the end"),
     ],
 )
 def test_network_finds_senders_that_break_the_rules(
