@@ -154,7 +154,7 @@ def _changes_of_kind(
         if info.name in saved:
             continue
         if info.renamed_from in saved:
-            yield f"state {info.name!r} takes over what was saved as {info.renamed_from!r}"
+            yield f"state {info.name!r} takes over the entries saved as {info.renamed_from!r}"
         else:
             yield f"state {info.name!r} is new and begins empty"
     known = {info.name for info in declared}

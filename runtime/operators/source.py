@@ -116,7 +116,7 @@ class SourceReader(Protocol[T_co]):
     def poll(self, max_rows: int) -> Polled[T_co]:
         """Read the next records: about `max_rows`, and at most a few times this number.
 
-        Must return within some milliseconds; return `ready_at` instead of waiting.
+        Must return within a few milliseconds; return `ready_at` instead of waiting.
         """
         ...
 
@@ -171,9 +171,9 @@ class ReportsSplits(Protocol):
 
     @property
     def split_progress(self) -> SplitProgress:
-        """The splits that have not been read to their end; the runtime gets them after each poll.
+        """The splits that have not been read to their end; the runtime reads them after each poll.
 
-        Return the same object if nothing has changed, which saves comparisons.
+        Return the same object if nothing has changed, to save comparisons.
         """
         ...
 

@@ -216,7 +216,7 @@ class UserOperator(Operator):
                 raise PenstockError(_no_batch(name, output, makes_watermarks=self.makes_watermarks))
             if len(output):
                 yield isolated(output) if self.isolates else output
-                self._at = name  # the chain may have taken a snapshot meanwhile
+                self._at = name  # the chain may have taken a snapshot in between
 
     def _call(self, name: str, *arguments: Any) -> None:
         self._at = name

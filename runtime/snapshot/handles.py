@@ -65,7 +65,7 @@ class KeyGroupRange:
 
     def __post_init__(self) -> None:
         if self.first < 0:
-            msg = f"key groups count from 0; a range can't begin at {self.first}"
+            msg = f"key groups are numbered from 0; a range can't begin at {self.first}"
             raise ValueError(msg)
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ examined in one step.
 
 **Short-lived entries.** A timer that was set and has fired between two snapshots is in neither. `put_new` and
 `remove` leave no trace of it. The deletion of an entry that existed before is kept even if the entry was
-inserted again meanwhile: an older snapshot may have it.
+inserted again since then: an older snapshot may have it.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class DirtyEntries:
             self._examined = self.written
         self._replace_written()
         # Values that replace others trigger no garbage collection: as many are freed as are made. The next
-        # collection would walk all values made since the last one, and stop the task meanwhile.
+        # collection would walk all values made since the last one, and stop the task for that long.
         gc.collect(0)
 
     def mutable(self) -> dict[Any, Any]:

@@ -1,8 +1,9 @@
 """`own_copy`: copies of values that a user's function might change later.
 
 A record must stay as it was emitted, and a state as it was written. So a value that leaves a user's function
-is copied there, unless it is immutable. A copy has the types that the value would have after a channel, and
-shares nothing mutable with the value. A list that is in two places becomes two lists, as in a channel.
+is copied there, unless it is immutable. A copy has the types that the value would have after passing a
+channel, and shares nothing mutable with the value. A list that is in two places becomes two lists, as in a
+channel.
 
 Objects of plain classes are copied attribute by attribute, without a call of `__init__`. Classes that define
 how they are copied (`__deepcopy__`, `__reduce_ex__`, a builtin base) are left to `copy.deepcopy`. Every

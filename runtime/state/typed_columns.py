@@ -279,7 +279,7 @@ class TypedColumns:
 
 
 def _rank(kind: pa.DataType) -> tuple[bool, str]:
-    """Precedence of a type; whole numbers of 64 bits come first."""
+    """Precedence of a type; 64-bit integers come first."""
     return not kinds.is_int64(kind), str(kind)
 
 

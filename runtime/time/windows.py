@@ -48,7 +48,7 @@ class WindowAssigner(Protocol):
     A record in no window goes to the side output of late records. If windows begin at a fixed interval, an
     attribute `slide` may declare it in microseconds: then the assigner is not called for every record. An
     attribute `offset`, in microseconds, declares the shift of the starts. A job refuses a snapshot with open
-    windows of another slide or offset. A subclass of another assigner with its own `starts` is called for
+    windows of a different slide or offset. A subclass of another assigner with its own `starts` is called for
     every record, and its `slide` and `offset` are ignored.
     """
 
@@ -183,7 +183,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """The kind of these windows; a job refuses a snapshot with open windows of another kind."""
+        """The kind of these windows; a job refuses a snapshot with open windows of a different kind."""
         return (type(self).__name__,)
 
     @property

@@ -96,7 +96,7 @@ class _Ranking:
 
 
 def taken_name(name: str) -> str:
-    return f"top_n: records have a column {name!r} already; give change_kind another name"
+    return f"top_n: records already have a column {name!r}; choose another name for change_kind"
 
 
 def ranking_of_top_n(

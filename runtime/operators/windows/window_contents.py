@@ -34,7 +34,7 @@ class WindowContents(Protocol):
 
     @property
     def keeps(self) -> str:
-        """Name of the kind of contents; restored state of another kind is refused."""
+        """Name of the kind of contents; restored state of a different kind is refused."""
         ...
 
     def first(self, row: Any) -> Any: ...

@@ -46,7 +46,7 @@ def test_nothing_is_said_of_a_snapshot_that_knows_no_states() -> None:
         ([], "state 'seen' of the snapshot is no longer declared. It stays in every checkpoint"),
         (
             [StateInfo("count", "value", renamed_from="seen")],
-            "state 'count' takes over what was saved as 'seen'",
+            "state 'count' takes over the entries saved as 'seen'",
         ),
     ],
 )

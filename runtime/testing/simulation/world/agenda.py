@@ -78,7 +78,7 @@ class Draws:
         self.below: Callable[[int], int] = lambda possibilities: number() % possibilities
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from `low` to `high`, both included."""
+        """An integer from `low` to `high`, both included."""
         return low + self.below(high - low + 1)
 
     def chance(self, probability: float) -> bool:

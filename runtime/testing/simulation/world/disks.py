@@ -228,7 +228,7 @@ class DiskStorage:
             self._disk.flip(path, draws.below(8 * size))
 
     def put_and_cut(self, path: str, data: bytes, *, create: bool, draws: Draws) -> NoReturn:
-        """Store an object, and cut the power meanwhile or right after; raises `StorageError`."""
+        """Store an object, and cut the power during the write or right after; raises `StorageError`."""
         self.changes += 1
         with self._described(check_path(path)):
             disk = cast(Disk, _CutDisk(self._disk, draws.below(16)))

@@ -218,7 +218,7 @@ def test_rows_without_the_ranking_column_are_counted_and_a_taken_name_is_refused
             OperatorHarness.of(
                 lambda s, k=keys, by=by: s.top_n("top", by, 1, k, change_kind="is")
             ) as harness,
-            pytest.raises(OperatorError, match="records have a column 'is' already"),
+            pytest.raises(OperatorError, match="records already have a column 'is'"),
         ):
             harness.push([{"k": 1, "v": 2, "is": 0}])
 

@@ -75,7 +75,7 @@ def test_each_change_is_named_and_the_state_goes_on(
     job.until_it_runs()
     warning = job.scheduler.statistics().warning
     assert warning is not None
-    assert "operator 'count': state 'count' takes over what was saved as 'seen'" in warning
+    assert "operator 'count': state 'count' takes over the entries saved as 'seen'" in warning
     assert "operator 'count': state 'more' is new and begins empty" in warning
     assert "operator 'count': state 'unused' of the snapshot is no longer declared" in warning
     job.finish()
