@@ -28,7 +28,7 @@ _TOKEN_AS_USER: Final = ("http://", "https://", "ws://", "wss://")
 #: A parameter of a URL. Signatures and tokens have many names, so each value counts as a secret.
 _FIRST_VALUE: Final = re.compile(r"[^=&]{1,100}=")
 _VALUE: Final = re.compile(r"=[^&#]*")
-#: A parameter whose name says that its value is a secret: `X-Amz-Signature`, `sig`, `token`.
+#: A parameter whose name marks its value as a secret: `X-Amz-Signature`, `sig`, `token`.
 _SIGNED: Final = re.compile(
     r"[?&](?:sig|[\w.-]{0,40}(?:signature|credential|token|secret|passw(?:or)?d|api[_-]?key)[\w.-]{0,40})=[^&#]",
     re.IGNORECASE,
@@ -48,12 +48,12 @@ _NAMED: Final = re.compile(
     rf"(?:{_QUOTED}|{_WORD})",
     re.IGNORECASE,
 )
-#: Words that follow a colon in sentences and in annotations of Python.
+#: Words after a colon in sentences and in Python annotations; none of them is a secret.
 _NO_VALUE: Final = (
     r"(?!(?:an?|any|are|bool|bytes|can|expected|has|int|invalid|is|it|missing|must|needs|no|none|not|null|"
     r"optional|or|and|required|secretstr|str|the|unexpected|unknown|was|\*\*\*)(?:[^\w]|\Z))"
 )
-#: `password: x` of headers, YAML and sentences. For `token: x`, as parsers print it, x must have a digit.
+#: `password: x` in headers, YAML and sentences. In `token: x`, which parsers print, x must have a digit.
 _SAID: Final = re.compile(
     r"(?P<name>(?:(?:(?:secret|passw(?:or)?d|pwd|passphrase|api[_-]?key|access[_-]?key|account[_-]?key|"
     r"private[_-]?key|[_-]token)[\w.-]{0,40}"
@@ -67,7 +67,7 @@ _OPTION: Final = re.compile(
     rf"(?!-){_NO_VALUE}(?:{_QUOTED}|{_WORD})",
     re.IGNORECASE,
 )
-#: Matches each text that a pattern of names may change.
+#: Quick check: matches every text that a pattern of names may change.
 _NAME: Final = re.compile(r"secret|passw|passphr|pwd|token|key|signature|credential|authoriz", re.IGNORECASE)
 _KNOWN: Final = (
     r"(?:bearer|basic|token|digest|negotiate|ntlm|oauth|api-?key|key|aws4-[\w-]{1,40}|sharedkey(?:lite)?)"
@@ -142,7 +142,7 @@ def _end_of_user(chunk: str, scheme: str, start: int, last: int) -> int:
     if colon >= 0 and not _NO_PASSWORD.match(chunk, colon + 1) and not _NO_USER.search(chunk, start, colon):
         slash = chunk.find("/", colon)
         at = chunk.rfind("@", colon, slash if slash >= 0 else len(chunk))
-        # Keys of stores often have a slash.
+        # Secret keys of object stores often contain a slash.
         if at >= 0 or last > colon:
             return at if at >= 0 else last
     if scheme.lower().endswith(_TOKEN_AS_USER):

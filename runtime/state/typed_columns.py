@@ -144,7 +144,7 @@ def _longer(array: NDArray[Any], capacity: int) -> NDArray[Any]:
     return longer
 
 
-#: Maximum number of types of one column; each dict in a row may have a new one.
+#: Maximum number of types of one column; each dict may bring a new type.
 _MOST: Final = 256
 #: Separator of a column's name and a type.
 _AS: Final = "|"

@@ -136,7 +136,7 @@ def read_batch(
         batch.validate(full=thorough)
         if thorough:
             _check_rows(batch, len(data))
-    except Exception as error:  # anything: the bytes decide what goes wrong
+    except Exception as error:  # any error: the bytes are not trusted
         why = str(error) if isinstance(error, CodecError) else error_text(error)
         msg = f"an Arrow batch of length {len(data)} can't be decoded: {why}"
         raise CodecError(msg) from error
@@ -150,7 +150,7 @@ def read_schema(data: bytes) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(data))
     except CodecError:
         raise
-    except Exception as error:  # anything: the bytes decide what goes wrong
+    except Exception as error:  # any error: the bytes are not trusted
         msg = f"a schema of length {len(data)} is damaged: {error_text(error)}"
         raise CodecError(msg) from error
 

@@ -217,7 +217,7 @@ class RankedColumnsOperator(Operator):
 
 
 def _kind_of(kind: pa.DataType) -> str:
-    """The name of the types whose ranks can be compared with each other."""
+    """Name of the kind of ranks of a type; ranks of different kinds can't be compared."""
     names: Iterable[tuple[Callable[[pa.DataType], bool], str]] = (
         (kinds.is_integer, "whole numbers"),
         (kinds.is_floating, "floats"),

@@ -50,7 +50,7 @@ class WindowContents(Protocol):
         ...
 
     def copied(self, contents: Any) -> Any:
-        """The contents for a window that continues; a deep copy if a function could change them."""
+        """The contents for a window that stays open; a deep copy if a function could change them."""
         ...
 
 

@@ -93,7 +93,7 @@ def _has_rows(output: Any) -> bool:
 
 
 def _frozen(value: Any) -> Hashable:
-    """A hashable equivalent of a value; the text of the value if there is no other."""
+    """A hashable equivalent of a value; its `repr` if there is none."""
     if isinstance(value, Mapping):
         return "mapping", frozenset((_frozen(key), _frozen(entry)) for key, entry in value.items())
     if isinstance(value, list | tuple):
