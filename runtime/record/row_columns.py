@@ -199,7 +199,7 @@ _Literal: TypeAlias = Callable[[Iterable[Sequence[Any]]], list[dict[str, Any]]]
 #: Before version 26, Arrow creates a scalar object for every value, and numpy is several times as fast.
 _LISTS_ARE_FAST: Final = int(pa.__version__.partition(".")[0]) >= 26
 #: Maximum number of columns for which a compiled literal saves time, as measured.
-_MOST_COMPILED: Final = 32
+MOST_COMPILED: Final = 32
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -235,7 +235,7 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 def dicts_of_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
     """One dict per row; each row has a value for each name, and there is at least one name."""
-    if len(names) > _MOST_COMPILED:
+    if len(names) > MOST_COMPILED:
         return [dict(zip(names, row, strict=False)) for row in rows]
     return _literal(tuple(names))(rows)
 

@@ -7,6 +7,9 @@ from contextlib import suppress
 from itertools import chain, islice, repeat
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
@@ -35,6 +38,51 @@ _RELEASED: Final = 1_000
 _EncodedRows: TypeAlias = tuple[Sequence[Any], bytes | None]
 
 
+class LoggedRows:
+    """Rows of a `RowLog`, as references that become entries of a nested table when they are encoded.
+
+    Args:
+        times: Event times in microseconds.
+        flags: Whether each row is flagged.
+        records: `None` for deleted rows.
+    """
+
+    def __init__(
+        self,
+        keys: NDArray[Any],
+        numbers: NDArray[np.int64],
+        times: NDArray[np.int64] | None = None,
+        flags: NDArray[np.bool_] | None = None,
+        records: NDArray[Any] | None = None,
+    ) -> None:
+        self._columns = (keys, numbers, times, flags, records)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def in_parts(self) -> Iterator[tuple[list[Any], list[Any]]]:
+        """Yield entries and values of some rows at a time."""
+        keys, numbers, times, flags, records = self._columns
+        for start in range(0, len(keys), BLOCK_ENTRIES):
+            some = slice(start, start + BLOCK_ENTRIES)
+            entries = list(zip(keys[some], numbers[some].tolist(), strict=True))
+            if times is None or flags is None or records is None:
+                yield entries, [DELETED] * len(entries)
+            else:
+                yield (
+                    entries,
+                    list(zip(times[some].tolist(), flags[some].tolist(), records[some], strict=True)),
+                )
+
+    def release(self) -> None:
+        """Drop the references in small steps."""
+        keys, *_, records = self._columns
+        for start in range(0, len(keys), _RELEASED):
+            keys[start : start + _RELEASED] = None
+            if records is not None:
+                records[start : start + _RELEASED] = None
+
+
 class CapturedRows:
     """Changed entries of one table of rows, which are encoded outside the task's thread.
 
@@ -48,8 +96,8 @@ class CapturedRows:
     that a thread reads is never emptied.
 
     Args:
-        rows: Values by entry, immutable or `DELETED`, in a dict without another reference; or entries with
-            encoded values.
+        rows: Values by entry, immutable or `DELETED`, in a dict without another reference; or rows of a log;
+            or entries with encoded values.
         nested: Whether the entries are pairs of key and second part.
         with_deleted: Whether the deleted entries are packed, too.
     """
@@ -57,19 +105,19 @@ class CapturedRows:
     def __init__(
         self,
         table: str,
-        rows: dict[Any, Any] | list[_EncodedRows],
+        rows: dict[Any, Any] | LoggedRows | list[_EncodedRows],
         *,
         nested: bool = False,
         with_deleted: bool = True,
     ) -> None:
         self.table, self.nested = table, nested
         self._with_deleted = with_deleted
-        self._rows: dict[Any, Any] | list[_EncodedRows] | None = rows
-        if isinstance(rows, dict):
-            self._count, self._weight = len(rows), len(rows) * (_KEY_WEIGHT + _VALUE_WEIGHT)
-        else:
+        self._rows: dict[Any, Any] | LoggedRows | list[_EncodedRows] | None = rows
+        if isinstance(rows, list):
             self._count = sum(len(keys) for keys, _ in rows)
             self._weight = sum(len(keys) * _KEY_WEIGHT + len(values or b"") for keys, values in rows)
+        else:
+            self._count, self._weight = len(rows), len(rows) * (_KEY_WEIGHT + _VALUE_WEIGHT)
         self._packed: list[PackedBlock] | None = None
         self._readers: list[None] = []
 
@@ -103,7 +151,7 @@ class CapturedRows:
         try:
             rows = self._rows
             if rows is not None:
-                encoded = self._encode(rows, codec) if isinstance(rows, dict) else rows
+                encoded = rows if isinstance(rows, list) else self._encode(rows, codec)
                 self._packed = [
                     pack_rows(self.table, *some, max_parallelism, key_groups, codec, nested=self.nested)
                     for some in encoded
@@ -111,7 +159,7 @@ class CapturedRows:
                 self._rows = None
         finally:
             self._readers.pop()
-        if isinstance(rows, dict) and not self._readers:
+        if rows is not None and not isinstance(rows, list) and not self._readers:
             _release(rows)
         assert self._packed is not None, "entries are released after they are packed"
         return self._packed
@@ -122,7 +170,7 @@ class CapturedRows:
         try:
             rows = self._rows
             if rows is not None:
-                for keys, values in _in_parts(rows) if isinstance(rows, dict) else _decoded(rows, codec):
+                for keys, values in _decoded(rows, codec) if isinstance(rows, list) else _in_parts(rows):
                     changes.update(zip(keys, values, strict=True))
                 return
         finally:
@@ -133,7 +181,7 @@ class CapturedRows:
             assert isinstance(block, RowBlock), "entries of a table of rows"
             block.put_into(changes)
 
-    def _encode(self, entries: dict[Any, Any], codec: ValueCodec) -> Iterator[_EncodedRows]:
+    def _encode(self, entries: dict[Any, Any] | LoggedRows, codec: ValueCodec) -> Iterator[_EncodedRows]:
         for keys, values in _in_parts(entries):
             deleted: list[Any] = []
             if Deleted in set(map(type, values)):
@@ -173,8 +221,11 @@ def _decoded(
         yield keys, repeat(DELETED, len(keys)) if values is None else codec.loads(values)
 
 
-def _in_parts(entries: dict[Any, Any]) -> Iterator[tuple[list[Any], list[Any]]]:
+def _in_parts(entries: dict[Any, Any] | LoggedRows) -> Iterator[tuple[list[Any], list[Any]]]:
     """Yield keys and values of some entries at a time; pairs would keep the cycle collector busy."""
+    if isinstance(entries, LoggedRows):
+        yield from entries.in_parts()
+        return
     keys, values = iter(entries), iter(entries.values())
     while some := list(islice(keys, BLOCK_ENTRIES)):
         yield some, list(islice(values, BLOCK_ENTRIES))
@@ -191,8 +242,11 @@ def _by_key(entries: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]
     return [entries[place] for place in order], [values[place] for place in order]
 
 
-def _release(entries: dict[Any, Any]) -> None:
-    """Empty a dict in small steps; another thread may do so at the same time."""
+def _release(entries: dict[Any, Any] | LoggedRows) -> None:
+    """Drop the references in small steps; another thread may do so at the same time."""
+    if isinstance(entries, LoggedRows):
+        entries.release()
+        return
     with suppress(KeyError):
         while entries:
             for _ in range(_RELEASED):

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.captured_rows import Block, CapturedRows
+from penstock.runtime.state.column_log import ColumnLog
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.dirty_entries import DirtyEntries, ImmutableValues, untracked
 from penstock.runtime.state.keyed_chunk import need_canonical
@@ -37,6 +38,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._policy = policy
         self._takes_snapshots = setup.takes_snapshots
         self._column_tables: dict[str, ColumnTable] = {}
+        self._column_logs: dict[str, ColumnLog] = {}
         self._row_logs: dict[str, RowLog] = {}
         self._immutable = ImmutableValues(setup.codec)
 
@@ -61,27 +63,40 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             if table.lifetime is not None:
                 yield table.lifetime, table
 
-    def row_log(self, name: str) -> RowLog:
-        log = self._row_logs.get(name)
+    def column_log(self, name: str) -> ColumnLog:
+        log = self._column_logs.get(name)
         if log is None:
-            log = RowLog(name, self.max_parallelism, tracks_changes=self._takes_snapshots)
-            self._row_logs[name] = log
-            self._fill(log)
+            log = ColumnLog(name, self.max_parallelism, tracks_changes=self._takes_snapshots)
+            self._column_logs[name] = log
+            self._fill_columns(log)
         return log
 
-    def _fill(self, log: RowLog) -> None:
+    def _fill_columns(self, log: ColumnLog) -> None:
         restored = self._column_tables.pop(log.name, None)
         log.clear()
         if restored is not None:
             log.fill(restored)
 
+    def row_log(self, name: str) -> RowLog:
+        log = self._row_logs.get(name)
+        if log is None:
+            log = self._row_logs[name] = RowLog(name, tracks_changes=self._takes_snapshots)
+            self._fill_rows(log)
+        return log
+
+    def _fill_rows(self, log: RowLog) -> None:
+        table = self.table(log.name, nested=True)
+        del self._tables[log.name]
+        log.fill(table.entries, table.changed)
+
     @property
     def table_names(self) -> tuple[str, ...]:
         rows = (name for name, table in self._tables.items() if table.entries)
-        return (*rows, *(store.name for store in self._column_stores() if len(store)))
+        return (*rows, *(store.name for store in self._stores() if len(store)))
 
-    def _column_stores(self) -> list[ColumnTable | RowLog]:
-        return [*self._column_tables.values(), *self._row_logs.values()]
+    def _stores(self) -> list[ColumnTable | ColumnLog | RowLog]:
+        """The state that is in no table of rows."""
+        return [*self._column_tables.values(), *self._column_logs.values(), *self._row_logs.values()]
 
     def _rename_table(self, before: str, name: str) -> None:
         if before not in self._tables:
@@ -138,8 +153,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             )
             if name in encoded:
                 taken.append(encoded[name])
-        for columns in self._column_stores():
-            taken += columns.take_changes()
+        for store in self._stores():
+            taken += store.take_changes()
         return taken
 
     def start_anew(self) -> None:
@@ -149,8 +164,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _mark_all_changed(self) -> None:
         for table in self._tables.values():
             table.changed.put_all()
-        for columns in self._column_stores():
-            columns.mark_all_changed()
+        for store in self._stores():
+            store.mark_all_changed()
 
     def restore(
         self,
@@ -174,8 +189,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             self._put_entries_of(handle, files)
         for name in self._known.lists:
             self._sort_list(name)
-        for log in self._row_logs.values():
-            self._fill(log)
+        for log in self._column_logs.values():
+            self._fill_columns(log)
+        for rows in self._row_logs.values():
+            self._fill_rows(rows)
         shareable = len(handles) == 1 and handles[0].key_groups == self.key_groups
         if restored_checkpoint_id is not None and shareable:
             self._increments.start_from(restored_checkpoint_id, handles[0])

@@ -28,6 +28,7 @@ from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, SavedTime
+from penstock.runtime.state.column_log import ColumnLog
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.key_groups import check_restored_keys
 from penstock.runtime.state.keyed_chunk import ColumnBlock, RowBlock, read_chunk, unusable_key
@@ -133,8 +134,12 @@ class KeyedStateBackend(ABC):
         """Return the column table of this name; always the same object."""
 
     @abstractmethod
+    def column_log(self, name: str) -> ColumnLog:
+        """Return the log in columns of this name, with its restored rows; always the same object."""
+
+    @abstractmethod
     def row_log(self, name: str) -> RowLog:
-        """Return the log of this name, with its restored rows; always the same object."""
+        """Return the log of records of this name, with its restored rows; always the same object."""
 
     @property
     @abstractmethod

@@ -21,6 +21,7 @@ from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.rocksdb.cached_entries import CachedEntries, CachedParts, OperatorKeys
 from penstock.runtime.io.rocksdb.database import Database
+from penstock.runtime.io.rocksdb.row_log import RocksDBRowLog
 from penstock.runtime.io.rocksdb.rows import TableRows
 from penstock.runtime.io.rocksdb.snapshots import (
     CanonicalSnapshot,
@@ -37,6 +38,7 @@ from penstock.runtime.io.rocksdb.snapshots import (
 )
 from penstock.runtime.io.scratch import ScratchFolder
 from penstock.runtime.snapshot.handles import KeyedStateHandle, SavedTime
+from penstock.runtime.state.column_log import ColumnLog
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.dirty_entries import DirtyKeys
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
@@ -152,6 +154,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         super().__init__(setup, ConfirmableSnapshots())
         self._own = range(setup.key_groups.first, setup.key_groups.last + 1)
         self._memory = memory
+        self._row_logs: dict[str, RocksDBRowLog] = {}
         self._expired_rows: dict[str, list[ExpiredRows]] = {}
         self._scratch = ScratchFolder(folder)
         try:
@@ -181,8 +184,14 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def column_table(self, name: str) -> ColumnTable:
         raise self._no_columns(name)
 
-    def row_log(self, name: str) -> RowLog:
+    def column_log(self, name: str) -> ColumnLog:
         raise self._no_columns(name)
+
+    def row_log(self, name: str) -> RowLog:
+        log = self._row_logs.get(name)
+        if log is None:
+            log = self._row_logs[name] = RocksDBRowLog(self.table(name, nested=True))
+        return log
 
     def _no_columns(self, name: str) -> ConfigurationError:
         msg = (
@@ -301,6 +310,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         for handle in handles:
             if not handle.is_native:
                 self._put_entries_of(handle, files)
+        for log in self._row_logs.values():
+            log.load()
 
     def _open_parts(
         self, parts: Sequence[KeyedStateHandle], files: StateFileReader, restored_id: int | None

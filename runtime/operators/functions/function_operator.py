@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.operators.functions.process_function import FunctionContext, NoSideOutputs
@@ -22,6 +22,7 @@ from penstock.runtime.operators.user_code.result_collector import Emission, Resu
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import dicts_of_arrow
+from penstock.runtime.state.column_log import ColumnLog
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.row_log import RowLog
 from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
@@ -152,6 +153,10 @@ def filtered_rows(batch: RowBatch, chosen: Sequence[Any]) -> RowBatch:
     )
 
 
+#: Types of keys of which every value is valid, alone and in tuples.
+_ALWAYS_VALID: Final = frozenset((int, str, bool, bytes, type(None), tuple))
+
+
 class KeyedFunctionOperator(FunctionOperator):
     """Selects the keys of a whole batch first; an error of the key selector names the selector.
 
@@ -199,6 +204,12 @@ class KeyedFunctionOperator(FunctionOperator):
         self._selecting = False
         return keys
 
+    def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any]) -> None:
+        """Refuse invalid keys of a batch, each with its row, unless no value of their types is invalid."""
+        if not types_of_keys(keys) <= _ALWAYS_VALID:
+            for key, _ in zip(keys, self._cursor.over(rows), strict=True):
+                self._check_key(key)
+
     def _check_key(self, key: Any) -> None:
         """Refuse an invalid key; the error names the key selector."""
         self._selecting = True
@@ -245,6 +256,11 @@ def only_column_tables(
 def only_row_logs(context: OperatorContext, names: Sequence[str], owner: str) -> list[RowLog]:
     state = own_state(context, names, owner)
     return [state.row_log(name) for name in names]
+
+
+def only_column_logs(context: OperatorContext, names: Sequence[str], owner: str) -> list[ColumnLog]:
+    state = own_state(context, names, owner)
+    return [state.column_log(name) for name in names]
 
 
 def own_state(context: OperatorContext, names: Sequence[str], owner: str) -> KeyedStateBackend:

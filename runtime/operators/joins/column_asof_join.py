@@ -1,9 +1,9 @@
 """`left.join_asof(right, ...)` and `left.join_temporal(versions, ...)` over Arrow batches.
 
-`asof_join.py` has the rules. Each side has a `RowLog` of the rows that wait. A `ColumnTable` has the version
-of each key. When the watermark advances, `SortedRows` sorts the right rows up to the watermark by key and
-time. The partners of all left rows that may be decided are looked up together, there and in the table. Then
-the newest right row of each key becomes its version.
+`asof_join.py` has the rules. Each side has a `ColumnLog` of the rows that wait. A `ColumnTable` has the
+version of each key. When the watermark advances, `SortedRows` sorts the right rows up to the watermark by key
+and time. The partners of all left rows that may be decided are looked up together, there and in the table.
+Then the newest right row of each key becomes its version.
 
 In a join that looks ahead, a left row's time in its log is the watermark at which the row is due. The column
 `:at` has the row's timestamp. With *nearest*, a left row is first due at its timestamp. If it is not decided
@@ -32,7 +32,7 @@ from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, Watermark
 from penstock.runtime.state.column_table import ColumnTable
-from penstock.runtime.state.row_log import Moments
+from penstock.runtime.state.row_ring import Moments
 from penstock.runtime.state.typed_columns import Slots
 
 #: Names of the logs.
@@ -120,7 +120,7 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
 
     def _open_state(self, context: OperatorContext) -> None:
         state = own_state(context, (*LOGS, VERSIONS), "an as-of join over columns")
-        left, right = (state.row_log(name) for name in LOGS)
+        left, right = (state.column_log(name) for name in LOGS)
         self._logs, self._versions = (left, right), state.column_table(VERSIONS)
 
     def _comes_alone(self, side: Side) -> bool:

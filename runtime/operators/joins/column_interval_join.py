@@ -1,7 +1,7 @@
 """`left.join(right, on="k", within=...)` over Arrow batches.
 
-Each side has a `RowLog`, which finds rows by key and time. A batch is joined with the other side's log, and
-then added to its own side's log. So the row of a pair that arrives second finds the first.
+Each side has a `ColumnLog`, which finds rows by key and time. A batch is joined with the other side's log,
+and then added to its own side's log. So the row of a pair that arrives second finds the first.
 `interval_join.py` has the time rules.
 
 If the kind of join depends on whether a row had a partner, the log has a column `:matched`. Snapshots hold
@@ -25,14 +25,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.runtime.operators.expressions import as_mask, compute
-from penstock.runtime.operators.functions.function_operator import only_row_logs
+from penstock.runtime.operators.functions.function_operator import only_column_logs
 from penstock.runtime.operators.joins.column_join import ColumnJoinOperator, Mask, filtered
 from penstock.runtime.operators.joins.column_names import Columns
-from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, IntervalJoin, Side, other_side
+from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, IntervalJoin, Side, moved, other_side
 from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Watermark
-from penstock.runtime.state.row_log import Moments
+from penstock.runtime.state.row_ring import Moments
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.state.typed_columns import Slots
 
@@ -41,8 +41,6 @@ LOGS: Final = "join_left_columns", "join_right_columns"
 
 #: The column of a log that says whether the row had a partner.
 MATCHED: Final = ":matched"
-
-_MOMENTS: Final = np.iinfo(np.int64)
 
 
 class ColumnIntervalJoinOperator(ColumnJoinOperator):
@@ -70,7 +68,7 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
         self.makes_watermarks = join.delay > 0
 
     def _open_state(self, context: OperatorContext) -> None:
-        left, right = only_row_logs(context, LOGS, "a join over columns")
+        left, right = only_column_logs(context, LOGS, "a join over columns")
         self._logs = left, right
 
     def _comes_alone(self, side: Side) -> bool:
@@ -80,7 +78,7 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
         hashes = key_hashes(list(keys.values()))
         other = self._logs[other_side(side)]
         first, last = self._join.distances(side)
-        places, slots = other.find(keys, _moved(times, first), _moved(times, last), hashes)
+        places, slots = other.find(keys, moved(times, first), moved(times, last), hashes)
         matched = np.zeros(len(times), np.bool_)
         for some in self._alike(other_side(side), slots):
             pairs, own, theirs = self._pairs(side, {**keys, **values}, places[some], slots[some])
@@ -185,10 +183,3 @@ class ColumnIntervalJoinOperator(ColumnJoinOperator):
             yield ArrowBatch(
                 self._output.alone(side, columns, self._types[other_side(side)]), pa.array(times)
             )
-
-
-def _moved(times: Moments, by: int) -> Moments:
-    """Shift times; results stay within the range of int64."""
-    if by < 0:
-        return np.maximum(times, _MOMENTS.min - by) + by
-    return np.minimum(times, _MOMENTS.max - by) + by

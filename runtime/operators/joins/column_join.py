@@ -37,7 +37,8 @@ from penstock.runtime.operators.operator import (
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.row_log import NUMBER, TIME, Moments, RowLog
+from penstock.runtime.state.column_log import NUMBER, TIME, ColumnLog
+from penstock.runtime.state.row_ring import Moments
 from penstock.runtime.state.typed_columns import Slots
 from penstock.runtime.trust.data import read_batch, write_batch
 
@@ -66,7 +67,7 @@ class ColumnJoinOperator(TwoInputOperator):
     #: Names of the columns that the operator itself adds to the logs.
     own_columns: ClassVar[tuple[str, ...]] = ()
 
-    _logs: tuple[RowLog, RowLog]
+    _logs: tuple[ColumnLog, ColumnLog]
     _reached: ReachedWatermark
 
     def __init__(

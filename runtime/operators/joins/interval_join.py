@@ -24,8 +24,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.record.elements import END_OF_TIME, Watermark
+
+_MOMENTS: Final = np.iinfo(np.int64)
 
 #: Kinds of joins.
 How: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -124,3 +129,10 @@ def no_timestamps(side: Side) -> PenstockError:
 def has_null(key: object) -> bool:
     """Whether a key is `None` or has a part that is `None`; such a key matches nothing."""
     return key is None or (type(key) is tuple and None in key)
+
+
+def moved(times: NDArray[np.int64], by: int) -> NDArray[np.int64]:
+    """Shift times; results stay within the range of int64."""
+    if by < 0:
+        return np.maximum(times, _MOMENTS.min - by) + by
+    return np.minimum(times, _MOMENTS.max - by) + by

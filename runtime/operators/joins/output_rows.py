@@ -6,7 +6,7 @@ without a partner has `None` under each name that the other side has had so far.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.runtime.errors import PenstockError
@@ -15,6 +15,7 @@ from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.user_code.failure import no_dict
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.record.row_columns import MOST_COMPILED
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.own_copy import own_copy
 
@@ -52,6 +53,10 @@ class OutputRows:
     def note(self, side: Side, rows: Sequence[Any]) -> None:
         """Examine the rows of a batch before any of them is joined."""
 
+    def pairs(self, lefts: Sequence[Any], rights: Sequence[Any]) -> list[Any]:
+        """The outputs of pairs; for a user's function give one pair at a time."""
+        return [self.function(left, right) for left, right in zip(lefts, rights, strict=True)]
+
     def alone(self, side: Side, row: Any) -> Any:
         """The output of a row without a partner."""
         return self.function(row, None) if side == LEFT else self.function(None, row)
@@ -78,6 +83,8 @@ class MergedRows(OutputRows):
         self._suffix = suffix
         #: The names of each side, in order of their first appearance.
         self._names: tuple[dict[str, None], dict[str, None]] = {}, {}
+        #: Merges rows that have all names.
+        self._merge: Callable[[Iterable[tuple[Any, Any]]], list[Any]] | None = None
         #: The left names, and the right ones with their names in the output.
         self._left: tuple[str, ...] = ()
         self._right: tuple[tuple[str, str], ...] = ()
@@ -116,6 +123,14 @@ class MergedRows(OutputRows):
         if len(known) > before:
             self._name_right()
 
+    def pairs(self, lefts: Sequence[Any], rights: Sequence[Any]) -> list[Any]:
+        if self._merge is not None:
+            try:
+                return self._merge(zip(lefts, rights, strict=True))
+            except KeyError:
+                pass  # a row lacks a name that other rows have
+        return super().pairs(lefts, rights)
+
     def alone(self, side: Side, row: Any) -> Any:
         other = {name: row[name] for name in self._shared if name in row}
         return self._merged(row, other) if side == LEFT else self._merged(other, row)
@@ -146,6 +161,20 @@ class MergedRows(OutputRows):
                 raise PenstockError(msg)
             named[name] = output
         self._left, self._right = tuple(left), tuple(named.items())
+        self._merge = _merging(self._left, self._right) if left else None
+
+
+def _merging(
+    left: Sequence[str], right: Sequence[tuple[str, str]]
+) -> Callable[[Iterable[tuple[Any, Any]]], list[Any]] | None:
+    """Compile a function that merges pairs of dicts, which raises `KeyError` if a name is missing."""
+    names = {*left, *(name for pair in right for name in pair)}
+    if set(map(type, names)) != {str} or len(names) > MOST_COMPILED:
+        return None
+    parts = [f"{name!r}: left[{name!r}]" for name in left]
+    parts += [f"{output!r}: right[{name!r}]" for name, output in right]
+    # Names are written as string literals, so that nothing in them is executed.
+    return eval(f"lambda pairs: [{{{', '.join(parts)}}} for left, right in pairs]", {})  # type: ignore[no-any-return]
 
 
 def check_dict(record: Any) -> None:

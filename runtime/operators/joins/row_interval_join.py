@@ -1,118 +1,58 @@
 """`left.join(right, ...)` over rows: records and keys of any type, state on the heap or in RocksDB.
 
-Each side has a nested table by key and number. An entry has a row's timestamp, whether the row had a partner,
-and the record. So a checkpoint writes the rows that arrived, found their first partner, or were deleted. In
-memory, `Expiring` has the rows by timestamp. The operator builds it from the tables when it opens.
+Each side has a `RowLog`, which finds rows by key and time. A batch is joined with the other side's log, and
+then added to its own side's log. So the row of a pair that arrives second finds the first. A row's flag says
+whether it had a partner.
+
+The partners of some rows of a batch are searched together. Their number is not known before, and each may
+have a million partners. So the number of rows follows the number of partners that the last rows had.
 
 `interval_join.py` has the time rules. `column_interval_join.py` does the same for Arrow batches.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
-from operator import neg
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
 
-from penstock.runtime.operators.functions.function_operator import check_function, only_tables
-from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, IntervalJoin, Side, other_side
+import numpy as np
+
+from penstock.runtime.operators.functions.function_operator import check_function, only_row_logs
+from penstock.runtime.operators.joins.interval_join import (
+    LEFT,
+    RIGHT,
+    IntervalJoin,
+    Side,
+    has_null,
+    moved,
+    other_side,
+)
 from penstock.runtime.operators.joins.output_rows import OutputRows, reading_both
 from penstock.runtime.operators.joins.row_join import Late, RowJoinOperator
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.record.elements import RowBatch, Watermark
-from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.state.row_log import Flags, HashedKeys, RowLog
+from penstock.runtime.state.row_ring import Moments
+from penstock.runtime.state.typed_columns import Slots
 
-#: Names of the tables.
+#: Names of the logs.
 TABLES: Final = "join_left", "join_right"
 
-#: Maximum number of rows of a key that are compared one by one; `ByTime` indexes more rows than these.
-_FEW: Final = 64
-
 #: Results that are collected together, unless a function of the user makes them.
-_MOST_RESULTS: Final = 256
+_MOST_RESULTS: Final = 4096
 
 #: Rows that expire together if none of them comes out.
-_MOST_EXPIRED: Final = 64
+_MOST_EXPIRED: Final = 1 << 14
 
-#: A row in state: timestamp, whether it had a partner, and the record.
-Row: TypeAlias = tuple[int, bool, Any]
+#: Segments of a log whose due rows are looked up together.
+_SEGMENTS: Final = 16
 
+#: Number of pairs that a search should find.
+_PAIRS: Final = 1 << 14
 
-#: Key and number of a row in state.
-Entry: TypeAlias = tuple[Any, int]
-
-
-class Expiring:
-    """Entries of a table by timestamp, in one sorted run for each batch, because most batches are sorted.
-
-    Example:
-        >>> due = Expiring()
-        >>> due.add([3, 1], [("a", 0), ("b", 1)])
-        >>> due.add([2], [("a", 2)])
-        >>> due.first, list(due.until(2, 10)), len(due)
-        (1, [[('b', 1)], [('a', 2)]], 1)
-    """
-
-    def __init__(self) -> None:
-        #: First timestamp of each run, the run's number, its timestamps and its entries in reverse order.
-        self._runs: list[tuple[int, int, list[int], list[Entry]]] = []
-        self._next = 0
-        self._length = 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    @property
-    def first(self) -> int | None:
-        return self._runs[0][0] if self._runs else None
-
-    def add(self, times: list[int], entries: list[Entry]) -> None:
-        """Add entries, and the timestamps of their rows."""
-        if entries:
-            self._length += len(entries)
-            if times != sorted(times):
-                order = sorted(range(len(times)), key=times.__getitem__)
-                times, entries = [times[n] for n in order], [entries[n] for n in order]
-            self._push(times[::-1], entries[::-1])
-
-    def until(self, moment: int, most: int) -> Iterator[list[Entry]]:
-        """Take out the entries up to a moment, at most `most` at once; entries that are not drawn stay."""
-        while self._runs and self._runs[0][0] <= moment:
-            _, _, times, entries = heappop(self._runs)
-            start = max(len(times) - most, 0)
-            if times[start] > moment:
-                start = bisect_left(times, -moment, key=neg)
-            taken = entries[start:]
-            del times[start:], entries[start:]
-            self._length -= len(taken)
-            if times:
-                self._push(times, entries)
-            yield taken[::-1]
-
-    def _push(self, times: list[int], entries: list[Entry]) -> None:
-        heappush(self._runs, (times[-1], self._next, times, entries))
-        self._next += 1
-
-
-class ByTime:
-    """The rows of one key by timestamp, for several searches; marks may change between searches.
-
-    Example:
-        >>> rows = {1: (30, False, "a"), 2: (10, False, "b"), 3: (20, False, "c")}
-        >>> list(ByTime(rows).between(15, 30))
-        [(1, (30, False, 'a')), (3, (20, False, 'c'))]
-    """
-
-    def __init__(self, rows: Mapping[int, Row]) -> None:
-        self._rows = rows
-        self._numbers = sorted(rows, key=lambda number: rows[number][0])
-        self._times = [rows[number][0] for number in self._numbers]
-
-    def between(self, first: int, last: int) -> Iterable[tuple[int, Row]]:
-        """The rows from the first to the last timestamp, in order of arrival."""
-        numbers = self._numbers[bisect_left(self._times, first) : bisect_right(self._times, last)]
-        return [(number, self._rows[number]) for number in sorted(numbers)]
+#: Rows whose partners are searched together at first.
+_FIRST_ROWS: Final = 1 << 8
 
 
 class RowIntervalJoinOperator(RowJoinOperator):
@@ -124,7 +64,7 @@ class RowIntervalJoinOperator(RowJoinOperator):
         late_tags: Names of the side outputs for late records of each side.
     """
 
-    _tables: tuple[StateTable, StateTable]
+    _logs: tuple[RowLog, RowLog]
 
     def __init__(
         self,
@@ -137,10 +77,7 @@ class RowIntervalJoinOperator(RowJoinOperator):
         super().__init__(join, key_selectors, output, late_tags)
         self._join = join
         self._where = where
-        self._due = Expiring(), Expiring()
-        self._next_number = 0
-        #: Whether rows of a key are in order of arrival in the table.
-        self._keeps_order = False
+        self._searched = _FIRST_ROWS
         self.makes_watermarks = join.delay > 0
 
     def _open_state(self, context: OperatorContext) -> None:
@@ -149,15 +86,8 @@ class RowIntervalJoinOperator(RowJoinOperator):
         self._condition = self._where
         if self.isolates and self._where is not None:
             self._condition = reading_both(self._where)
-        left, right = only_tables(context, TABLES, "a join", nested=True)
-        self._tables = left, right
-        left.changed.never_in_place = right.changed.never_in_place = True
-        for side in (LEFT, RIGHT):
-            entries = self._tables[side].entries.items()
-            rows = [(row[0], (key, number)) for key, held in entries for number, row in held.items()]
-            self._next_number = max((self._next_number, *(number + 1 for _, (_, number) in rows)))
-            self._due[side].add([at for at, _ in rows], [entry for _, entry in rows])
-        self._keeps_order = not context.is_restored
+        left, right = only_row_logs(context, TABLES, "a join")
+        self._logs = left, right
         # A function may be slow, and may change a record that it has returned.
         self._most_results = 1 if tuple(self._functions) else _MOST_RESULTS
 
@@ -167,99 +97,115 @@ class RowIntervalJoinOperator(RowJoinOperator):
         return (*self._output.user_functions, *of_condition)
 
     def _joined(self, side: Side, keys: Sequence[Any], batch: RowBatch, late: Late) -> Iterator[list[Any]]:
-        join, reached, other = self._join, self._reached.timestamp, other_side(side)
-        expired = None if reached is None else join.expired(side, reached)
-        partners, rows = self._tables[other].entries, self._tables[side].entries
-        partners_of, rows_of_key, where = partners.get, rows.get, self._condition
-        first_distance, last_distance = join.distances(side)
-        marks_partners, emits_pairs, function = other in join.marks, join.emits_pairs, self._output.function
-        drops_matched = side == LEFT and not emits_pairs
-        number, most, keeps_order = self._next_number, self._most_results, self._keeps_order
-        times: list[int] = []
-        added: dict[Entry, Row] = {}
-        marked: dict[Entry, Row] = {}
-        results: list[Any] = []
-        stamps: list[int] = []
-        by_time: dict[Any, ByTime | None] = {}
-        try:
-            for key, at, row in zip(keys, batch.timestamps or (), self._cursor.over(batch.rows), strict=True):
-                if reached is not None and at <= reached:
-                    hash(key)
-                    late.append((row, at))
-                    continue
-                is_matched = False
-                has_key = not (key is None or (type(key) is tuple and None in key))
-                found = partners_of(key) if has_key else None
-                if found is not None:
-                    first, last = at + first_distance, at + last_distance
-                    candidates: Iterable[tuple[int, Row]]
-                    if len(found) == 1:
-                        candidates = found.items()
-                    elif len(found) <= _FEW:
-                        candidates = list(found.items()) if keeps_order else sorted(found.items())
-                    elif key in by_time:
-                        index = by_time[key] = by_time[key] or ByTime(found)
-                        candidates = index.between(first, last)
-                    else:
-                        by_time[key] = None  # the next row of this batch will need an index
-                        candidates = list(found.items()) if keeps_order else sorted(found.items())
-                    for partner_number, (time, was_matched, record) in candidates:
-                        if not first <= time <= last:
-                            continue
-                        left, right = (row, record) if side == LEFT else (record, row)
-                        if where is not None and not where(left, right):
-                            continue
-                        is_matched = True
-                        if marks_partners and not was_matched:
-                            found[partner_number] = marked[key, partner_number] = (time, True, record)
-                            if not emits_pairs and join.how == "semi":
-                                results.append(record)
-                                stamps.append(time)
-                        if emits_pairs:
-                            results.append(function(left, right))
-                            stamps.append(at if at > time else time)
-                        if len(results) >= most:
-                            self._stamps = stamps
-                            yield results
-                            results, stamps = [], []
-                if is_matched and drops_matched:
-                    if join.how == "semi":
-                        results.append(row)
-                        stamps.append(at)
-                elif not has_key or (expired is not None and at <= expired):
-                    if not is_matched and join.comes_alone(side):
-                        results.append(self._alone(side, row))
-                        stamps.append(at)
-                else:
-                    value = (at, is_matched, row)
-                    own = rows_of_key(key)
-                    if own is None:
-                        if found is None:
-                            self._check_key(key)
-                        rows[key] = {number: value}
-                    else:
-                        own[number] = value
-                    added[key, number] = value
-                    times.append(at)
-                    number += 1
-                if len(results) >= most:
-                    self._stamps = stamps
-                    yield results
-                    results, stamps = [], []
-        except TypeError:
-            self._after_type_error(keys)
-            raise
-        if results:
-            self._stamps = stamps
-            yield results
-        self._next_number = number
-        self._due[side].add(times, list(added))
-        # A report may evict rows from memory, so it comes when no row is in use any more.
-        self._tables[other].changed.put_again(marked)
-        self._tables[side].changed.put_many_new(added)
+        self._check_keys(keys, batch.rows)
+        hashed, rows, times = HashedKeys.of(keys), batch.rows, np.array(batch.timestamps, np.int64)
+        reached = self._reached.timestamp
+        if reached is not None and len(times) and times.min() <= reached:
+            in_time = times > reached
+            late += [(rows[at], int(times[at])) for at in np.flatnonzero(~in_time).tolist()]
+            rows = [rows[at] for at in np.flatnonzero(in_time).tolist()]
+            hashed, times = hashed[in_time], times[in_time]
+        start = 0
+        while start < len(times):
+            some = slice(start, start + self._searched)
+            yield from self._join_some(side, hashed[some], rows[some], times[some])
+            start = some.stop
 
-    def _alone(self, side: Side, row: Any) -> Any:
-        return row if self._join.how == "anti" else self._output.alone(side, row)
+    def _join_some(
+        self, side: Side, keys: HashedKeys, rows: Sequence[Any], times: Moments
+    ) -> Iterator[list[Any]]:
+        join, other = self._join, self._logs[other_side(side)]
+        first, last = join.distances(side)
+        places, slots = other.find(keys, moved(times, first), moved(times, last))
+        expected = max(1, len(times) * _PAIRS // max(1, len(places)))
+        self._searched = min(2 * self._searched, expected, _PAIRS)
+        matched = np.zeros(len(times), np.bool_)
+        if self._condition is not None or (join.emits_pairs and self._output.user_functions):
+            accepted: list[int] = []
+            yield from self._pairs_one_by_one(side, rows, times, places, slots, accepted)
+            places, slots = places[accepted], slots[accepted]
+        elif join.emits_pairs:
+            yield from self._pairs(side, rows, times, places, slots)
+        matched[places] = True
+        if other_side(side) in join.marks and len(slots):
+            new = np.array(list(dict.fromkeys(slots[~other.flags[slots]].tolist())), np.int64)
+            if join.how == "semi" and len(new):
+                self._stamps = other.times[new].tolist()
+                yield other.records(new)
+            other.flag(new)
+        yield from self._add(side, keys, rows, times, matched)
+
+    def _pairs(
+        self, side: Side, rows: Sequence[Any], times: Moments, places: Slots, slots: Slots
+    ) -> Iterator[list[Any]]:
+        """The outputs of pairs, if no function of the user makes them."""
+        log = self._logs[other_side(side)]
+        for start in range(0, len(places), self._most_results):
+            some = slice(start, start + self._most_results)
+            mine, theirs = places[some], slots[some]
+            own, others = [rows[at] for at in mine.tolist()], log.records(theirs)
+            self._stamps = np.maximum(times[mine], log.times[theirs]).tolist()
+            yield self._output.pairs(*((own, others) if side == LEFT else (others, own)))
+
+    def _pairs_one_by_one(
+        self,
+        side: Side,
+        rows: Sequence[Any],
+        times: Moments,
+        places: Slots,
+        slots: Slots,
+        accepted: list[int],
+    ) -> Iterator[list[Any]]:
+        """Call the user's functions, and collect the positions of the pairs that the condition accepts."""
+        log, where, function = self._logs[other_side(side)], self._condition, self._output.function
+        cursor, at = self._cursor.over(rows), -1
+        for start in range(0, len(places), _MOST_RESULTS):
+            some = slice(start, start + _MOST_RESULTS)
+            stamps = np.maximum(times[places[some]], log.times[slots[some]]).tolist()
+            pairs = zip(places[some].tolist(), log.records(slots[some]), stamps, strict=True)
+            for position, (place, record, stamp) in enumerate(pairs, start):
+                while at < place:
+                    row = next(cursor)
+                    at += 1
+                left, right = (row, record) if side == LEFT else (record, row)
+                if where is None or where(left, right):
+                    accepted.append(position)
+                    if self._join.emits_pairs:
+                        self._stamps = [stamp]
+                        yield [function(left, right)]
+
+    def _add(
+        self, side: Side, keys: HashedKeys, rows: Sequence[Any], times: Moments, matched: Flags
+    ) -> Iterator[list[Any]]:
+        """Add rows to the log, except those that can have no further partner, or need none."""
+        join, reached = self._join, self._reached.timestamp
+        is_over = np.zeros(len(times), np.bool_)
+        if not keys.are_exact:
+            is_over |= np.fromiter(map(has_null, keys.keys), np.bool_, len(keys))
+        if reached is not None:
+            is_over |= times <= join.expired(side, reached)
+        if join.comes_alone(side):
+            alone = np.flatnonzero(is_over & ~matched)
+            yield from self._alone(side, [rows[at] for at in alone.tolist()], times[alone])
+        if side == LEFT and not join.emits_pairs:
+            if join.how == "semi" and matched.any():
+                self._stamps = times[matched].tolist()
+                yield [rows[at] for at in np.flatnonzero(matched).tolist()]
+            is_over |= matched
+        if is_over.any():
+            rows = [rows[at] for at in np.flatnonzero(~is_over).tolist()]
+            keys, times, matched = keys[~is_over], times[~is_over], matched[~is_over]
+        if rows:
+            self._logs[side].append(keys, times, rows, matched)
+
+    def _alone(self, side: Side, rows: Sequence[Any], times: Moments) -> Iterator[list[Any]]:
+        """The outputs of rows without a partner, which have their own timestamps."""
+        alone, is_anti, most = self._output.alone, self._join.how == "anti", self._most_results
+        cursor = self._cursor.over(rows)
+        for start in range(0, len(rows), most):
+            self._stamps = times[start : start + most].tolist()
+            yield [row if is_anti else alone(side, row) for row in islice(cursor, most)]
+        self._cursor.done()
 
     # -- time --------------------------------------------------------------------------------------------
 
@@ -268,30 +214,29 @@ class RowIntervalJoinOperator(RowJoinOperator):
 
     def _next_at(self) -> int | None:
         """The watermark at which the next row expires."""
-        firsts = [(side, self._due[side].first) for side in (LEFT, RIGHT)]
+        firsts = [(side, self._logs[side].first_time) for side in (LEFT, RIGHT)]
         return min((at + self._join.kept(side) for side, at in firsts if at is not None), default=None)
 
     def _rows(self, side: Side) -> int:
-        return len(self._due[side])
+        return len(self._logs[side])
 
-    def _pop_due(self, until: int) -> Iterator[tuple[Side, list[Entry]]]:
+    def _pop_due(self, until: int) -> Iterator[tuple[Side, Slots]]:
         for side in (LEFT, RIGHT):
+            log, moment = self._logs[side], self._join.expired(side, until)
             most = self._most_results if self._join.comes_alone(side) else _MOST_EXPIRED
-            for entries in self._due[side].until(self._join.expired(side, until), most):
-                yield side, entries
+            while len(slots := log.until(moment, _SEGMENTS)):
+                drawn = 0
+                try:
+                    while drawn < len(slots):
+                        some = slots[drawn : drawn + most]
+                        drawn += len(some)
+                        yield side, some
+                finally:
+                    log.delete(slots[:drawn])
 
-    def _results(self, due: Iterable[tuple[Side, list[Entry]]]) -> Iterator[list[Any]]:
-        for side, entries in due:
-            table, alone = self._tables[side], []
-            rows_by_key = table.entries
-            for key, number in entries:
-                rows = rows_by_key[key]
-                row = rows.pop(number)
-                if not rows:
-                    del rows_by_key[key]
-                if not row[1]:
-                    alone.append(row)
-            table.changed.remove_many(entries)
-            if alone and self._join.comes_alone(side):
-                self._stamps = [at for at, _, _ in alone]
-                yield [self._alone(side, record) for _, _, record in alone]
+    def _results(self, due: Iterable[tuple[Side, Slots]]) -> Iterator[list[Any]]:
+        for side, slots in due:
+            if self._join.comes_alone(side):
+                log = self._logs[side]
+                alone = slots[~log.flags[slots]]
+                yield from self._alone(side, log.records(alone), log.times[alone])

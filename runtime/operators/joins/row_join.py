@@ -1,4 +1,4 @@
-"""`RowJoinOperator`: the base of joins of two streams that process rows.
+"""`RowJoinOperator`: the base of the joins of two streams over rows.
 
 It reads keys, and emits late records to side outputs. Due rows are handled in portions, and the watermark
 waits for them (`held_watermark.py`). The output's watermark may stay behind the input's.
@@ -7,7 +7,8 @@ waits for them (`held_watermark.py`). The output's watermark may stay behind the
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, ClassVar, TypeAlias
 
 from penstock.runtime.operators.functions.function_operator import (
@@ -61,7 +62,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         self._late_tags = late_tags
         self._late = [0, 0]
         self._input_keys = InputKeys()
-        #: Timestamps of the results that are being collected; `None` after the last.
+        #: Timestamps of the results that are being collected.
         self._stamps: list[int] | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -93,12 +94,15 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         """The watermark at which the next row is due."""
 
     @abstractmethod
-    def _pop_due(self, until: int) -> Iterator[Any]:
-        """Remove and yield the items that are due at a watermark; items that are not consumed stay."""
+    def _pop_due(self, until: int) -> Generator[Any]:
+        """Remove and yield the items that are due at a watermark; items that are not consumed stay.
+
+        The caller closes the generator.
+        """
 
     @abstractmethod
     def _results(self, due: Iterable[Any]) -> Iterator[list[Any]]:
-        """Change the state for each due item, and yield results; set `_stamps` before each yield."""
+        """Change the state for each due item, and yield results; set `_stamps` before each list of them."""
 
     @abstractmethod
     def _rows(self, side: Side) -> int:
@@ -170,8 +174,9 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
             yield self._output_watermark(output) if isinstance(output, Watermark) else output
 
     def _fire(self, until: int, everything: bool) -> Iterator[Output]:
-        due = some_of(self._pop_due(until), self._clock.monotonic, everything=everything)
-        yield from self._collected(self._results(due))
+        with closing(self._pop_due(until)) as popped:
+            due = some_of(popped, self._clock.monotonic, everything=everything)
+            yield from self._collected(self._results(due))
         self._show_state()
 
     def _collected(self, results: Iterator[list[Any]]) -> Iterator[Output]:

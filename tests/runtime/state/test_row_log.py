@@ -1,13 +1,13 @@
-"""`RowLog` against a list of rows that are searched one by one."""
+"""`RowLog` against a list of rows that are searched one by one, and its entries in snapshots."""
 
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,17 +16,25 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from heap_setup import ALL, Files, new_backend, take
 
+from penstock.runtime.record.column_key import NAN
+from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle
-from penstock.runtime.state import row_log
-from penstock.runtime.state.column_table import ColumnTable
+from penstock.runtime.state import captured_rows, row_ring
+from penstock.runtime.state.dirty_entries import DELETED
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
-from penstock.runtime.state.row_log import NUMBER, TIME, RowLog
+from penstock.runtime.state.row_log import HashedKeys, RowLog
 
-KEYS = st.sampled_from(["a", "b", "c", None])
-TIMES = st.integers(0, 30)
-ROWS = st.lists(st.tuples(KEYS, TIMES), max_size=12)
+#: Keys that are equal or have one hash in Python, though their types or values differ, among others.
+KEYS = st.sampled_from(
+    [1, 1.0, True, Decimal(1), 2**61, -1, -2, "a", "b", b"a", None, NAN, (1, "a"), (1.0, "a"), (NAN,), 2**70]
+)
+SMALL = st.integers(0, 3)
+ROWS = st.one_of(
+    st.lists(st.tuples(KEYS, st.integers(0, 30)), max_size=12),
+    st.lists(st.tuples(SMALL, st.integers(0, 30)), max_size=12),
+)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), ROWS),
@@ -48,154 +56,129 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         "_MOST_ROUNDS": 2,
         "_LINKED_AT_ONCE": 3,
     }.items():
-        monkeypatch.setattr(row_log, name, value)
+        monkeypatch.setattr(row_ring, name, value)
+    monkeypatch.setattr(captured_rows, "BLOCK_ENTRIES", 3)
 
 
-class Model:
-    """Rows as tuples of number, key, time and flag; saved state by key and number."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, Any, int, bool]] = []
-        self.number = 0
+def add(log: RowLog, rows: list[tuple[Any, int]], records: list[Any]) -> None:
+    keys = HashedKeys.of([key for key, _ in rows])
+    log.append(keys, times_of(rows), records, np.zeros(len(rows), np.bool_))
 
 
-def batch_of(rows: list[tuple[Any, int]]) -> tuple[dict[str, pa.Array], np.ndarray[Any, Any]]:
-    keys = {"k": pa.array([key for key, _ in rows], pa.string())}
-    return keys, np.array([time for _, time in rows], np.int64)
+def times_of(rows: list[tuple[Any, int]]) -> np.ndarray[Any, Any]:
+    return np.array([at for _, at in rows], np.int64)
 
 
-def numbers(log: RowLog, slots: np.ndarray[Any, Any]) -> list[int]:
-    found: list[int] = log.values(slots).column("n").to_pylist() if len(slots) else []
-    return found
+def save(log: RowLog, saved: dict[Any, Any]) -> None:
+    """Write the changes of a log over the entries that are saved, as a restore does."""
+    changes: dict[Any, Any] = {}
+    for block in log.take_changes():
+        block.put_into(changes, ValueCodec())
+    saved.update(changes)
+    for entry in [entry for entry, value in saved.items() if value is DELETED]:
+        del saved[entry]
 
 
 @given(STEPS, ROWS, st.integers(0, 10))
 def test_rows_are_found_deleted_and_saved_as_in_a_list(steps: Any, probes: Any, width: int) -> None:
-    log, model = RowLog("log", 8), Model()
-    saved = ColumnTable("log", 8, tracks_changes=False)
+    log, saved, number = RowLog("log"), {}, 0  # type: tuple[RowLog, dict[Any, Any], int]
+    rows: list[tuple[int, Any, int, bool]] = []
     for step, given_rows in steps:
         if step == "append":
-            keys, times = batch_of(given_rows)
-            count = len(given_rows)
-            ns = list(range(model.number, model.number + count))
-            model.rows += [(n, key, at, False) for n, (key, at) in zip(ns, given_rows, strict=True)]
-            model.number += count
-            log.append(
-                keys, times, {"n": pa.array(ns, pa.int64()), "flag": pa.array([False] * count, pa.bool_())}
-            )
+            numbers = list(range(number, number + len(given_rows)))
+            rows += [(n, key, at, False) for n, (key, at) in zip(numbers, given_rows, strict=True)]
+            number += len(given_rows)
+            add(log, given_rows, [{"n": n} for n in numbers])
         elif step == "delete":
             slots = log.until(given_rows)
-            gone = sorted((r for r in model.rows if r[2] <= given_rows), key=lambda r: (r[2], r[0]))
-            assert numbers(log, slots) == [r[0] for r in gone]
+            gone = sorted((row for row in rows if row[2] <= given_rows), key=lambda row: (row[2], row[0]))
+            assert log.records(slots) == [{"n": row[0]} for row in gone]
             log.delete(slots)
-            model.rows = [r for r in model.rows if r[2] > given_rows]
+            rows = [row for row in rows if row[2] > given_rows]
         elif step == "flag":
-            slots = log.until(given_rows)
-            if len(slots):
-                log.columns["flag"].values[slots] = True
-                log.note_changed(slots)
-            model.rows = [(n, k, t, f or t <= given_rows) for n, k, t, f in model.rows]
+            log.flag(log.until(given_rows))
+            rows = [(n, key, at, flag or at <= given_rows) for n, key, at, flag in rows]
         else:
-            for block in log.take_changes():
-                saved.apply(block)
-            check_saved(saved, model)
+            save(log, saved)
+            assert saved == {(key, n): (at, flag, {"n": n}) for n, key, at, flag in rows}
             assert not list(log.take_changes())
-        assert len(log) == len(model.rows)
+        assert len(log) == len(rows)
+        assert log.first_time == min((at for _, _, at, _ in rows), default=None)
 
-        keys, times = batch_of(probes)
-        at, slots = log.find(keys, times - width, times + width)
-        expected = [
+        times = times_of(probes)
+        places, slots = log.find(HashedKeys.of([key for key, _ in probes]), times - width, times + width)
+        assert list(zip(places.tolist(), (row["n"] for row in log.records(slots)), strict=True)) == [
             (place, n)
             for place, (key, time) in enumerate(probes)
-            for n, k, t, _ in model.rows
-            if k == key and abs(t - time) <= width
+            for n, other, at, _ in rows
+            if (key is other or key == other) and abs(at - time) <= width
         ]
-        assert list(zip(at.tolist(), numbers(log, slots), strict=True)) == expected
 
-    for block in log.take_changes():
-        saved.apply(block)
-    restored = RowLog("log", 8)
-    restored.fill(saved)
+    save(log, saved)
+    restored, entries = RowLog("log"), {}  # type: tuple[RowLog, dict[Any, Any]]
+    for (key, n), row in saved.items():
+        entries.setdefault(key, {})[n] = row
+    restored.fill(entries)
     slots = restored.until(1 << 40)
-    assert sorted(numbers(restored, slots)) == [r[0] for r in model.rows]
+    found = zip(restored.records(slots), restored.times[slots], restored.flags[slots], strict=True)
+    assert sorted((row["n"], at, flag) for row, at, flag in found) == [
+        (n, at, flag) for n, _, at, flag in rows
+    ]
     assert not list(restored.take_changes()), "restored rows are in the snapshot already"
-    restored.append({"k": pa.array(["z"])}, np.array([1]), {"n": pa.array([-1])})
-    (block,) = restored.take_changes()
-    assert block.keys.column(NUMBER)[0].as_py() > max((r[0] for r in model.rows), default=-1)
+    add(restored, [("z", 1)], ["new"])
+    save(restored, saved)
+    ((last, _),) = [entry[::-1] for entry, row in saved.items() if row[2] == "new"]
+    assert last > max((n for n, *_ in rows), default=-1)
 
 
-def check_saved(saved: ColumnTable, model: Model) -> None:
-    slots = saved.all_slots
-    if not len(slots):
-        assert not model.rows
-        return
-    block = saved.block(slots)
-    assert block.values is not None
-    columns = [block.values.column(name).to_pylist() for name in ("n", TIME, "flag")]
-    rows = zip(columns[0], block.keys.column("k").to_pylist(), columns[1], columns[2], strict=True)
-    assert sorted(rows, key=lambda row: row[0]) == model.rows
+def test_records_and_keys_of_deleted_rows_are_released() -> None:
+    class Record:
+        alive = 0
 
+        def __init__(self) -> None:
+            Record.alive += 1
 
-def test_a_row_far_ahead_in_time_does_not_keep_the_rows_behind_it() -> None:
-    log = RowLog("log", 8)
-    log.append({"k": pa.array(["x"])}, np.array([1_000_000]), {})
-    for at in range(1000):
-        log.append({"k": pa.array(["y"])}, np.array([at]), {})
-        log.delete(log.until(at))
-    assert len(log) == 1
-    assert len(log.times) == 8
+        def __del__(self) -> None:
+            Record.alive -= 1
 
-
-def test_rows_that_are_only_read_by_time_are_never_linked() -> None:
-    log = RowLog("log", 8)
-    log.append({"k": pa.array(["x", "y"])}, np.array([1, 2]), {"n": pa.array([0, 1])})
-    assert numbers(log, log.until(5)) == [0, 1]
-    assert not len(log._newest)
-    _, slots = log.find({"k": pa.array(["y"])}, np.array([0]), np.array([5]))
-    assert numbers(log, slots) == [1]
-
-
-def test_a_column_that_begins_with_nulls_keeps_them_when_it_gets_values() -> None:
-    log = RowLog("log", 8)
-    log.append({"k": pa.array(["x"])}, np.array([1]), {})
-    log.append({"k": pa.array(["x"])}, np.array([2]), {"n": pa.array([5])})
-    log.append({"k": pa.array(["x"])}, np.array([3]), {"n": pa.array([None], pa.int64())})
-    assert numbers(log, log.until(5)) == [None, 5, None]
-
-
-def test_a_row_that_came_and_went_between_two_snapshots_leaves_no_trace() -> None:
-    log = RowLog("log", 8)
-    log.append({"k": pa.array(["x", "y"])}, np.array([1, 2]), {})
+    log = RowLog("log")
+    add(log, [("a", 1), ("b", 2)], [Record(), Record()])
+    assert Record.alive == 2
     log.delete(log.until(1))
-    (block,) = log.take_changes()
-    assert block.keys.column("k").to_pylist() == ["y"]
-    log.delete(log.until(2))
-    (block,) = log.take_changes()
-    assert block.values is None
+    assert Record.alive == 1
 
 
-def test_keys_of_other_types_match_where_they_are_equal() -> None:
-    log = RowLog("log", 8)
-    log.append({"k": pa.array([2, 3])}, np.array([1, 1]), {"n": pa.array([0, 1])})
-    log.append({"k": pa.array([2.0, 3.5])}, np.array([1, 1]), {"n": pa.array([2, 3])})
-    places, slots = log.find({"k": pa.array([2.0])}, np.array([0]), np.array([5]))
-    assert (places.tolist(), numbers(log, slots)) == ([0, 0], [0, 2])
+def test_records_that_are_sequences_stay_whole() -> None:
+    log = RowLog("log")
+    add(log, [((1, 2), 1), ((3, 4), 2)], [[1, 2], [3, 4]])
+    assert log.records(log.until(5)) == [[1, 2], [3, 4]]
+    places, slots = log.find(HashedKeys.of([(3, 4)]), np.array([0]), np.array([5]))
+    assert (places.tolist(), log.records(slots)) == ([0], [[3, 4]])
 
 
-def add_rows(backend: HeapKeyedStateBackend, keys: list[str], at: int) -> None:
-    values = {"n": pa.array([at] * len(keys))}
-    backend.row_log("log").append({"k": pa.array(keys)}, np.full(len(keys), at), values)
+def test_a_key_that_can_not_be_hashed_is_refused() -> None:
+    with pytest.raises(TypeError, match="unhashable type: 'list'"):
+        HashedKeys.of(["a", ["b"]])
+
+
+def test_until_reads_the_segments_with_the_earliest_times_first() -> None:
+    log = RowLog("log")
+    add(log, [("a", at) for at in (9, 9, 9, 9, 1, 2, 3, 9)], list(range(8)))
+    assert log.records(log.until(9, 1)) == [4, 5, 6, 7]
+    assert log.records(log.until(9)) == [4, 5, 6, 0, 1, 2, 3, 7]
+
+
+def grow(backend: HeapKeyedStateBackend, keys: list[str], at: int) -> None:
+    add(backend.row_log("log"), [(key, at) for key in keys], [{"at": at}] * len(keys))
 
 
 def rows_of(backend: HeapKeyedStateBackend) -> list[tuple[str, int]]:
     log = backend.row_log("log")
     slots = log.until(1 << 40)
-    if not len(slots):
-        return []
-    return sorted(zip(log.keys(slots).column(0).to_pylist(), numbers(log, slots), strict=True))
+    return sorted(zip(log._keys[slots], (record["at"] for record in log.records(slots)), strict=True))
 
 
-def restored(handles: list[KeyedStateHandle], files: Files, own: Any = ALL) -> HeapKeyedStateBackend:
+def restored_from(handles: list[KeyedStateHandle], files: Files, own: Any = ALL) -> HeapKeyedStateBackend:
     backend = new_backend(own=own)
     backend.restore(handles, files)
     return backend
@@ -203,15 +186,24 @@ def restored(handles: list[KeyedStateHandle], files: Files, own: Any = ALL) -> H
 
 def test_a_checkpoint_writes_the_rows_that_came_and_went_since_the_confirmed_one() -> None:
     backend, files = new_backend(), Files()
-    add_rows(backend, ["a", "b"], 1)
+    grow(backend, ["a", "b"], 1)
     first = take(backend, files, 1, -1)
-    add_rows(backend, ["a"], 2)
+    grow(backend, ["a"], 2)
     backend.row_log("log").delete(backend.row_log("log").until(1))
     second = take(backend, files, 2, 1)
     assert [len(handle.files) for handle in (first, second)] == [1, 2]
     assert second.files[0] == first.files[0]
-    assert rows_of(restored([first], files)) == [("a", 1), ("b", 1)]
-    assert rows_of(restored([second], files)) == [("a", 2)]
+    assert rows_of(restored_from([first], files)) == [("a", 1), ("b", 1)]
+    assert rows_of(restored_from([second], files)) == [("a", 2)]
+
+
+def test_a_checkpoint_after_one_that_was_not_confirmed_has_all_rows() -> None:
+    backend, files = new_backend(), Files()
+    grow(backend, ["a"], 1)
+    take(backend, files, 1, -1)
+    backend.start_anew()
+    grow(backend, ["b"], 2)
+    assert rows_of(restored_from([take(backend, files, 2, -1)], files)) == [("a", 1), ("b", 2)]
 
 
 def test_rows_survive_merging_of_files_and_go_to_the_subtasks_of_their_keys() -> None:
@@ -219,16 +211,16 @@ def test_rows_survive_merging_of_files_and_go_to_the_subtasks_of_their_keys() ->
     backend, files = new_backend(CompactionPolicy(max_files=2, growth=0.5)), Files()
     handle = None
     for at in range(6):
-        add_rows(backend, keys, at)
+        grow(backend, keys, at)
         backend.row_log("log").delete(backend.row_log("log").until(at - 3))
         handle = take(backend, files, at + 1, at)
     assert handle is not None
     expected = sorted((key, at) for key in keys for at in (3, 4, 5))
-    halves = [restored([handle], files, key_group_range(half, 2, 128)) for half in (0, 1)]
+    halves = [restored_from([handle], files, key_group_range(half, 2, 128)) for half in (0, 1)]
     assert all(map(rows_of, halves))
     assert sorted(rows_of(halves[0]) + rows_of(halves[1])) == expected
 
     for half in halves:
-        add_rows(half, [key for key, at in rows_of(half) if at == 5], 6)
+        grow(half, [key for key, at in rows_of(half) if at == 5], 6)
     together = [take(half, files, 20 + n, -1) for n, half in enumerate(halves)]
-    assert rows_of(restored(together, files)) == sorted(expected + [(key, 6) for key in keys])
+    assert rows_of(restored_from(together, files)) == sorted(expected + [(key, 6) for key in keys])

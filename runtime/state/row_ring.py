@@ -1,0 +1,347 @@
+"""`RowRing`: keyed rows in order of arrival, found by hash and time.
+
+A join keeps the rows of each side until no row of the other side can match them. A row is added once, found
+by key and time, flagged at most once, and deleted when event time has passed it. A hash table would look up
+each row before it adds it. This class appends instead.
+
+**Ring.** All arrays have one capacity, a power of two. The n-th row is in slot `n & mask`. Rows are deleted
+roughly in the order of their arrival, so the first live row moves ahead and frees slots. A full ring is
+rebuilt. The live rows move to the front, and the capacity doubles if they need more than three quarters of
+it. So a row with a time far ahead, which blocks the first slot, costs rebuilds, but not unlimited memory. A
+smaller ring is faster, because the first access to new memory costs more than the row.
+
+**Cells.** Hash, time, previous row of the chain, and number of a row share one cell of 32 bytes. A search
+reads rows in random order, so a row costs one cache miss instead of four.
+
+**Chains.** The rows whose hashes share some bits form a chain, the newest first. A search walks the chains of
+all its keys together, one row each per step. It compares hash and time in arrays. The subclass compares the
+keys of the hits. A chain ends at the first row that has left the ring. A search first links the rows that
+came since the last one. So rows that are only read by time are never linked. A step has a fixed cost, however
+few keys are left, and a key may have a million rows. So after `_MOST_STEPS` the remaining keys are searched
+in a sorted copy of their rows.
+
+**Time.** A segment is a run of slots. For each segment the ring has the earliest time of its live rows. A
+search for rows up to a moment reads only the segments that have such rows.
+
+**Numbers.** The number of a row grows with each row. In snapshots it distinguishes the rows of a key. No two
+live rows of a key have the same number, also after a restore: the next number is greater than all restored
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.runtime.state.stable_hash import HashArray
+from penstock.runtime.state.typed_columns import Slots
+
+#: Event times in microseconds.
+Moments = NDArray[np.int64]
+
+_LEAST: Final = 1 << 10
+
+#: Slots of a segment.
+_SEGMENT: Final = 1 << 12
+
+#: Rows of a chain that a search examines before it sorts.
+_MOST_STEPS: Final = 128
+
+#: Rounds in which rows of one chain are linked one by one before they are sorted.
+_MOST_ROUNDS: Final = 4
+
+#: Rows that are linked together; their chains stay in the processor's cache.
+_LINKED_AT_ONCE: Final = 1 << 14
+
+_FAR: Final = np.iinfo(np.int64).max
+
+#: Columns of the cells.
+_HASH, _TIME, _PREVIOUS, _NUMBER = range(4)
+
+
+class RowRing:
+    """The arrays that rows of any form have in common.
+
+    Attributes:
+        times: Event time of each slot, in microseconds; undefined for slots without a live row.
+    """
+
+    #: Names of the arrays that hold a value for each slot.
+    _arrays: ClassVar[tuple[str, ...]] = ("_cells", "_is_live", "_is_saved", "_is_changed")
+
+    def __init__(self, *, tracks_changes: bool) -> None:
+        self._tracks = tracks_changes
+        self.clear()
+
+    def clear(self) -> None:
+        self._length = 0
+        self._next_number = 0
+        self._allocate(_LEAST)
+
+    def _allocate(self, capacity: int) -> None:
+        """Make the arrays of an empty ring."""
+        self._mask = capacity - 1
+        self._first = self._end = 0
+        self._cells: NDArray[np.int64] = np.empty((capacity, 4), np.int64)
+        self._hashes: HashArray = self._cells.view(np.uint64)[:, _HASH]
+        self.times: Moments = self._cells[:, _TIME]
+        self._previous: NDArray[np.int64] = self._cells[:, _PREVIOUS]
+        self._numbers: NDArray[np.int64] = self._cells[:, _NUMBER]
+        self._is_live: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
+        self._is_saved: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
+        self._is_changed: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
+        #: The newest row of each chain, by its position; empty before the first search.
+        self._newest: NDArray[np.int64] = np.empty(0, np.int64)
+        #: Rows up to this position are in chains.
+        self._linked = 0
+        self._earliest: Moments = np.full(max(1, capacity // _SEGMENT), _FAR, np.int64)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def all_slots(self) -> Slots:
+        return np.flatnonzero(self._is_live)
+
+    # -- rows --------------------------------------------------------------------------------------------
+
+    def _new_numbers(self, rows: int) -> NDArray[np.int64]:
+        return np.arange(self._next_number, self._next_number + rows)
+
+    def _put_cells(
+        self,
+        times: Moments,
+        hashes: HashArray,
+        numbers: NDArray[np.int64],
+        *,
+        is_changed: bool | NDArray[np.bool_],
+        is_saved: bool | NDArray[np.bool_],
+    ) -> list[tuple[slice, slice]]:
+        """Add rows; return their slots and places in the arguments: two pairs where the ring wraps around."""
+        self._make_room(len(times))
+        spans = list(self._spans(len(times)))
+        for at, some in spans:
+            self._hashes[at], self.times[at], self._numbers[at] = hashes[some], times[some], numbers[some]
+            self._is_live[at] = True
+            self._is_saved[at] = is_saved if isinstance(is_saved, bool) else is_saved[some]
+            self._is_changed[at] = is_changed if isinstance(is_changed, bool) else is_changed[some]
+            for start in range(at.start - at.start % _SEGMENT, at.stop, _SEGMENT):
+                least = self.times[max(start, at.start) : min(start + _SEGMENT, at.stop)].min(initial=_FAR)
+                self._earliest[start // _SEGMENT] = min(self._earliest[start // _SEGMENT], least)
+        self._end += len(times)
+        self._length += len(times)
+        self._next_number = max(self._next_number, int(numbers.max(initial=-1)) + 1)
+        return spans
+
+    def _spans(self, rows: int) -> Iterator[tuple[slice, slice]]:
+        """The next slots, and the rows for them; two pairs where the ring wraps around."""
+        start = self._end & self._mask
+        fit = min(rows, self._mask + 1 - start)
+        yield slice(start, start + fit), slice(0, fit)
+        if fit < rows:
+            yield slice(0, rows - fit), slice(fit, rows)
+
+    def note_changed(self, slots: Slots) -> None:
+        """Report values that were changed in place; unreported changes are in no snapshot."""
+        if self._tracks:
+            self._is_changed[slots] = True
+
+    def mark_all_changed(self) -> None:
+        self._is_changed |= self._is_live
+
+    def _take_changed(self) -> Slots:
+        """The new and changed rows by number; afterwards they are saved and unchanged."""
+        changed: Slots = np.flatnonzero(self._is_changed)
+        numbers = self._numbers[changed]
+        if (numbers[1:] < numbers[:-1]).any():
+            changed = changed[np.argsort(numbers, kind="stable")]
+        self._is_saved[changed], self._is_changed[changed] = True, False
+        return changed
+
+    def _cells_of(self, slots: Slots) -> tuple[HashArray, Moments, NDArray[np.int64]]:
+        """Hashes, times and numbers of rows."""
+        cells = self._cells.take(slots, axis=0)
+        return cells.view(np.uint64)[:, _HASH], cells[:, _TIME].copy(), cells[:, _NUMBER].copy()
+
+    def _delete_cells(self, slots: Slots) -> None:
+        """Delete rows; each slot occurs once and is live."""
+        self._is_live[slots] = self._is_changed[slots] = False
+        self._length -= len(slots)
+        touched = np.zeros(len(self._earliest), np.bool_)
+        touched[slots // _SEGMENT] = True
+        segments = np.flatnonzero(touched)
+        live, times = self._segments(self._is_live, segments), self._segments(self.times, segments)
+        self._earliest[segments] = np.where(live, times, _FAR).min(axis=1)
+        self._move_first()
+
+    def _move_first(self) -> None:
+        """Move the first position to the next live row."""
+        while self._first < self._end:
+            start = self._first & self._mask
+            run = self._is_live[start : min(start + self._end - self._first, self._mask + 1)]
+            ahead = int(run.argmax())
+            if run[ahead]:
+                self._first += ahead
+                return
+            self._first += len(run)
+
+    @property
+    def first_time(self) -> int | None:
+        """The earliest time of all rows."""
+        return int(self._earliest.min()) if self._length else None
+
+    def until(self, moment: int, most_segments: int | None = None) -> Slots:
+        """The rows with times up to a moment, by time and then by arrival.
+
+        Args:
+            most_segments: Maximum number of segments that are read, those with the earliest times; `None`
+                for all.
+        """
+        segments = np.flatnonzero(self._earliest <= moment)
+        if most_segments is not None and len(segments) > most_segments:
+            segments = segments[np.argsort(self._earliest[segments], kind="stable")[:most_segments]]
+        live, times = self._segments(self._is_live, segments), self._segments(self.times, segments)
+        found = np.flatnonzero(live & (times <= moment))
+        slots: Slots = segments.take(found // _SEGMENT) * _SEGMENT + found % _SEGMENT
+        moments = self.times[slots]
+        if (moments[1:] > moments[:-1]).all():
+            return slots
+        return slots[np.lexsort((self._numbers[slots], moments))]
+
+    def _segments(self, array: NDArray[Any], segments: Slots) -> NDArray[Any]:
+        return array.reshape(len(self._earliest), -1)[segments]
+
+    # -- search ------------------------------------------------------------------------------------------
+
+    def _search(self, hashes: HashArray, earliest: Moments, latest: Moments) -> tuple[Slots, Slots]:
+        """Find the rows with the same hash and a time between two moments, both included.
+
+        Returns:
+            Places in `hashes` and slots, in runs by place. A stable sort by place gives the order of arrival.
+        """
+        if not self._length:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        self._link_new()
+        rows, positions = self._walk(hashes, earliest, latest)
+        return rows, positions & self._mask
+
+    def _walk(self, hashes: HashArray, earliest: Moments, latest: Moments) -> tuple[Slots, Slots]:
+        """Walk the chains of all hashes together; return pairs of a row of `hashes` and a position.
+
+        Each step yields a run of pairs in order of the rows, oldest step first. So a stable sort by row only
+        merges runs, and leaves the pairs of each row in order of arrival.
+        """
+        found_rows, found_positions = [], []
+        wanted = hashes.view(np.int64)
+        rows, at = np.arange(len(hashes)), self._newest.take(self._chains(hashes))
+        has_holes = self._length < self._end - self._first
+        for _ in range(_MOST_STEPS):
+            going = np.flatnonzero(at >= self._first)
+            if len(going) < len(rows):
+                rows, at, wanted = rows.take(going), at.take(going), wanted.take(going)
+                earliest, latest = earliest.take(going), latest.take(going)
+            if not len(rows):
+                break
+            cells = self._cells.take(at & self._mask, axis=0)
+            times = cells[:, _TIME]
+            hit = np.flatnonzero((cells[:, _HASH] == wanted) & (times >= earliest) & (times <= latest))
+            if has_holes:
+                hit = hit[self._is_live.take(at[hit] & self._mask)]
+            found_rows.append(rows.take(hit))
+            found_positions.append(at.take(hit))
+            at = cells[:, _PREVIOUS]
+        else:
+            here, there = self._find_sorted(wanted.view(np.uint64), earliest, latest, at)
+            by_arrival = np.argsort(there)
+            found_rows.append(rows[here[by_arrival]])
+            found_positions.append(there[by_arrival])
+        if not found_rows:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return np.concatenate(found_rows[::-1]), np.concatenate(found_positions[::-1])
+
+    def _find_sorted(
+        self, hashes: HashArray, earliest: Moments, latest: Moments, newest: Slots
+    ) -> tuple[Slots, Slots]:
+        """Find rows up to the position `newest` of each hash, in a copy that is sorted by hash and time."""
+        wanted = np.unique(hashes)
+        positions = np.arange(self._first, self._end)
+        slots = positions & self._mask
+        chosen = np.flatnonzero(self._is_live[slots] & np.isin(self._hashes[slots], wanted))
+        positions, slots = positions[chosen], slots[chosen]
+        moments = np.unique(self.times[slots])
+        # One number combines hash and time, so the order of numbers is the order by hash and time.
+        base = np.int64(len(moments) + 1)
+        numbers = np.searchsorted(wanted, self._hashes[slots]) * base + np.searchsorted(
+            moments, self.times[slots]
+        )
+        order = np.argsort(numbers, kind="stable")
+        numbers, positions = numbers[order], positions[order]
+        of_hash = np.searchsorted(wanted, hashes) * base
+        starts = np.searchsorted(numbers, of_hash + np.searchsorted(moments, earliest))
+        ends = np.searchsorted(numbers, of_hash + np.searchsorted(moments, latest, side="right"))
+        counts = np.maximum(ends - starts, 0)
+        rows = np.repeat(np.arange(len(hashes)), counts)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        there = positions[np.repeat(starts, counts) + within]
+        older = there <= newest[rows]
+        return rows[older], there[older]
+
+    def _chains(self, hashes: HashArray) -> Slots:
+        """The chain of each hash, from higher bits than those that select the key group."""
+        return (hashes >> np.uint64(16)).astype(np.int64) & (len(self._newest) - 1)
+
+    def _link_new(self) -> None:
+        """Put the rows that came since the last search into chains."""
+        if not len(self._newest):
+            self._newest = np.full(2 * len(self.times), -1, np.int64)
+        for start in range(max(self._linked, self._first), self._end, _LINKED_AT_ONCE):
+            self._link(np.arange(start, min(start + _LINKED_AT_ONCE, self._end)))
+        self._linked = self._end
+
+    def _link(self, positions: Slots) -> None:
+        """Put rows at the front of their chains, in order of their positions."""
+        chains = self._chains(self._hashes[positions & self._mask])
+        for _ in range(_MOST_ROUNDS):
+            before = self._newest.take(chains)
+            self._newest[chains[::-1]] = positions[::-1]  # the last write wins: the chain's first row
+            is_first = self._newest.take(chains) == positions
+            if is_first.all():
+                self._previous[positions & self._mask] = before
+                return
+            self._previous[positions[is_first] & self._mask] = before[is_first]
+            positions, chains = positions[~is_first], chains[~is_first]
+        if not len(positions):
+            return
+        order = np.argsort(chains, kind="stable")
+        positions, chains = positions[order], chains[order]
+        begins = np.ones(len(chains), np.bool_)
+        begins[1:] = chains[1:] != chains[:-1]
+        before = np.empty_like(positions)
+        before[1:] = positions[:-1]
+        before[begins] = self._newest[chains[begins]]
+        self._previous[positions & self._mask] = before
+        ends = np.append(begins[1:], True)
+        self._newest[chains[ends]] = positions[ends]
+
+    def _make_room(self, rows: int) -> None:
+        capacity = self._mask + 1
+        if self._end - self._first + rows <= capacity:
+            return
+        while 4 * (self._length + rows) > 3 * capacity:
+            capacity *= 2
+        self._rebuild(capacity)
+
+    def _rebuild(self, capacity: int) -> Slots:
+        """Move the live rows to the first slots of arrays with another capacity; return their old slots."""
+        slots = np.arange(self._first, self._end) & self._mask
+        slots = slots[self._is_live[slots]]
+        kept = {name: getattr(self, name).take(slots, axis=0) for name in self._arrays}
+        self._allocate(capacity)
+        for name, array in kept.items():
+            getattr(self, name)[: len(slots)] = array
+        self._end = len(slots)
+        np.minimum.at(self._earliest, np.arange(self._end) // _SEGMENT, self.times[: self._end])
+        return slots
