@@ -131,8 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             printed = run(name, options_of, figures)
             print(printed, end="\n\n", flush=True)
             collected[name] = json.loads(figures.read_text())
-            results.write_text(replace_part(results.read_text(), name, printed))
-    results.write_text(replace_part(results.read_text(), "machine", described()))
+            results.write_text(replace_part(results.read_text(), name, f"{printed}\n\n{described()}"))
     if given.json is not None:
         merged = {
             kind: {
