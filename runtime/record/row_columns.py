@@ -199,7 +199,7 @@ _Literal: TypeAlias = Callable[[Iterable[Sequence[Any]]], list[dict[str, Any]]]
 #: Before version 26, Arrow creates a scalar object for every value, and numpy is several times as fast.
 _LISTS_ARE_FAST: Final = int(pa.__version__.partition(".")[0]) >= 26
 #: Maximum number of columns for which a compiled literal saves time, as measured.
-MOST_COMPILED: Final = 32
+_MOST_COMPILED: Final = 32
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -235,7 +235,7 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 def dicts_of_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
     """One dict per row; each row has a value for each name, and there is at least one name."""
-    if len(names) > MOST_COMPILED:
+    if len(names) > _MOST_COMPILED:
         return [dict(zip(names, row, strict=False)) for row in rows]
     return _literal(tuple(names))(rows)
 
@@ -247,6 +247,30 @@ def _literal(names: tuple[str, ...]) -> _Literal:
     # Column names are written as string literals, so that nothing in them is executed.
     code = f"lambda rows: [{{{pairs}}} for [{', '.join(variables)}] in rows]"
     return eval(code, {})  # type: ignore[no-any-return]
+
+
+def merging(
+    left: Sequence[str], right: Sequence[tuple[str, str]]
+) -> Callable[[Iterable[tuple[Any, Any]]], list[Any]] | None:
+    """Compile a function that merges pairs of dicts; `None` if it would save no time.
+
+    The function raises `KeyError` if a name is missing.
+
+    Args:
+        left: Names that are taken from the left dict.
+        right: Names that are taken from the right dict, each with its name in the merged dict.
+
+    Example:
+        >>> merging(["k"], [("v", "v_right")])([({"k": 1, "v": 2}, {"k": 1, "v": 3})])
+        [{'k': 1, 'v_right': 3}]
+    """
+    names = {*left, *(name for pair in right for name in pair)}
+    if set(map(type, names)) != {str} or len(names) > _MOST_COMPILED:
+        return None
+    parts = [f"{name!r}: left[{name!r}]" for name in left]
+    parts += [f"{output!r}: right[{name!r}]" for name, output in right]
+    # Names are written as string literals, so that nothing in them is executed.
+    return eval(f"lambda pairs: [{{{', '.join(parts)}}} for left, right in pairs]", {})  # type: ignore[no-any-return]
 
 
 def values_of_column(name: str, column: pa.Array) -> list[Any]:

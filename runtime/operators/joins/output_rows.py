@@ -15,7 +15,7 @@ from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.user_code.failure import no_dict
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.row_columns import MOST_COMPILED
+from penstock.runtime.record.row_columns import merging
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.own_copy import own_copy
 
@@ -161,20 +161,7 @@ class MergedRows(OutputRows):
                 raise PenstockError(msg)
             named[name] = output
         self._left, self._right = tuple(left), tuple(named.items())
-        self._merge = _merging(self._left, self._right) if left else None
-
-
-def _merging(
-    left: Sequence[str], right: Sequence[tuple[str, str]]
-) -> Callable[[Iterable[tuple[Any, Any]]], list[Any]] | None:
-    """Compile a function that merges pairs of dicts, which raises `KeyError` if a name is missing."""
-    names = {*left, *(name for pair in right for name in pair)}
-    if set(map(type, names)) != {str} or len(names) > MOST_COMPILED:
-        return None
-    parts = [f"{name!r}: left[{name!r}]" for name in left]
-    parts += [f"{output!r}: right[{name!r}]" for name, output in right]
-    # Names are written as string literals, so that nothing in them is executed.
-    return eval(f"lambda pairs: [{{{', '.join(parts)}}} for left, right in pairs]", {})  # type: ignore[no-any-return]
+        self._merge = merging(self._left, self._right) if left else None
 
 
 def check_dict(record: Any) -> None:
