@@ -202,6 +202,7 @@ class ColumnLog(RowRing):
             values, valid = column.values[slots], column.valid[slots]
             column.clear(np.arange(len(column.valid)))
             column.values[: len(slots)], column.valid[: len(slots)] = values, valid
+        return slots
 
     # -- snapshots ---------------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _fill_rows(self, log: RowLog) -> None:
         table = self.table(log.name, nested=True)
         del self._tables[log.name]
-        log.fill(table.entries, table.changed)
+        log.fill(table.entries, set(table.changed))
 
     @property
     def table_names(self) -> tuple[str, ...]:

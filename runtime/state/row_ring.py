@@ -336,7 +336,7 @@ class RowRing:
 
     def _rebuild(self, capacity: int) -> Slots:
         """Move the live rows to the first slots of arrays with another capacity; return their old slots."""
-        slots = np.arange(self._first, self._end) & self._mask
+        slots: Slots = np.arange(self._first, self._end) & self._mask
         slots = slots[self._is_live[slots]]
         kept = {name: getattr(self, name).take(slots, axis=0) for name in self._arrays}
         self._allocate(capacity)

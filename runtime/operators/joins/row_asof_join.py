@@ -22,7 +22,7 @@ again. This changes nothing: a right row of its key after this timestamp would h
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
@@ -167,7 +167,7 @@ class RowAsofJoinOperator(RowJoinOperator):
     def _rows(self, side: Side) -> int:
         return self._counts[side]
 
-    def _pop_due(self, until: int) -> Iterator[Event]:
+    def _pop_due(self, until: int) -> Generator[Event]:
         while self._events and self._events[0][0] <= until:
             yield heappop(self._events)
 

@@ -12,7 +12,7 @@ have a million partners. So the number of rows follows the number of partners th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -220,7 +220,7 @@ class RowIntervalJoinOperator(RowJoinOperator):
     def _rows(self, side: Side) -> int:
         return len(self._logs[side])
 
-    def _pop_due(self, until: int) -> Iterator[tuple[Side, Slots]]:
+    def _pop_due(self, until: int) -> Generator[tuple[Side, Slots]]:
         for side in (LEFT, RIGHT):
             log, moment = self._logs[side], self._join.expired(side, until)
             most = self._most_results if self._join.comes_alone(side) else _MOST_EXPIRED
