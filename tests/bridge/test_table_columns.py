@@ -165,7 +165,7 @@ def test_columns_that_another_user_recorded_run_no_code(
     pa.register_extension_type(Loaded())
     try:
         for read in (lambda: columns_of(str(tmp_path)), lambda: writer(SparkTable(tmp_path), "two")):
-            with pytest.raises(ConnectorError, match=rf"{record} is not a record of .*{reason}"):
+            with pytest.raises(ConnectorError, match=rf"{record} is not a valid record of .*{reason}"):
                 read()
     finally:
         pa.unregister_extension_type("test.loaded")

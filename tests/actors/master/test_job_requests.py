@@ -162,7 +162,8 @@ def test_a_second_stop_with_another_target_or_drain_is_refused(tmp_path: Path) -
         for other in ({"target": place, "drain": True}, {"target": str(tmp_path)}, {}):
             answer = await job.stop(**other)
             assert isinstance(answer, SnapshotRefused)
-            assert f"already, without drain, with a savepoint in {place}: repeat that request" in answer.why
+            stop = f"stopped without a drain, with a savepoint in {place}: repeat that request"
+            assert f"already being {stop}" in answer.why
         on_answer(CheckpointSucceeded(SAVED))
         job.ended.set()
         assert isinstance(await first, SavepointTaken)
