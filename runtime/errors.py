@@ -218,7 +218,7 @@ class RestoreError(PenstockError):
 
 
 class StateMismatchError(RestoreError):
-    """A snapshot does not fit the job that is to start from it; the message says which operator and why."""
+    """A snapshot does not fit the job that should start from it; the message names the operator and why."""
 
 
 class JobTimeoutError(PenstockError, TimeoutError):

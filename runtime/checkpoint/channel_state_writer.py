@@ -88,7 +88,7 @@ def encode_channel_state(state: ChannelState) -> bytes:
 
 
 def decode_channel_state(data: bytes, path: str) -> ChannelState:
-    """Decode the file; `path` is for messages."""
+    """Decode the file; error messages name `path`."""
     body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
     try:
         named, inputs, outputs = body
@@ -99,7 +99,7 @@ def decode_channel_state(data: bytes, path: str) -> ChannelState:
 
 
 def read_channel_state(storage: SnapshotStorage, handle: ChannelStateHandle) -> tuple[ChannelState, str]:
-    """Read in-flight data and return it with its location for messages; blocks."""
+    """Read in-flight data; return it with its location, for error messages. Blocks."""
     where = "the checkpoint's metadata"
     if isinstance(handle.state, FileHandle):
         where = f"{storage.url}/{handle.state.path}"

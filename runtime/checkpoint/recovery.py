@@ -355,7 +355,7 @@ def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:
 
 
 def _require_no_link_to(location: str, root: str, storage: SnapshotStorage) -> None:
-    """Refuse a folder in a storage that is a link to a place outside."""
+    """Refuse a folder in the storage if it is a link that leads outside."""
     inside = inside_of(root, location)
     if inside is not None:
         with suppress(ObjectNotFoundError):  # opening the folder reports missing files

@@ -67,7 +67,7 @@ class CheckpointedState(Protocol):
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None: ...
 
     def forget(self, checkpoint_id: int) -> None:
-        """Let no later checkpoint name the files of this one."""
+        """Make sure that no later checkpoint names the files of this one."""
         ...
 
 

@@ -258,7 +258,7 @@ class CheckpointCoordinator:
         self._place.when_over(callback)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back when no record is being written, so that the content of the log is known."""
+        """Call back when no record is being written; the content of the log is then known."""
         self._finalizer.when_idle(callback)
 
     # -- ends of subtasks --------------------------------------------------------------------------------
@@ -451,5 +451,5 @@ class CheckpointCoordinator:
         )
 
     def _running(self) -> tuple[PendingCheckpoint, ...]:
-        """A copy of the running checkpoints, oldest first, which aborts don't change."""
+        """A copy of the running checkpoints, oldest first; aborts don't change the copy."""
         return tuple(self._pending.values())

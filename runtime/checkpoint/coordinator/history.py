@@ -40,7 +40,7 @@ _KEPT: Final = 50
 
 
 class CheckpointRecords:
-    """A bounded number of checkpoint records, in the order of their start.
+    """A bounded number of checkpoint records, in the order in which the checkpoints started.
 
     Args:
         capacity: Number of checkpoints of any kind.
@@ -132,7 +132,7 @@ _Measured: TypeAlias = Mapping[SubtaskId, CheckpointMetrics] | CompletedCheckpoi
 
 
 class CheckpointHistory:
-    """The last checkpoints, metrics by subtask for the last `detailed` ones, and counters over all."""
+    """The last checkpoints, metrics by subtask of the last `detailed` ones, and counters of all."""
 
     def __init__(self, capacity: int = CAPACITY, detailed: int = 20) -> None:
         self._records = CheckpointRecords(capacity)
@@ -297,7 +297,7 @@ def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
 def _recovered_records(
     records: Iterable[CheckpointRecord], retained: Iterable[CompletedCheckpoint], highest_id: int
 ) -> list[CheckpointRecord]:
-    """The records of earlier JobMasters, corrected from the log, in the order of their start."""
+    """The records of earlier JobMasters, corrected from the log, in the order in which they started."""
     certain = {(c.checkpoint_id, c.attempt): _recovered_record(c) for c in retained}
     found = []
     for record in records:

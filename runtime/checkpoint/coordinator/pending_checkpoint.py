@@ -101,12 +101,12 @@ class PendingCheckpoint:
 
     @property
     def triggered_at(self) -> float:
-        """Wall-clock seconds."""
+        """Time of the trigger, in wall-clock seconds."""
         return self.barrier.timestamp
 
     @property
     def base_id(self) -> int:
-        """The completed checkpoint whose files this one may use; -1 for none."""
+        """Id of the completed checkpoint whose files this one may use; -1 for none."""
         return self.barrier.confirmed_id
 
     @property
@@ -253,7 +253,7 @@ class PendingCheckpoint:
         return self.state in (PendingState.COMPLETED, PendingState.ABORTED)
 
     def set_timeout(self, timeout: Cancellable) -> bool:
-        """Set the timer of the timeout; return false if the checkpoint has ended."""
+        """Set the timeout's timer; return false if the checkpoint has ended."""
         if self.is_disposed:
             return False
         self._timeout = timeout
@@ -270,7 +270,7 @@ class PendingCheckpoint:
         self._cancel_timeout()
 
     def complete(self) -> None:
-        """Note that the record is written."""
+        """Note that the record has been written."""
         self._check_complete()
         self.state = PendingState.COMPLETED
         self._cancel_timeout()
