@@ -279,7 +279,7 @@ def test_wrong_arguments_are_refused_with_the_line_of_the_program() -> None:
     refused(lambda s: s.dedup("d", "k", keep="newest"), "keep is 'first' or 'last', not 'newest'")
     refused(lambda s: s.dedup("d", "k", ttl=0), "dedup: .*longer than 0 s")
     refused(lambda s: s.dedup("d"), r"dedup\(id, keys\): missing a required argument: 'keys'")
-    refused(lambda s: s.latest_by("d", lambda row: 1, "k"), "by must be the name of a column")
+    refused(lambda s: s.latest_by("d", lambda row: 1, "k"), "by must name a column")
     refused(lambda s: s.latest_by("d", 3, "k"), "latest_by: by needs a function")
     refused(lambda s: s.top_n("d", "v", 0, "k"), "n is a whole number from 1 to 1000, not 0")
     refused(lambda s: s.top_n("d", "v", 3, "k", change_kind=""), "change_kind")

@@ -203,7 +203,7 @@ def test_a_crash_between_the_two_steps_of_a_commit_is_healed(tmp_path, context, 
 def test_a_directory_that_can_not_be_written_is_named_when_the_writer_is_made(tmp_path, context):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(
-        ConnectorError, match=r"operator 'files': directory .*/file can't be written.*Make it"
+        ConnectorError, match=r"operator 'files': directory .*/file can't be written.*Create it"
     ):
         FileSink.json(tmp_path / "file").writer(context())
     with pytest.raises(ConnectorError, match=r"directory .*/file/below can't be written"):

@@ -132,9 +132,7 @@ def test_arrow_batches_without_types_are_text_and_functions_of_python_name_arrow
         ConfigurationError, match=r"schema\['id'\] is 'Decimal', which is no column type: give an Ar"
     ):
         FileSource.csv(path, schema={"id": Decimal}, batch_format="arrow")
-    with pytest.raises(
-        ConfigurationError, match=r"schema\['id'\] is list<item: int64>, which a field of CSV"
-    ):
+    with pytest.raises(ConfigurationError, match=r"schema\['id'\] is list<item: int64>, which a CSV field"):
         FileSource.csv(path, schema={"id": pa.list_(pa.int64())})
     with pytest.raises(ConfigurationError, match="schema='guess'"):
         FileSource.csv(path, schema="guess")  # type: ignore[arg-type]
