@@ -489,7 +489,7 @@ def test_connection_in_a_harness_is_refused_with_what_to_do() -> None:
     with (
         OperatorHarness.of(calling(connects)) as harness,
         pytest.raises(
-            OperatorError, match="no network in a harness or a simulation: give the function a client"
+            OperatorError, match="a harness or a simulation has no network: give the function a client"
         ),
     ):
         harness.push([1])

@@ -261,7 +261,7 @@ def test_all_types_of_times_and_numbers_rank_records() -> None:
 def test_a_column_that_does_not_rank_records_is_named() -> None:
     with (
         OperatorHarness.of(lambda s: s.latest_by("d", "v", "k")) as harness,
-        pytest.raises(OperatorError, match="latest_by: column 'v' is of type string, which does not rank"),
+        pytest.raises(OperatorError, match="latest_by: column 'v' is of type string, which can't rank"),
     ):
         harness.push([{"k": 1, "v": "new"}])
     with OperatorHarness.of(lambda s: s.top_n("d", "v", 1, "k")) as harness:
