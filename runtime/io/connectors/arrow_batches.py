@@ -83,7 +83,7 @@ def _difference(path: str, schema: pa.Schema, known: str, expected: pa.Schema) -
         kind, wanted = schema.field(name).type, expected.field(name).type
         if kind != wanted:
             return (
-                f"{path}: column {name!r} is of type {kind}, and of type {wanted} in {known}. Write the "
+                f"{path}: column {name!r} is of type {kind}, but of type {wanted} in {known}. Write the "
                 f"files with one type, {_SEPARATE}"
             )
     more = [name for name in schema.names if name not in expected.names]
@@ -93,7 +93,7 @@ def _difference(path: str, schema: pa.Schema, known: str, expected: pa.Schema) -
             f"columns=[...] with the columns that all files have, {_SEPARATE}"
         )
     return (
-        f"{path}: the columns are in the order {shown(schema.names)}, and in the order "
+        f"{path}: the columns are in the order {shown(schema.names)}, but in the order "
         f"{shown(expected.names)} in {known}. Give columns=[...] in the order that you want"
     )
 

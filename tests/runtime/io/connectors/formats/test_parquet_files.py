@@ -129,7 +129,7 @@ def test_arrow_batches_of_all_files_have_one_schema(tmp_path, context):
     [
         (
             {"k": [1.5], "v": ["a"]},
-            r"b\.parquet: column 'k' is of type double, and of type int64 in .*a\.parquet",
+            r"b\.parquet: column 'k' is of type double, but of type int64 in .*a\.parquet",
         ),
         ({"v": ["a"]}, r"b\.parquet: there is no column 'k', which .*a\.parquet has; the file has \['v'\]"),
         ({"k": [1], "v": ["a"], "w": [1]}, r"b\.parquet: column 'w' of type int64 is not in .*a\.parquet"),
