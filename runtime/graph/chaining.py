@@ -7,14 +7,15 @@ where possible (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is 
 * it reads only the producer's main output, without an explicit partitioning,
 * both have the same parallelism and the same number of key groups,
 * it requests no other CPUs, GPUs or resources than the chain has,
-* no other operator reads the producer's main output (readers of side outputs don't count: they get edges),
-* it does not make watermarks, or no operator reads a side output of the chain. Watermarks that leave a chain
-  go to all of its edges, and new watermarks say nothing about late records of the old event time. Side
-  outputs of a source without a strategy don't count, because they have no event time,
+* it does not make watermarks, or no operator reads a side output of the chain and the chain has no fork.
+  Watermarks that leave a chain go to all of its edges, and new watermarks say nothing about late records of
+  the old event time, or about other branches. Side outputs of a source without a strategy don't count,
+  because they have no event time,
 * chaining is not switched off for either of them.
 
 All other connections become edges: forward between equal parallelisms, else rebalance, unless the user asked
-for a partitioning. A chain never forks, and edges lead only to the first operator of a chain.
+for a partitioning. Edges lead only to the first operator of a chain. A chain forks where the main output of
+an operator has several readers, some of which are chained.
 
 Push-down: `source.filter(pc.field("v") > 3).select("k", "v")` needs two columns, and only the parts of the
 files that may hold matching rows. So the source receives the needed columns and the filter as a hint, which
@@ -173,7 +174,9 @@ class _Chain:
     num_gpus: float
     resources: Mapping[str, float]
     is_read_aside: bool = False
+    is_forked: bool = False
     operators: list[OperatorSpec] = field(default_factory=list)
+    forks: dict[int, int] = field(default_factory=dict)
 
     def vertex(self) -> JobVertex:
         return JobVertex(
@@ -184,6 +187,7 @@ class _Chain:
             self.num_cpus,
             self.num_gpus,
             self.resources,
+            self.forks,
         )
 
 
@@ -194,31 +198,34 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
     read_aside = {up.node for node in graph.nodes for up in node.inputs if up.tag is not None}
     chains: list[_Chain] = []
     chain_of: list[_Chain] = []
+    place_of: list[int] = []
     edges: list[JobEdge] = []
     for number, operator_id in enumerate(ids):
         node = _pushed_down(number, graph)
-        chain = _chain_to_join(node, graph, chain_of, readers) if chaining else None
+        chain = _chain_to_join(node, graph, chain_of) if chaining else None
         if chain is None:
             chain = _Chain(node, node.num_cpus or 0.0, node.num_gpus or 0.0, dict(node.resources or {}))
             chains.append(chain)
             edges += [_edge(up, graph, ids, chain_of, node, operator_id) for up in node.inputs]
+        elif place_of[node.inputs[0].node] != len(chain.operators) - 1:
+            chain.forks[len(chain.operators)] = place_of[node.inputs[0].node]
         chain_of.append(chain)
+        place_of.append(len(chain.operators))
         operator = node.operator
         has_event_time = operator.source is None or operator.watermarks is not None
         chain.is_read_aside |= number in read_aside and has_event_time
+        chain.is_forked |= readers[number] > 1
         chain.operators.append(replace(operator, id=operator_id))
     # Sources have no inputs, so moving them to the front keeps the order topological.
     vertices = sorted((chain.vertex() for chain in chains), key=lambda vertex: not vertex.is_source)
     return JobGraph(name, tuple(vertices), tuple(edges))
 
 
-def _chain_to_join(
-    node: StreamNode, graph: StreamGraph, chain_of: list[_Chain], readers: Counter[int]
-) -> _Chain | None:
+def _chain_to_join(node: StreamNode, graph: StreamGraph, chain_of: list[_Chain]) -> _Chain | None:
     if len(node.inputs) != 1 or node.start_new_chain or node.disable_chaining:
         return None
     (upstream,) = node.inputs
-    if upstream.tag is not None or upstream.partitioner is not None or readers[upstream.node] != 1:
+    if upstream.tag is not None or upstream.partitioner is not None:
         return None
     producer, chain = graph.node(upstream.node), chain_of[upstream.node]
     joins = (
@@ -228,7 +235,7 @@ def _chain_to_join(
         and node.num_cpus in (None, chain.num_cpus)
         and node.num_gpus in (None, chain.num_gpus)
         and node.resources in (None, chain.resources)
-        and not (node.makes_watermarks and chain.is_read_aside)
+        and not (node.makes_watermarks and (chain.is_read_aside or chain.is_forked))
     )
     return chain if joins else None
 

@@ -28,6 +28,7 @@ class OperatorInfo:
         parallelism: Number of its subtasks.
         states: The keyed states that its function's class declares.
         defined_at: The user's line that added it to the graph; `None` if unknown.
+        reads: Id of the operator of its chain whose main output it reads; `None` for the first operator.
     """
 
     id: str
@@ -38,6 +39,7 @@ class OperatorInfo:
     is_sink: bool = False
     states: tuple[StateInfo, ...] = ()
     defined_at: UserLocation | None = None
+    reads: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class VertexInfo:
 
     Attributes:
         id: Id of the chain's first operator.
-        operators: The chain, in the order in which records pass it.
+        operators: The chain, in topological order.
         num_cpus: CPUs that Ray reserves for each subtask.
         num_gpus: GPUs that Ray reserves for each subtask.
         resources: Custom resources that Ray reserves for each subtask, by name.
@@ -120,8 +122,9 @@ def _vertex(vertex: JobVertex) -> VertexInfo:
             o.is_sink,
             o.states,
             o.defined_at,
+            vertex.operators[vertex.producer(index)].id if index else None,
         )
-        for o in vertex.operators
+        for index, o in enumerate(vertex.operators)
     )
     return VertexInfo(
         vertex.id,
@@ -176,10 +179,13 @@ def vertex_head(vertex: VertexInfo) -> str:
 def vertex_lines(vertex: VertexInfo) -> list[str]:
     """The head of a vertex, and a line with id and name for each operator."""
     column = max(len(operator.id) for operator in vertex.operators)
-    return [
-        vertex_head(vertex),
-        *(f"{operator.id:<{column}}  {operator.name}" for operator in vertex.operators),
-    ]
+    lines = [vertex_head(vertex)]
+    before = None
+    for operator in vertex.operators:
+        fork = "" if operator.reads in (None, before) else f"  (reads {operator.reads})"
+        lines.append(f"{operator.id:<{column}}  {operator.name}{fork}")
+        before = operator.id
+    return lines
 
 
 def _is_a_line(graph: GraphInfo, leaving: list[EdgeInfo], following: VertexInfo | None) -> bool:

@@ -89,10 +89,12 @@ class OperatorSpec:
 
 @dataclass(frozen=True, slots=True)
 class JobVertex:
-    """A chain of operators that runs in one subtask without an exchange in between.
+    """A chain of operators that runs in one subtask without an exchange in between; it may fork.
 
     Attributes:
-        operators: The chain; each operator's main output is the next one's input.
+        operators: In topological order.
+        forks: Index of the operator whose main output an operator reads, for each operator that does not read
+            the one before it.
     """
 
     id: str
@@ -102,11 +104,33 @@ class JobVertex:
     num_cpus: float = 0.0
     num_gpus: float = 0.0
     resources: Mapping[str, float] = field(default_factory=dict)
+    forks: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """Readable description of the chain: `lines -> flat_map(split)`."""
-        return " -> ".join(operator.name for operator in self.operators)
+        """Readable description of the chain: `lines -> flat_map(split)`, with forks as in Flink.
+
+        Example:
+            >>> steps = tuple(OperatorSpec(name, name, None) for name in ("read", "parse", "keep", "count"))
+            >>> JobVertex("read", steps, 1, forks={3: 0}).name
+            'read -> (parse -> keep, count)'
+        """
+        return self._name_from(0)
+
+    def _name_from(self, index: int) -> str:
+        name = self.operators[index].name
+        branches = [self._name_from(reader) for reader in self.readers(index)]
+        if not branches:
+            return name
+        return f"{name} -> {branches[0]}" if len(branches) == 1 else f"{name} -> ({', '.join(branches)})"
+
+    def producer(self, index: int) -> int:
+        """Index of the operator whose main output an operator reads; -1 for the first operator."""
+        return self.forks.get(index, index - 1)
+
+    def readers(self, index: int) -> list[int]:
+        """Indices of the operators that read the main output of an operator."""
+        return [other for other in range(1, len(self.operators)) if self.producer(other) == index]
 
     @property
     def is_source(self) -> bool:

@@ -1,7 +1,7 @@
-"""`OperatorChain`: drives the chained operators of one subtask.
+"""`OperatorChain`: drives the chained operators of one subtask, which form a tree.
 
 Every operator is a generator of output batches, and the chain pulls. It resumes the unfinished generator of
-the operator that is nearest to the end. The yielded batch passes all later operators before the generator is
+the operator that is nearest to the end. The yielded batch passes all operators below before the generator is
 resumed again. So order is kept, and each operator has at most one batch in flight. The operators' generators
 are on an explicit stack and do not call each other. So
 
@@ -9,8 +9,14 @@ are on an explicit stack and do not call each other. So
 * an exception comes from the operator that runs, never from an earlier one that merely produced the batch.
   Only the chain resumes generators.
 
-A watermark uses the same stack. When an operator has fired its timers, the next operator gets the watermark;
-after the last one it leaves the chain. So a watermark that an operator makes between two batches keeps its
+**Forks.** The output of an operator may have several readers: operators of the chain, and edges. They get a
+batch one after the other. If a function of the subtask could change a record, each reader gets a copy.
+
+A watermark uses the same stack. When an operator has fired its timers, the next operator in the list gets the
+watermark; after the last one it leaves the chain, on all edges. The list is in topological order. So a
+watermark reaches an operator after the records before it, and it may be late on other branches, which is
+safe. An operator that makes watermarks is never chained below a fork, as its watermarks say nothing about
+other branches (`graph/chaining.py`). So a watermark that an operator makes between two batches keeps its
 place among them. A status (idle or active) goes the same way, and ends at an operator that makes watermarks.
 An operator with many timers to fire may hold the watermark and continue in `flush`, which comes before any
 other input. Nothing overtakes the watermark, and a checkpoint may be taken meanwhile. An operator whose
@@ -18,7 +24,7 @@ records wait for answers also holds the watermarks and statuses that follow thes
 
 Side outputs of all operators receive only the watermarks that leave the chain. They get no watermark that a
 later operator holds or drops. So an operator that makes watermarks is never chained after an operator whose
-side output is read and already has event time (`graph/chaining.py`).
+side output is read and already has event time.
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
 batches must not be in progress at once. No output may leave after a watermark or an end of data that must
@@ -27,10 +33,9 @@ follow it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -45,10 +50,14 @@ from penstock.runtime.operators.user_code.failure import (
     error_at,
     short_repr,
 )
+from penstock.runtime.operators.user_code.result_collector import isolated
 from penstock.runtime.record.elements import END_OF_TIME, Batch, StreamStatus, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 T = TypeVar("T")
+
+#: An operator's index, the call of its method, and the watermark or status that it processes, if any.
+_Call: TypeAlias = "tuple[int, Callable[[Operator], Iterator[Output]], TimeElement | None]"
 
 
 #: Called with the operator's index, the tag of a side output or `None`, and the batch.
@@ -82,14 +91,18 @@ LocatedSource: TypeAlias = tuple[OperatorLocation, SourceOperator]
 
 
 class OperatorChain:
-    """A line of operators after a source or channels; each one's main output is the next one's input.
+    """A tree of operators after a source or channels.
 
     Args:
-        operators: Location (its `operator` is the id) and operator, in order; may be empty.
-        emit: Takes the last operator's main output and all side outputs. Indices of operators include the
-            source. A chain without operators emits the source's output.
+        operators: Location (its `operator` is the id) and operator, in topological order; may be empty.
+        emit: Takes the main outputs of `emitting` and all side outputs. Indices of operators include the
+            source.
         emit_time: Takes statuses, and watermarks after all output that they fired.
         source: The source that feeds the operators; the caller opens and polls it.
+        producers: Index of the operator whose main output each operator reads, -1 for the source or the
+            channels. By default each operator reads the one before it.
+        emitting: Indices of the operators whose main outputs leave the chain, -1 for the source. By default
+            the last one.
     """
 
     def __init__(
@@ -98,6 +111,8 @@ class OperatorChain:
         emit: Emit,
         emit_time: EmitTime,
         source: LocatedSource | None = None,
+        producers: Sequence[int] | None = None,
+        emitting: Collection[int] | None = None,
     ) -> None:
         self._locations = tuple(location for location, _ in operators)
         self.ids = tuple(location.operator for location in self._locations)
@@ -109,8 +124,16 @@ class OperatorChain:
         self._source = source
         self._first_index = 0 if source is None else 1
         self.is_busy = False
-        #: Records that have reached each operator and, at the end, the records that have left the last one.
-        self._records = [0] * (len(operators) + 1)
+        producers = range(-1, self._last) if producers is None else producers
+        self._emitting = frozenset((self._last,) if emitting is None else emitting)
+        #: Readers of each operator's main output, the last one first; of the source's at the end.
+        self._readers: list[list[int]] = [[] for _ in range(len(operators) + 1)]
+        for index, producer in reversed(list(enumerate(producers))):
+            self._readers[producer].append(index)
+        self._are_isolated = any(operator.isolates for operator in self.operators)
+        #: Records that have reached each operator, and records of its main output.
+        self._records_in = [0] * len(operators)
+        self._records_out = [0] * len(operators)
         #: Records that have reached the first operator on its second input.
         self._of_second_input = 0
         self._lists: Sequence[ListStates] = ()
@@ -143,14 +166,13 @@ class OperatorChain:
         Raises:
             OperatorError: An operator failed; the message names it, the user's line and the record.
         """
-        if self._last < 0:
-            self._emit(self._first_index - 1, None, batch)
+        if -1 in self._emitting:
+            self._emit(self._first_index - 1, None, self._copied(batch, is_last=not self._readers[-1]))
             yield
-        elif rows := len(batch):
-            self._records[0] += rows
+        if self._readers[-1] and (rows := len(batch)):
             if input_index:
                 self._of_second_input += rows
-            yield from self._drive(0, methodcaller(_PROCESS[input_index], batch))
+            yield from self._drive_all(self._calls_of_readers(-1, batch, _PROCESS[input_index]))
 
     def process_time(self, passing: TimeElement) -> Work:
         """Pass a watermark or status to the operators in order, after the outputs that it causes.
@@ -268,7 +290,7 @@ class OperatorChain:
         counts = self._call_all(lambda operator: operator.built_in_counts())
         statistics = {
             operator_id: OperatorStatistics(taken, passed, extra=counts[operator_id])
-            for operator_id, (taken, passed) in zip(self.ids, pairwise(self._records), strict=True)
+            for operator_id, taken, passed in zip(self.ids, self._records_in, self._records_out, strict=True)
         }
         if self.operators and isinstance(self.operators[0], TwoInputOperator):
             first = statistics[self.ids[0]]
@@ -316,13 +338,18 @@ class OperatorChain:
 
         `passing` is the watermark or status that the first operator receives, if any.
         """
+        return self._drive_all([(start, begin, passing)])
+
+    def _drive_all(self, calls: Sequence[_Call]) -> Work:
+        """Make calls of operators, the last one first, and pull all output through the chain."""
         if self.is_busy:
             msg = "the chain got new work before the last was finished"
             raise RuntimeError(msg)
         self.is_busy = True
         stack: list[_Running] = []
         try:
-            self._push(stack, start, begin, passing)
+            for call in calls:
+                self._push(stack, *call)
             while stack:
                 index, outputs, time = stack[-1]
                 output = self.call(index, next, outputs, _END)
@@ -332,16 +359,36 @@ class OperatorChain:
                         self._pass_on(stack, index, time)
                 elif isinstance(output, TimeElement):
                     self._pass_on(stack, index, output, made_here=True)
-                elif index < self._last and isinstance(output, Batch):
-                    if rows := len(output):
-                        self._records[index + 1] += rows
-                        self._push(stack, index + 1, methodcaller("process", output))
+                elif isinstance(output, Batch) and index not in self._emitting:
+                    self._push_readers(stack, index, output)
                 else:
                     self._emit_from(index, output)
                     yield
+                    if isinstance(output, Batch):
+                        self._push_readers(stack, index, output)
         finally:
             self.is_busy = False
             self._drop(stack)
+
+    def _push_readers(self, stack: list[_Running], index: int, batch: Batch) -> None:
+        if rows := len(batch):
+            self._records_out[index] += rows
+            for call in self._calls_of_readers(index, batch):
+                self._push(stack, *call)
+
+    def _calls_of_readers(self, index: int, batch: Batch, method: str = "process") -> list[_Call]:
+        """Calls of the operators that read a batch, the last one first."""
+        readers = self._readers[index]
+        for reader in readers:
+            self._records_in[reader] += len(batch)
+        return [
+            (reader, methodcaller(method, self._copied(batch, is_last=not number)), None)
+            for number, reader in enumerate(readers)
+        ]
+
+    def _copied(self, batch: Batch, *, is_last: bool) -> Batch:
+        """A batch for one of several readers; the last one may have the batch itself."""
+        return batch if is_last or not self._are_isolated else isolated(batch)
 
     def _push(
         self,
@@ -374,13 +421,13 @@ class OperatorChain:
     def _emit_from(self, index: int, output: Any) -> None:
         """Emit a batch; if it can't be sent, the error names the operator that emitted it."""
         tag, batch = (output.tag, output.batch) if isinstance(output, Tagged) else (None, output)
+        is_last = tag is not None or not self._readers[index]
         try:
             if not isinstance(batch, Batch):
                 msg = f"an operator yields RowBatch, ArrowBatch or Tagged, not {short_repr(batch)}"
                 raise PenstockError(msg)
-            if rows := len(batch):
-                self._records[-1] += 0 if tag is not None else rows
-                self._emit(self._first_index + index, tag, batch)
+            if len(batch):
+                self._emit(self._first_index + index, tag, self._copied(batch, is_last=is_last))
         except OPERATOR_ERRORS:
             raise
         except BaseException as error:

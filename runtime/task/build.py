@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from penstock.runtime.barrier.factory import (
@@ -149,7 +149,8 @@ class _Builder:
         if finished:
             source = None  # it has read everything
         located_source = None if source is None else (self._locations[0], source)
-        chain = OperatorChain(made, emit, outputs.broadcast_event, located_source)
+        producers, emitting = self._shape(len(operators) - len(made))
+        chain = OperatorChain(made, emit, outputs.broadcast_event, located_source, producers, emitting)
         backends: dict[str, KeyedStateBackend] = {}
         try:
             for location, spec in zip(self._locations, operators, strict=True):
@@ -178,6 +179,17 @@ class _Builder:
             raise
         self._open(parts)
         return Subtask(parts, self._gateway, runner, self._clock)
+
+    def _shape(self, left_out: int) -> tuple[Sequence[int] | None, Collection[int] | None]:
+        """Producers and emitting operators of the chain; it lacks the first operators, which are left out."""
+        if self._descriptor.finished_before:
+            return None, None  # no record passes the chain
+        vertex = self._vertex
+        indices = range(len(vertex.operators))
+        with_edge = {spec.operator for spec in self._descriptor.subtask.outputs if spec.tag is None}
+        emitting = [i for i in indices if vertex.operators[i].id in with_edge or not vertex.readers(i)]
+        producers = [vertex.producer(i) for i in indices[left_out:]]
+        return [max(producer - left_out, -1) for producer in producers], [i - left_out for i in emitting]
 
     def _input(self, source: SourceOperator | None, network: NetworkInput | None) -> TaskInput:
         if self._descriptor.finished_before:

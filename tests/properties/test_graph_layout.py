@@ -1,4 +1,4 @@
-"""Whatever a user builds: chains don't fork, and both ends of every channel name the same number."""
+"""Whatever a user builds: chains are trees, and both ends of every channel name the same number."""
 
 from __future__ import annotations
 
@@ -66,10 +66,11 @@ def test_every_operator_is_in_one_chain_and_edges_lead_to_heads(job: JobGraph) -
 
 
 @given(jobs())
-def test_a_chain_does_not_fork(job: JobGraph) -> None:
-    main_outputs = {edge.source_operator for edge in job.edges if edge.tag is None}
+def test_a_chain_is_a_tree_in_topological_order(job: JobGraph) -> None:
     for vertex in job.vertices:
-        assert not main_outputs & {operator.id for operator in vertex.operators[:-1]}
+        assert vertex.producer(0) == -1
+        assert all(0 <= vertex.producer(n) < n for n in range(1, len(vertex.operators)))
+        assert all(producer != index - 1 for index, producer in vertex.forks.items())
 
 
 @given(jobs())

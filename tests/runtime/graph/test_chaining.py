@@ -65,14 +65,43 @@ def test_an_explicit_partitioning_is_an_edge(
     assert edges(env.build()) == [("in", "out", partitioning)]
 
 
-def test_two_readers_of_one_output_get_forward_edges(
+def test_a_chain_forks_where_an_output_has_several_readers(
     env: StreamEnvironment, source: Any, discard: Any
 ) -> None:
     source.sink("a", discard)
-    source.map(abs).sink("b", discard)
+    mapped = source.map(abs)
+    mapped.sink("b", discard)
+    mapped.key_by(abs).reduce("sum", max).sink("c", discard)
     job = env.build()
-    assert chains(job) == {"in": ["in"], "a": ["a"], "map-1": ["map-1", "b"]}
-    assert edges(job) == [("in", "a", Partitioning.FORWARD), ("in", "map-1", Partitioning.FORWARD)]
+    assert chains(job) == {"in": ["in", "a", "map-1", "b"], "sum": ["sum", "c"]}
+    assert job.vertex("in").forks == {2: 0}
+    assert [job.vertex("in").producer(n) for n in range(4)] == [-1, 0, 0, 2]
+    assert edges(job) == [("map-1", "sum", Partitioning.KEY_GROUP)]
+
+
+def test_readers_of_one_output_are_chained_only_if_chaining_is_on_and_the_parallelism_is_equal(
+    env: StreamEnvironment, source: Any, discard: Any
+) -> None:
+    source.sink("a", discard, disable_chaining=True)
+    source.sink("b", discard, start_new_chain=True)
+    source.sink("c", discard, parallelism=1)
+    source.sink("d", discard)
+    assert chains(env.build()) == {"in": ["in", "d"], "a": ["a"], "b": ["b"], "c": ["c"]}
+
+
+def test_an_operator_that_makes_watermarks_is_not_chained_below_a_fork(
+    env: StreamEnvironment, source: Any, discard: Any
+) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(abs)
+    timed = source.map(abs).assign_timestamps_and_watermarks(strategy)
+    timed.sink("a", discard)
+    timed.map(abs).assign_timestamps_and_watermarks(strategy).sink("b", discard)
+    job = env.build()
+    assert chains(job) == {
+        "in": ["in", "map-1", "timestamps-1", "a", "map-2"],
+        "timestamps-2": ["timestamps-2", "b"],
+    }
+    assert edges(job) == [("map-2", "timestamps-2", Partitioning.FORWARD)]
 
 
 def test_a_stream_in_a_union_is_an_input_edge(env: StreamEnvironment, source: Any, discard: Any) -> None:

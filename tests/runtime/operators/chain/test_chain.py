@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from chain_recorder import Recorder
@@ -95,6 +95,83 @@ def test_an_empty_chain_passes_batches_on_as_the_source_before_it():
     batch = RowBatch([1])
     assert [*chain.process(batch), *chain.process_time(Watermark(1)), *chain.end_of_data()] == [None]
     assert emitted == [(0, None, batch), Watermark(1)]
+
+
+class Forked:
+    """A chain of `head -> (left -> leaf, right)` that records what its operators do and what leaves it."""
+
+    def __init__(self, head: Operator, left: Operator, right: Operator, *, emitting: Sequence[int]) -> None:
+        self.emitted: list[tuple[int, object]] = []
+        names = ("head", "left", "leaf", "right")
+        operators = (head, left, MapOperator(lambda row: row), right)
+        self.times: list[object] = []
+        self.chain = OperatorChain(
+            [
+                (OperatorLocation(name, 0, 1), operator)
+                for name, operator in zip(names, operators, strict=True)
+            ],
+            lambda index, tag, batch: self.emitted.append((index, list(batch.rows))),  # type: ignore[union-attr]
+            self.times.append,
+            producers=[-1, 0, 1, 0],
+            emitting=emitting,
+        )
+        self.chain.open(contexts(self.chain))
+
+
+def test_all_readers_of_a_fork_get_each_batch_before_the_next_one_is_made():
+    log: list[str] = []
+    forked = Forked(Recorder("head", log), Recorder("left", log), Recorder("right", log), emitting=[2, 3])
+    log.clear()
+    list(forked.chain.process(RowBatch([1, 2])))
+    assert log == [
+        *("head row 1", "left row 1", "right row 1", "head row 2", "left row 2", "right row 2"),
+    ]
+    assert forked.emitted == [(2, [1]), (3, [1]), (2, [2]), (3, [2])]
+    counts = forked.chain.statistics()
+    assert {name: (c.records_in, c.records_out) for name, c in counts.items()} == dict.fromkeys(
+        counts, (2, 2)
+    )
+
+
+def test_an_output_with_an_edge_and_readers_leaves_the_chain_and_reaches_them():
+    forked = Forked(MapOperator(abs), FilterOperator(lambda n: n > 2), MapOperator(str), emitting=[0, 2, 3])
+    list(forked.chain.process(RowBatch([-1, 3])))
+    assert forked.emitted == [(0, [1, 3]), (2, [3]), (3, ["1", "3"])]
+
+
+def test_a_watermark_passes_all_branches_and_leaves_once():
+    log: list[str] = []
+    forked = Forked(Recorder("head", log), Recorder("left", log), Recorder("right", log), emitting=[2, 3])
+    log.clear()
+    list(forked.chain.process_time(Watermark(7)))
+    assert log == [
+        *("head watermark 7", "left row head@7", "right row head@7"),
+        *("left watermark 7", "right watermark 7"),
+    ]
+    assert forked.times == [Watermark(7)]
+
+
+def test_readers_of_a_fork_do_not_see_what_another_one_changes_in_a_record():
+    def grown(row: list[int]) -> list[int]:
+        row.append(0)
+        return row
+
+    forked = Forked(MapOperator(lambda n: [n]), MapOperator(grown), MapOperator(grown), emitting=[0, 2, 3])
+    list(forked.chain.process(RowBatch([1])))
+    assert forked.emitted == [(0, [[1]]), (2, [[1, 0]]), (3, [[1, 0]])]
+
+
+def test_the_end_of_data_passes_the_last_outputs_of_a_fork_to_all_branches():
+    class Last(Operator):
+        def process(self, batch: Batch) -> Iterator[Output]:
+            return iter(())
+
+        def end_of_data(self) -> Iterator[Output]:
+            yield RowBatch([9])
+
+    forked = Forked(Last(), MapOperator(lambda n: n), MapOperator(str), emitting=[2, 3])
+    list(forked.chain.end_of_data())
+    assert forked.emitted == [(2, [9]), (3, ["9"])]
 
 
 def test_the_source_takes_part_in_snapshots_and_statistics_and_is_closed_first():
