@@ -168,9 +168,15 @@ def events(config: NexmarkConfig, numbers: Numbers) -> pa.RecordBatch:
     columns: list[pa.Array] = [pa.array(kinds, pa.int32())]
     for kind, make in enumerate((_persons, _auctions, _bids)):
         wanted = kinds == kind
-        made = make(config, ids[wanted], moments[wanted])
-        where = np.cumsum(wanted) - 1
-        columns.append(made.to_struct_array().take(pa.array(where, mask=~wanted)))
+        if 2 * wanted.sum() > len(ids):
+            # Making a few fields that no event has costs less than spreading all others.
+            made = make(config, ids, moments)
+            fields = list(made.schema)
+            columns.append(pa.StructArray.from_arrays(made.columns, fields=fields, mask=pa.array(~wanted)))
+        else:
+            made = make(config, ids[wanted], moments[wanted])
+            where = np.cumsum(wanted) - 1
+            columns.append(made.to_struct_array().take(pa.array(where, mask=~wanted)))
     return pa.RecordBatch.from_arrays([*columns, _moments(moments)], schema=EVENT_SCHEMA)
 
 

@@ -8,9 +8,9 @@ where possible (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is 
 * both have the same parallelism and the same number of key groups,
 * it requests no other CPUs, GPUs or resources than the chain has,
 * it does not make watermarks, or no operator reads a side output of the chain and the chain has no fork.
-  Watermarks that leave a chain go to all of its edges, and new watermarks say nothing about late records of
-  the old event time, or about other branches. Side outputs of a source without a strategy don't count,
-  because they have no event time,
+  Watermarks that leave a chain go to all of its edges. New watermarks say nothing about late records of the
+  old event time, or about other branches. Side outputs of a source without a strategy don't count, because
+  they have no event time,
 * chaining is not switched off for either of them.
 
 All other connections become edges: forward between equal parallelisms, else rebalance, unless the user asked

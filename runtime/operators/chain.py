@@ -13,11 +13,11 @@ are on an explicit stack and do not call each other. So
 batch one after the other. If a function of the subtask could change a record, each reader gets a copy.
 
 A watermark uses the same stack. When an operator has fired its timers, the next operator in the list gets the
-watermark; after the last one it leaves the chain, on all edges. The list is in topological order. So a
-watermark reaches an operator after the records before it, and it may be late on other branches, which is
-safe. An operator that makes watermarks is never chained below a fork, as its watermarks say nothing about
-other branches (`graph/chaining.py`). So a watermark that an operator makes between two batches keeps its
-place among them. A status (idle or active) goes the same way, and ends at an operator that makes watermarks.
+watermark. After the last operator the watermark leaves the chain on all edges. So a watermark that an
+operator makes between two batches keeps its place among them. The list is in topological order, so each
+operator has processed all earlier records before it gets a watermark. While an operator of one branch holds a
+watermark, other branches wait for it, too. An operator that makes watermarks is never chained below a fork,
+because its watermarks say nothing about other branches (`graph/chaining.py`). A status (idle or active) goes the same way, and ends at an operator that makes watermarks.
 An operator with many timers to fire may hold the watermark and continue in `flush`, which comes before any
 other input. Nothing overtakes the watermark, and a checkpoint may be taken meanwhile. An operator whose
 records wait for answers also holds the watermarks and statuses that follow these records.
