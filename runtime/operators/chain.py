@@ -17,10 +17,11 @@ watermark. After the last operator the watermark leaves the chain on all edges. 
 operator makes between two batches keeps its place among them. The list is in topological order, so each
 operator has processed all earlier records before it gets a watermark. While an operator of one branch holds a
 watermark, other branches wait for it, too. An operator that makes watermarks is never chained below a fork,
-because its watermarks say nothing about other branches (`graph/chaining.py`). A status (idle or active) goes the same way, and ends at an operator that makes watermarks.
-An operator with many timers to fire may hold the watermark and continue in `flush`, which comes before any
-other input. Nothing overtakes the watermark, and a checkpoint may be taken meanwhile. An operator whose
-records wait for answers also holds the watermarks and statuses that follow these records.
+because its watermarks say nothing about other branches (`graph/chaining.py`). A status (idle or active) goes
+the same way, and ends at an operator that makes watermarks. An operator with many timers to fire may hold the
+watermark and continue in `flush`, which comes before any other input. Nothing overtakes the watermark, and a
+checkpoint may be taken meanwhile. An operator whose records wait for answers also holds the watermarks and
+statuses that follow these records.
 
 Side outputs of all operators receive only the watermarks that leave the chain. They get no watermark that a
 later operator holds or drops. So an operator that makes watermarks is never chained after an operator whose
