@@ -89,7 +89,7 @@ def test_a_stop_is_answered_with_its_savepoint_when_the_job_master_dies_behind_t
     assert (kept.savepoint, kept.drained) == (savepoint, drain)
     assert job.stop(drain=drain) == savepoint
     if not drain:
-        with pytest.raises(SavepointError, match="was stopped before, without a drain, with savepoint"):
+        with pytest.raises(SavepointError, match="was already stopped without a drain; its savepoint is"):
             job.stop(drain=True)
 
 

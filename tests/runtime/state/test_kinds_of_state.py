@@ -282,7 +282,7 @@ def test_no_state_is_used_where_there_is_no_key(state: KeyedState, use: Any) -> 
 @pytest.mark.parametrize(("state", "use"), [(state, use) for state, uses in USES for use in uses])
 def test_a_declaration_that_nobody_has_bound_says_so(state: KeyedState, use: Any) -> None:
     with pytest.raises(
-        PenstockError, match=r"'s' \(.*test_kinds_of_state.py:\d+ .*\) is a declaration, which"
+        PenstockError, match=r"'s' \(.*test_kinds_of_state.py:\d+ .*\) is a declaration and holds"
     ):
         use(state)
 

@@ -376,7 +376,9 @@ def test_operator_of_the_users_own_has_broadcast_state_too() -> None:
 
 def test_declaration_says_that_it_holds_nothing() -> None:
     for use in (len, list, lambda state: state.get("a"), lambda state: state.put("a", 1)):
-        with pytest.raises(Exception, match=r"BroadcastState 'prices' \(.*\) is a declaration, which holds"):
+        with pytest.raises(
+            Exception, match=r"BroadcastState 'prices' \(.*\) is a declaration and holds no values"
+        ):
             use(Priced.prices)
     with pytest.raises(ConfigurationError, match="belongs to a list of Penstock's own operators"):
         BroadcastState(name="splits")
