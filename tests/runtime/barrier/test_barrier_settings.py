@@ -49,7 +49,7 @@ def test_handler_is_chosen(settings: BarrierSettings, channels: int, kind: Handl
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE, unaligned=True), "never waits"),
+        (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE, unaligned=True), "blocks no channel"),
         (BarrierSettings(unaligned=True, stores=True), "needs aligned checkpoints"),
     ],
 )

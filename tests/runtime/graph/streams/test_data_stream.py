@@ -185,7 +185,7 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.split({7: abs}), "split: a name must be a string"),
         (
             lambda s, sink: s.split({"rest": abs}),
-            "split: 'rest' is the stream of the records that no",
+            "split: 'rest' is the stream of the records that match no predicate",
         ),
         (
             lambda s, sink: s.split({"\u00e9": abs, "e\u0301": abs}),

@@ -214,9 +214,9 @@ def test_values_of_a_wrong_type_are_refused_by_name() -> None:
         (lambda s: s.key_by("k").aggregate("x", n=Count), "n is not an aggregate function"),
         (lambda s: s.key_by("k").aggregate("x", k=Count()), "'k' is already a column of the result"),
         (lambda s: s.key_by("k").aggregate("x", n=Max(3)), "n reads 3"),
-        (lambda s: s.key_by("n:count").aggregate("x", n=Count()), "a column 'n:count' of its own"),
-        (lambda s: s.key_by("v:").aggregate("x", n=CountDistinct("v")), "a column 'v:' of its own"),
-        (lambda s: s.key_by(":start").aggregate("x", n=Count()), "a column ':start' of its own"),
+        (lambda s: s.key_by("n:count").aggregate("x", n=Count()), "state already has a column 'n:count'"),
+        (lambda s: s.key_by("v:").aggregate("x", n=CountDistinct("v")), "state already has a column 'v:'"),
+        (lambda s: s.key_by(":start").aggregate("x", n=Count()), "state already has a column ':start'"),
         (
             lambda s: s.key_by("k").aggregate("x", emit_every=0, n=Count()),
             "emit_every=0: give a",

@@ -42,8 +42,8 @@ async def yields(row: int) -> AsyncIterator[int]:
     ("settings", "said"),
     [
         ({"capacity": 0}, "capacity must be a whole number from 1 to 1,000,000, not 0"),
-        ({"capacity": True}, "capacity is a whole number"),
-        ({"capacity": 1.5}, "capacity is a whole number"),
+        ({"capacity": True}, "capacity must be a whole number"),
+        ({"capacity": 1.5}, "capacity must be a whole number"),
         ({"batch": 0}, "batch must be a whole number from 1"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": "1s"}, "timeout"),

@@ -259,7 +259,7 @@ def test_arguments_that_fit_no_join_are_refused_with_the_way_out() -> None:
         lambda a, b: a.join(b, on="k", within=1, where=max, batch_format="arrow"),
     )
     refused("takes no select", lambda a, b: a.join(b, on="k", within=1, how="anti", select=max))
-    refused("suffix must be a string", lambda a, b: a.join(b, on="k", within=1, suffix=""))
+    refused("suffix must be a non-empty string", lambda a, b: a.join(b, on="k", within=1, suffix=""))
     refused(
         'only how="inner"', lambda a, b: a.join(b, on="k", how="left", window=TumblingEventTimeWindows(1))
     )

@@ -129,7 +129,7 @@ def test_arguments_that_fit_no_lookup_are_refused_with_the_way_out() -> None:
     refused("give id=", lambda a: a.lookup(answered, on="k"))
     refused("retry is for coroutine functions", lambda a: a.lookup(len, on="k", retry=3))
     refused("ordered is for coroutine functions", lambda a: a.lookup({}, on="k", ordered=False))
-    refused("capacity is a whole number", lambda a: a.lookup(answered, on="k", id="l", capacity=0))
+    refused("capacity must be a whole number", lambda a: a.lookup(answered, on="k", id="l", capacity=0))
     refused("an Arrow batch has many keys", lambda a: a.lookup(answered, **columns, id="l", ordered=False))
     refused("not a dict of records", lambda a: a.lookup({}, **columns))
     refused("a key that names columns", lambda a: a.lookup(len, on=len, batch_format="arrow"))

@@ -634,7 +634,7 @@ def test_what_can_not_travel_to_a_process_is_refused_with_what_to_do() -> None:
         )
         return env
 
-    with pytest.raises(GraphError, match=r"can't be sent to another process.*generator.*beside"):
+    with pytest.raises(GraphError, match=r"can't be sent to another process.*generator.*together with"):
         simulate(build, output=list)
 
 
