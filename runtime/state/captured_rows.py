@@ -233,11 +233,11 @@ def _in_parts(entries: dict[Any, Any] | LoggedRows) -> Iterator[tuple[list[Any],
 
 def _by_key(entries: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
     """Group the entries of a nested table by key, so that each key is written once."""
+    if len({key for key, _ in entries}) == len(entries):
+        return entries, values
     places: dict[Any, list[int]] = {}
     for place, entry in enumerate(entries):
         places.setdefault(entry[0], []).append(place)
-    if len(places) == len(entries):
-        return entries, values
     order = list(chain.from_iterable(places.values()))
     return [entries[place] for place in order], [values[place] for place in order]
 

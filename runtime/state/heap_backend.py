@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise, repeat
+from math import inf
 from typing import Any, Final
 
 from penstock.runtime.snapshot.handles import KeyedStateHandle
@@ -24,11 +26,19 @@ from penstock.runtime.state.keyed_snapshot import (
     KeyedSnapshot,
     StateFileReader,
 )
+from penstock.runtime.state.log_files import LogFiles
 from penstock.runtime.state.row_log import RowLog
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, Sweepable
 from penstock.runtime.state.state_table import StateTable
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
+
+#: Files of logs die by themselves, so they are merged only if they are many.
+_OF_LOGS: Final = CompactionPolicy(max_files=32, growth=inf)
+
+#: Entries in the files of logs for each live row, above which files are merged as for other state. If all
+#: rows live equally long there are about three, because a deletion is an entry, too.
+_MOST_ENTRIES_OF_A_ROW: Final = 6
 
 
 class HeapKeyedStateBackend(KeyedStateBackend):
@@ -40,6 +50,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._column_tables: dict[str, ColumnTable] = {}
         self._column_logs: dict[str, ColumnLog] = {}
         self._row_logs: dict[str, RowLog] = {}
+        self._log_files = LogFiles()
         self._immutable = ImmutableValues(setup.codec)
 
     def _new_table(self, name: str, *, nested: bool, is_bound: bool) -> StateTable:
@@ -96,7 +107,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def _stores(self) -> list[ColumnTable | ColumnLog | RowLog]:
         """The state that is in no table of rows."""
-        return [*self._column_tables.values(), *self._column_logs.values(), *self._row_logs.values()]
+        return [*self._column_tables.values(), *self._logs()]
 
     def _rename_table(self, before: str, name: str) -> None:
         if before not in self._tables:
@@ -124,17 +135,46 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             self._mark_all_changed()
         increments.add(Delta(checkpoint_id, tuple(self._take_changes())))
         self._last_id = checkpoint_id
+        base, policy = self._base_and_policy()
         if not self_contained:
             increments.begun(checkpoint_id)
+            self._log_files.begun(checkpoint_id, self._next_numbers())
         return KeyedSnapshot(
             self._described(self.time.saved() if lifetimes else None),
             self.max_parallelism,
-            increments.base,
+            base,
             tuple(increments.deltas),
             self._codec,
-            self._policy,
+            policy,
             self_contained,
         )
+
+    def _base_and_policy(self) -> tuple[KeyedStateHandle | None, CompactionPolicy]:
+        """The state to build on, and how to merge its files; without dead files if all state is in logs."""
+        base, logs = self._increments.base, self._logs()
+        others = any(table.entries for table in self._tables.values()) or any(self._column_tables.values())
+        if base is None or not logs or others:
+            return base, self._policy
+        first_numbers = {log.name: log.first_number for log in logs}
+        files, entries = self._log_files.live(
+            base, self._increments.base_id, first_numbers, self._next_numbers()
+        )
+        is_compact = entries <= _MOST_ENTRIES_OF_A_ROW * sum(map(len, logs))
+        return replace(base, files=tuple(files), entries=entries), _OF_LOGS if is_compact else self._policy
+
+    def _logs(self) -> list[ColumnLog | RowLog]:
+        return [*self._column_logs.values(), *self._row_logs.values()]
+
+    def _next_numbers(self) -> dict[str, int]:
+        return {log.name: log.next_number for log in self._logs()}
+
+    def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
+        super().snapshot_finished(checkpoint_id, handle)
+        self._log_files.finished(checkpoint_id, handle)
+
+    def forget(self, checkpoint_id: int) -> None:
+        super().forget(checkpoint_id)
+        self._log_files.forget(checkpoint_id)
 
     def _take_changes(self) -> list[Block]:
         mutable = {name: table.changed.mutable() for name, table in self._tables.items()}
@@ -159,6 +199,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def start_anew(self) -> None:
         super().start_anew()
+        self._log_files.clear()
         self._mark_all_changed()
 
     def _mark_all_changed(self) -> None:
@@ -180,6 +221,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """
         need_canonical(handles)
         self._begin_restore(handles, restored_checkpoint_id)
+        self._log_files.clear()
         for table in self._tables.values():
             table.entries.clear()
             table.changed.clear()

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, repeat
-from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import msgpack
@@ -141,10 +140,13 @@ def pack_rows(
     count = len(keys)
     of_parts: tuple[Any, ...] = ()
     if nested:
-        runs = [(key, len(list(run))) for key, run in groupby(keys, itemgetter(0))]
-        counts = np.array([length for _, length in runs], "<u4").tobytes()
-        of_parts = (None, counts, codec.dumps([part for _, part in keys]))
-        keys = [key for key, _ in runs]
+        firsts, parts = [key for key, _ in keys], [part for _, part in keys]
+        counts = np.ones(count, "<u4")
+        if len(set(firsts)) < count:
+            runs = [(key, len(list(run))) for key, run in groupby(firsts)]
+            firsts, counts = [key for key, _ in runs], np.array([length for _, length in runs], "<u4")
+        of_parts = (None, counts.tobytes(), codec.dumps(parts))
+        keys = firsts
     groups = key_group_array(keys, max_parallelism)
     _check_own(table, keys, groups, key_groups)
     return (table, count, groups.astype("<u2").tobytes(), codec.dumps(list(keys)), values, *of_parts)

@@ -106,6 +106,16 @@ class RowRing:
     def all_slots(self) -> Slots:
         return np.flatnonzero(self._is_live)
 
+    @property
+    def next_number(self) -> int:
+        """The number of the next row."""
+        return self._next_number
+
+    @property
+    def first_number(self) -> int:
+        """The lowest number of the live rows; `next_number` without rows."""
+        return int(self._numbers[self._first & self._mask]) if self._length else self._next_number
+
     # -- rows --------------------------------------------------------------------------------------------
 
     def _new_numbers(self, rows: int) -> NDArray[np.int64]:

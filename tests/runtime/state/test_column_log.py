@@ -204,14 +204,15 @@ def restored(handles: list[KeyedStateHandle], files: Files, own: Any = ALL) -> H
 def test_a_checkpoint_writes_the_rows_that_came_and_went_since_the_confirmed_one() -> None:
     backend, files = new_backend(), Files()
     add_rows(backend, ["a", "b"], 1)
+    add_rows(backend, ["c"], 9)
     first = take(backend, files, 1, -1)
     add_rows(backend, ["a"], 2)
     backend.column_log("log").delete(backend.column_log("log").until(1))
     second = take(backend, files, 2, 1)
     assert [len(handle.files) for handle in (first, second)] == [1, 2]
     assert second.files[0] == first.files[0]
-    assert rows_of(restored([first], files)) == [("a", 1), ("b", 1)]
-    assert rows_of(restored([second], files)) == [("a", 2)]
+    assert rows_of(restored([first], files)) == [("a", 1), ("b", 1), ("c", 9)]
+    assert rows_of(restored([second], files)) == [("a", 2), ("c", 9)]
 
 
 def test_rows_survive_merging_of_files_and_go_to_the_subtasks_of_their_keys() -> None:

@@ -23,6 +23,7 @@ from penstock.runtime.state import captured_rows, row_ring
 from penstock.runtime.state.dirty_entries import DELETED
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
+from penstock.runtime.state.keyed_chunk import read_chunk
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 from penstock.runtime.state.row_log import HashedKeys, RowLog
 
@@ -187,14 +188,86 @@ def restored_from(handles: list[KeyedStateHandle], files: Files, own: Any = ALL)
 def test_a_checkpoint_writes_the_rows_that_came_and_went_since_the_confirmed_one() -> None:
     backend, files = new_backend(), Files()
     grow(backend, ["a", "b"], 1)
+    grow(backend, ["c"], 9)
     first = take(backend, files, 1, -1)
     grow(backend, ["a"], 2)
     backend.row_log("log").delete(backend.row_log("log").until(1))
     second = take(backend, files, 2, 1)
     assert [len(handle.files) for handle in (first, second)] == [1, 2]
     assert second.files[0] == first.files[0]
-    assert rows_of(restored_from([first], files)) == [("a", 1), ("b", 1)]
-    assert rows_of(restored_from([second], files)) == [("a", 2)]
+    assert rows_of(restored_from([first], files)) == [("a", 1), ("b", 1), ("c", 9)]
+    assert rows_of(restored_from([second], files)) == [("a", 2), ("c", 9)]
+
+
+def test_files_whose_rows_are_all_deleted_are_dropped_without_being_read() -> None:
+    backend, files = new_backend(CompactionPolicy()), Files()
+    handle = None
+    for at in range(1, 60):
+        grow(backend, ["a", "b", "c"], at)
+        backend.row_log("log").delete(backend.row_log("log").until(at - 5))
+        handle = take(backend, files, at, at - 1)
+        assert len(handle.files) <= 5
+    assert files.reads == 0
+    assert handle is not None
+    assert handle.entries == sum(len(file_entries(handle, file, files)) for file in handle.files)
+    assert rows_of(restored_from([handle], files)) == [(key, at) for key in "abc" for at in range(55, 60)]
+
+
+def test_a_row_that_lives_long_does_not_keep_all_files_for_ever() -> None:
+    backend, files = new_backend(CompactionPolicy()), Files()
+    grow(backend, ["old"], 1_000)
+    for at in range(1, 100):
+        grow(backend, ["a", "b", "c"], at)
+        backend.row_log("log").delete(backend.row_log("log").until(at - 2))
+        handle = take(backend, files, at, at - 1)
+        assert handle.entries <= 6 * 7 + 12
+    assert rows_of(restored_from([handle], files))[-1] == ("old", 1_000)
+
+
+def file_entries(handle: KeyedStateHandle, file: Any, files: Files) -> list[Any]:
+    blocks = read_chunk(files.read(file), file, 128, ValueCodec())
+    return [key for block in blocks for key in block.keys]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 8)), max_size=4),
+            st.integers(0, 9),
+            st.sampled_from(["complete", "complete", "written", "aborted", "none", "restart", "savepoint"]),
+        ),
+        max_size=30,
+    )
+)
+def test_a_restored_log_has_the_live_rows_whichever_checkpoints_complete(steps: Any) -> None:
+    backend, files, completed = new_backend(CompactionPolicy(max_files=3)), Files(), -1
+    live: list[tuple[str, int]] = []
+    saved: tuple[KeyedStateHandle, list[tuple[str, int]]] | None = None
+    now = 0
+    for number, (rows, passed, outcome) in enumerate(steps):
+        for key, ahead in rows:
+            grow(backend, [key], now + ahead)
+        live += [(key, now + ahead) for key, ahead in rows]
+        now += passed
+        backend.row_log("log").delete(backend.row_log("log").until(now - 4))
+        live = [row for row in live if row[1] > now - 4]
+        if outcome == "restart" and saved is not None:
+            backend = new_backend(CompactionPolicy(max_files=3))
+            backend.restore([saved[0]], files, completed)
+            live = list(saved[1])
+            assert rows_of(backend) == sorted(live)
+        elif outcome == "savepoint":
+            handle = backend.snapshot(number, completed, self_contained=True).finish(files)
+            assert rows_of(restored_from([handle], files)) == sorted(live)
+        elif outcome not in ("none", "restart"):
+            handle = backend.snapshot(number, completed).finish(files)
+            assert rows_of(restored_from([handle], files)) == sorted(live)
+            if outcome == "aborted":
+                backend.forget(number)
+            else:
+                backend.snapshot_finished(number, handle)
+            if outcome == "complete":
+                completed, saved = number, (handle, list(live))
 
 
 def test_a_checkpoint_after_one_that_was_not_confirmed_has_all_rows() -> None:
