@@ -296,9 +296,12 @@ def _is_known_method(
 
 def _has_unsafe_argument(code: CodeType) -> bool:
     """Return whether a call has one of `_UNSAFE_ARGUMENTS`: `sorted(rows, key=kept.append)`."""
-    for step in _disassembled(code):
+    steps = _disassembled(code)
+    for step, following in zip(steps, (*steps[1:], None), strict=True):
         if step.opname == "KW_NAMES" and _UNSAFE_ARGUMENTS & set(code.co_consts[step.arg or 0]):
             return True
+        if following is not None and following.opname == "BUILD_CONST_KEY_MAP":
+            continue  # the keys of a dict, such as {"key": ..., "default": ...}
         # Since Python 3.13 the constant before the call has the names.
         names = step.argval if step.opname == "LOAD_CONST" and isinstance(step.argval, tuple) else ()
         if any(isinstance(name, str) and name in _UNSAFE_ARGUMENTS for name in names):

@@ -61,6 +61,7 @@ def reads_a_global(row: Any) -> Any:
 READING: list[Callable[..., Any]] = [
     lambda row: (row["a"], row["b"] * 2),
     lambda row: {**row, "n": f"{row['n']:.2f}"},
+    lambda row: {"key": row["key"], "default": row["v"], "out": row["w"]},
     lambda row: [part * 2 for part in row if part],
     lambda row: Point(1) if row else Row(2),
     lambda row: helped(row),
