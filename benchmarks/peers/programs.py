@@ -31,7 +31,7 @@ ROWS_OF_FILE: Final = 250_000
 FILES_PER_TRIGGER: Final = 2
 
 #: Seconds that a job of a peer may take.
-PATIENCE: Final = 120.0
+PATIENCE: Final = 300.0
 
 _SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     "PyFlink SQL": flink_queries.SETTINGS,
