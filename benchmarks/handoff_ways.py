@@ -118,7 +118,7 @@ class Handoff:
             self.spark.conf.set(_BATCH_ROWS, usual)
 
     def from_spark(self) -> float:
-        """Measure a job with two readers, from its start or the start of Spark's job to its last row.
+        """Measure a job with two readers, from its start, or that of Spark's job if earlier, to its last row.
 
         The results contain the time of the last row, because polling the job would slow it down.
         """

@@ -5,7 +5,8 @@
 The synchronous part of the snapshot stops the task. Its cost must depend on the changed keys and not on the
 size of the state. So the benchmark uses keyed state of two sizes, one a hundred times the other, with the
 same number of changed keys between checkpoints. It drives the state backend of a subtask directly, without a
-cluster. Neither part waits, so processor time is measured, and other load on the machine does not add to it.
+cluster. The synchronous and the asynchronous part never wait. So processor time is measured, and other load
+on the machine does not add to it.
 """
 
 from __future__ import annotations

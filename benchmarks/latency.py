@@ -3,7 +3,8 @@
     python benchmarks/latency.py --json latency.json
 
 A paced source gives each record its creation time. The sink, after an exchange, measures the record's age.
-Both run on one machine and read one clock. Only the second half of a run counts.
+Both run on one machine and read one clock. Only the second half of the records and the last three quarters of
+the checkpoints count.
 """
 
 from __future__ import annotations

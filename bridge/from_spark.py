@@ -61,8 +61,8 @@ def from_spark(
     the job runs. Keep the program and its Spark session running until `wait_for_transfer(job)` returns; from
     then on the job needs neither.
 
-    Each call keeps a process of about 80 MB in the cluster until the session ends; jobs request rows from
-    it. A program that reads many DataFrames should end its session now and then.
+    Each call keeps a process of about 80 MB in the cluster until the session ends; the readers of jobs
+    register there. A program that reads many DataFrames should end its session now and then.
 
     Args:
         env: The environment of the job.
@@ -101,7 +101,7 @@ def check_arguments(
         raise GraphError(msg)
     for name, value in (("window", window), ("max_disk_bytes", max_disk_bytes)):
         if value < 1:
-            msg = f"{what}: {name}={value} is not allowed: give a number of bytes from 1"
+            msg = f"{what}: {name}={value} is not allowed: give a number of bytes, at least 1"
             raise GraphError(msg)
     if not is_alive(df.sparkSession):
         msg = f"{what}: the DataFrame's Spark session is stopped; start one and make the DataFrame again"

@@ -5,7 +5,7 @@
 A model is often a separate service, with its own GPUs and releases. Each answer takes some time. So
 `map_async` keeps many requests in flight. `batch=` puts reviews together, because a model answers thirty-two
 of them in little more time than a few. A failed request is retried. Each checkpoint holds the reviews in
-flight, and they are sent again after a failure. The server here is a toy that this program starts on the
+flight, and they are sent again after a failure. The server here is a toy that this program starts on
 loopback; it counts friendly and unfriendly words. `--url` names another server.
 """
 
@@ -79,7 +79,7 @@ class Mood:
 
 
 async def serve() -> None:
-    """Serve the toy model on a free port of the loopback; print the URL first."""
+    """Serve the toy model on a free port on loopback; print the URL first."""
 
     async def answer(request: web.Request) -> web.Response:
         question = await request.json()

@@ -9,8 +9,8 @@
 - `habit`: a sentence has a turn of phrase that reads as translated, or a docstring opens with a question
   word.
 
-The second rule allows descriptions of five words or more, and those that name a unit or code. Public methods
-repeat what their readers need.
+The second rule allows descriptions of five words or more, and those that name a unit or code. The docstring
+of a public method must suffice by itself, even if it repeats another one.
 
 Without arguments the program prints the number of findings in each folder. With files or folders it lists
 them. With `--strict` it fails on findings, except in files and folders that `[tool.check_prose]` of

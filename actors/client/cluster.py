@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, or starting a local one that listens on loopback only, and opening its page.
+"""Joins a Ray cluster, or starts a local one that listens on loopback only; opens the page of a job.
 
 Ray turns `_node_ip_address="127.0.0.1"` into the machine's own address, and its servers then listen on every
 interface. Ray keeps 127.0.0.1, and binds each server to loopback, only if the cluster can't have several

@@ -24,7 +24,7 @@ ANSWER: Final = 60.0
 
 
 class NoAnswerError(PenstockError, TimeoutError):
-    """A living actor did not answer in time; the message names the actor and its log."""
+    """An actor that is not known to be dead did not answer in time; the message says what to check."""
 
 
 def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:

@@ -300,7 +300,7 @@ def _number(request: web.Request, name: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS:
-        raise Problem(400, f"?{name}= must be a number from 0 on, not {text!r:.80}")
+        raise Problem(400, f"?{name}= must be a whole number, at least 0, not {text!r:.80}")
     return int(text)
 
 

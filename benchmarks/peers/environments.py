@@ -125,7 +125,7 @@ def _compile_events() -> None:
     if _EVENTS.exists() and _EVENTS.stat().st_mtime > max(source.stat().st_mtime for source in sources):
         return
     if shutil.which("javac") is None or shutil.which("jar") is None:
-        raise MissingPeer("Flink's tables need a JDK from 17 on: on Debian, apt-get install openjdk-17-jdk")
+        raise MissingPeer("Flink's tables need JDK 17 or newer: on Debian, apt-get install openjdk-17-jdk")
     libraries = next((FOLDER / "flink" / "lib").glob("python*/site-packages/pyflink/lib"))
     with tempfile.TemporaryDirectory() as work:
         classes = Path(work)

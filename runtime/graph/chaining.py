@@ -23,8 +23,8 @@ it may use in part or not at all. The operators, their ids and their states stay
 
 The pass follows the steps after a source while each output has exactly one reader:
 
-* Filters by expressions are pushed up to the first step that computes columns or assigns timestamps. A filter
-  after that step drops only rows that have already moved the watermark.
+* A filter by an expression is pushed unless a step before it computes columns or assigns timestamps. A
+  filter after the timestamps is not pushed, because the rows that it drops must still move the watermark.
 * Columns are pushed only if the walk reaches a step that passes on no further columns: `select`, or an
   aggregation. The source then reads all columns that the steps up to this one read.
 

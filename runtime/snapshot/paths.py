@@ -1,4 +1,4 @@
-"""`SnapshotPaths`: the only place that formats paths in a checkpoint storage.
+"""`SnapshotPaths`: the only place that formats paths of a job's snapshots, log and ids.
 
     <job>/log/<slot>                                       a decision; the slot has 20 digits
     <job>/log/compaction                                   the slot of a compaction

@@ -3,10 +3,10 @@
 `RowRing` has the rows' hashes and times. This class adds the columns of keys and values. Rows are restored
 from a `ColumnTable` (`fill`).
 
-**Snapshots.** The key of a row in state is its own key and its number. The number is never used to compute
-the key group. So blocks of a `ColumnTable` and of a log have one format (`keyed_chunk.py`), and are merged,
-restored and redistributed in the same way. A row that was added and deleted between two snapshots leaves no
-trace.
+**Snapshots.** A row's key in state consists of its own key and its number. The number is never used to
+compute the key group. So blocks of a `ColumnTable` and of a log have one format (`keyed_chunk.py`), and are
+merged, restored and redistributed in the same way. A row that was added and deleted between two snapshots
+leaves no trace.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class ColumnLog(RowRing):
             hashes: `key_hashes` of the keys, if they are known.
 
         Returns:
-            Places in `keys` and slots of the matching rows, by place and then by arrival.
+            Indices into `keys` and slots of the matching rows, sorted by index, then by arrival.
         """
         hashes = key_hashes(list(keys.values())) if hashes is None else hashes
         rows, slots = self._search(hashes, earliest, latest)

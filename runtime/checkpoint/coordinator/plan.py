@@ -1,9 +1,9 @@
 """The subtasks that take part in a checkpoint (Flink's `CheckpointPlanCalculator`, FLIP-147).
 
 The coordinator triggers the sources, and every running subtask acknowledges and is notified. A subtask whose
-senders have all finished gets no barrier. So the coordinator triggers every subtask at the end of its
-data: at once, or when the subtask reports the end. The subtask begins the checkpoint, without a barrier, when
-it has consumed the ends of all its channels.
+senders have all finished gets no barrier. So the coordinator also triggers these subtasks, and subtasks whose
+data has ended. It does so when the checkpoint starts, or as soon as a subtask reports the end of its data.
+The subtask begins the checkpoint, without a barrier, when it has consumed the ends of all its channels.
 
 A subtask that had finished in the restored checkpoint only signals the end of its outputs and finishes again.
 No checkpoint is taken before that, because a receiver that begins a checkpoint without a barrier must have

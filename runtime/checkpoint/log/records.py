@@ -274,7 +274,7 @@ class LogView:
         to_pass: Slots that the next record must name in `passes`.
         damage: Descriptions of the damaged slots in `to_pass`; all other slots in it are truncated.
         submission: Token of the last attempt's submission; empty when unknown.
-        hinted: The slot that the hint named when the log was read; -1 without a hint.
+        hinted: The slot that the file `log/compaction` named when the log was read; -1 if it named none.
 
     Example:
         >>> view = LogView().after(AttemptBegun(1, None, 0.0))

@@ -139,8 +139,8 @@ class DataStream(JoinOperations[T_co]):
     ) -> DataStream[T_co]:
         """Give each record a timestamp, and let event time advance with the timestamps.
 
-        `KeyedStream.window` needs event time. Call this before records are redistributed: after an exchange
-        they may be further out of order than the strategy expects.
+        Windows and timers of event time need it. Call this before records are redistributed: after an
+        exchange they may be further out of order than the strategy expects.
 
         Args:
             strategy: For example `WatermarkStrategy.for_bounded_out_of_orderness(5)`, with a timestamp

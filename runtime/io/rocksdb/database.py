@@ -100,7 +100,9 @@ _READ, _WRITTEN, _OPENED = "read", "written", "opened"
 _GONE: Final = "its subtask has ended"
 
 _ROOM: Final = "Free space on this disk, or give RocksDB(folder=...) a folder on a larger disk"
-_RIGHTS: Final = "Give the user of the Ray workers the right to write there, or give RocksDB(folder=...)"
+_RIGHTS: Final = (
+    "Give the user of the Ray workers the right to write there, or give RocksDB(folder=...) another folder"
+)
 _FILES: Final = "Raise the limit of open files of the Ray workers (ulimit -n)"
 _RESTART: Final = (
     "A restart recreates the folder from the last checkpoint. If it fails again, check the disk, or give "

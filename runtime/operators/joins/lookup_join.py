@@ -94,7 +94,7 @@ class RowLookup:
     Args:
         output: Makes the output from the input record and the record that was found.
         emits_alone: Whether an input record is emitted if no record was found for it.
-        cache: `None` for no cache, when a lookup is as fast as the cache, as in a table.
+        cache: `None` for no cache; a lookup in a table needs none, because it is as fast as a cache.
     """
 
     _clock: Clock
