@@ -175,7 +175,7 @@ class ColumnLog(RowRing):
             Indices into `keys` and slots of the matching rows, sorted by index, then by arrival.
         """
         hashes = key_hashes(list(keys.values())) if hashes is None else hashes
-        rows, slots = self._search(hashes, earliest, latest)
+        rows, slots, _ = self._search(hashes, earliest, latest)
         if len(rows) and not (len(self._keys) == 1 and self._are_exact(keys)):
             same = np.ones(len(rows), np.bool_)
             for typed, part in zip(self._keys.values(), keys.values(), strict=True):

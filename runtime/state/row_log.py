@@ -156,7 +156,18 @@ class RowLog(RowRing):
         Returns:
             Places in `keys` and slots of the matching rows, by place and then by arrival.
         """
-        places, slots = self._search(keys.hashes, earliest, latest)
+        places, slots, _ = self.find_some(keys, earliest, latest, None)
+        return places, slots
+
+    def find_some(
+        self, keys: HashedKeys, earliest: Moments, latest: Moments, most: int | None
+    ) -> tuple[Slots, Slots, int]:
+        """Find rows as `find` does, for as many keys as have about `most` rows together, but at least one.
+
+        Returns:
+            Places in `keys` and slots of the matching rows, and the number of keys that were searched.
+        """
+        places, slots, searched = self._search(keys.hashes, earliest, latest, most)
         if not (self._are_exact and keys.are_exact):
             mine, theirs = keys.keys.take(places), self._keys.take(slots)
             same = np.asarray(mine == theirs, np.bool_)
@@ -166,7 +177,7 @@ class RowLog(RowRing):
                 same[other] = mine[other] is theirs[other]
             places, slots = places[same], slots[same]
         order = np.argsort(places, kind="stable")
-        return places[order], slots[order]
+        return places[order], slots[order], searched
 
     # -- snapshots ---------------------------------------------------------------------------------------
 

@@ -17,8 +17,11 @@ reads rows in random order, so a row costs one cache miss instead of four.
 all its keys together, one row each per step. It compares hash and time in arrays. The subclass compares the
 keys of the hits. A chain ends at the first row that has left the ring. A search first links the rows that
 came since the last one. So rows that are only read by time are never linked. A step has a fixed cost, however
-few keys are left, and a key may have a million rows. So after `_MOST_STEPS` the remaining keys are searched
-in a sorted copy of their rows.
+few keys are left, and a key may have a million rows. So the remaining keys are searched in a copy of their
+rows, as soon as the steps have cost as much as the copy, which reads the whole ring.
+
+**Pairs.** The number of pairs is known before they are made from the copy. A search for a limited number
+leaves out the last keys then. Otherwise a thousand keys with a million rows each would take all memory.
 
 **Time.** A segment is a run of slots. For each segment the ring has the earliest time of its live rows. A
 search for rows up to a moment reads only the segments that have such rows.
@@ -47,8 +50,15 @@ _LEAST: Final = 1 << 10
 #: Slots of a segment.
 _SEGMENT: Final = 1 << 12
 
-#: Rows of a chain that a search examines before it sorts.
-_MOST_STEPS: Final = 128
+#: Rows of a chain that a search examines before it may copy the ring.
+_LEAST_STEPS: Final = 128
+
+#: Cost of a step, and of a row of the ring that is copied and sorted, both in rows of a step, as measured.
+_STEP_COST: Final = 1 << 10
+_COPY_COST: Final = 4
+
+#: Maximum number of hashes for which each row of the copy is compared, instead of sorting.
+_FEW: Final = 12
 
 #: Rounds in which rows of one chain are linked one by one before they are sorted.
 _MOST_ROUNDS: Final = 4
@@ -226,34 +236,52 @@ class RowRing:
 
     # -- search ------------------------------------------------------------------------------------------
 
-    def _search(self, hashes: HashArray, earliest: Moments, latest: Moments) -> tuple[Slots, Slots]:
+    def _search(
+        self, hashes: HashArray, earliest: Moments, latest: Moments, most: int | None = None
+    ) -> tuple[Slots, Slots, int]:
         """Find the rows with the same hash and a time between two moments, both included.
 
+        Args:
+            most: About the maximum number of pairs; the last hashes are left out if there are more, but never
+                the first one. `None` for all.
+
         Returns:
-            Places in `hashes` and slots, in runs by place. A stable sort by place gives the order of arrival.
+            Places in `hashes` and slots, in runs by place, and the number of hashes that were searched. A
+            stable sort by place gives the order of arrival.
         """
         if not self._length:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
+            return np.empty(0, np.int64), np.empty(0, np.int64), len(hashes)
         self._link_new()
-        rows, positions = self._walk(hashes, earliest, latest)
-        return rows, positions & self._mask
+        rows, positions, searched = self._walk(hashes, earliest, latest, _FAR if most is None else most)
+        return rows, positions & self._mask, searched
 
-    def _walk(self, hashes: HashArray, earliest: Moments, latest: Moments) -> tuple[Slots, Slots]:
+    def _walk(
+        self, hashes: HashArray, earliest: Moments, latest: Moments, most: int
+    ) -> tuple[Slots, Slots, int]:
         """Walk the chains of all hashes together; return pairs of a row of `hashes` and a position.
 
         Each step yields a run of pairs in order of the rows, oldest step first. So a stable sort by row only
         merges runs, and leaves the pairs of each row in order of arrival.
         """
         found_rows, found_positions = [], []
-        wanted = hashes.view(np.int64)
+        wanted, searched = hashes.view(np.int64), len(hashes)
         rows, at = np.arange(len(hashes)), self._newest.take(self._chains(hashes))
         has_holes = self._length < self._end - self._first
-        for _ in range(_MOST_STEPS):
+        steps = cost = found = 0
+        while True:
             going = np.flatnonzero(at >= self._first)
             if len(going) < len(rows):
                 rows, at, wanted = rows.take(going), at.take(going), wanted.take(going)
                 earliest, latest = earliest.take(going), latest.take(going)
             if not len(rows):
+                break
+            cost_of_copy = min(_COPY_COST, 1 + len(rows) / 4) * (self._end - self._first)
+            if steps >= _LEAST_STEPS and (cost > cost_of_copy or found > most):
+                here, there, among = self._find_sorted(wanted.view(np.uint64), earliest, latest, at, most)
+                searched = int(rows[among]) if among < len(rows) else searched
+                by_arrival = np.argsort(there)
+                found_rows.append(rows[here[by_arrival]])
+                found_positions.append(there[by_arrival])
                 break
             cells = self._cells.take(at & self._mask, axis=0)
             times = cells[:, _TIME]
@@ -263,41 +291,47 @@ class RowRing:
             found_rows.append(rows.take(hit))
             found_positions.append(at.take(hit))
             at = cells[:, _PREVIOUS]
-        else:
-            here, there = self._find_sorted(wanted.view(np.uint64), earliest, latest, at)
-            by_arrival = np.argsort(there)
-            found_rows.append(rows[here[by_arrival]])
-            found_positions.append(there[by_arrival])
+            steps, cost, found = steps + 1, cost + _STEP_COST + len(rows), found + len(hit)
         if not found_rows:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        return np.concatenate(found_rows[::-1]), np.concatenate(found_positions[::-1])
+            return np.empty(0, np.int64), np.empty(0, np.int64), searched
+        all_rows, all_positions = np.concatenate(found_rows[::-1]), np.concatenate(found_positions[::-1])
+        if searched < len(hashes):
+            all_positions, all_rows = all_positions[all_rows < searched], all_rows[all_rows < searched]
+        return all_rows, all_positions, searched
 
     def _find_sorted(
-        self, hashes: HashArray, earliest: Moments, latest: Moments, newest: Slots
-    ) -> tuple[Slots, Slots]:
-        """Find rows up to the position `newest` of each hash, in a copy that is sorted by hash and time."""
+        self, hashes: HashArray, earliest: Moments, latest: Moments, newest: Slots, most: int
+    ) -> tuple[Slots, Slots, int]:
+        """Find rows up to the position `newest` of each hash, in a copy that is sorted by hash and time.
+
+        Returns:
+            Pairs of a place in `hashes` and a position, and the number of hashes that were searched: at least
+            one, and as many as have no more than `most` rows together, including rows after `newest`.
+        """
         wanted = np.unique(hashes)
         positions = np.arange(self._first, self._end)
         slots = positions & self._mask
         chosen = np.flatnonzero(self._is_live[slots] & np.isin(self._hashes[slots], wanted))
-        positions, slots = positions[chosen], slots[chosen]
-        moments = np.unique(self.times[slots])
+        positions, found, times = positions[chosen], self._hashes[slots[chosen]], self.times[slots[chosen]]
+        if len(hashes) <= _FEW:
+            return _scanned((found, times, positions), hashes, earliest, latest, newest, most)
+        moments = np.unique(times)
         # One number combines hash and time, so the order of numbers is the order by hash and time.
         base = np.int64(len(moments) + 1)
-        numbers = np.searchsorted(wanted, self._hashes[slots]) * base + np.searchsorted(
-            moments, self.times[slots]
-        )
+        numbers = np.searchsorted(wanted, found) * base + np.searchsorted(moments, times)
         order = np.argsort(numbers, kind="stable")
         numbers, positions = numbers[order], positions[order]
         of_hash = np.searchsorted(wanted, hashes) * base
         starts = np.searchsorted(numbers, of_hash + np.searchsorted(moments, earliest))
         ends = np.searchsorted(numbers, of_hash + np.searchsorted(moments, latest, side="right"))
         counts = np.maximum(ends - starts, 0)
-        rows = np.repeat(np.arange(len(hashes)), counts)
+        searched = max(1, int(np.searchsorted(np.cumsum(counts), most, side="right")))
+        starts, counts = starts[:searched], counts[:searched]
+        rows = np.repeat(np.arange(len(counts)), counts)
         within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         there = positions[np.repeat(starts, counts) + within]
         older = there <= newest[rows]
-        return rows[older], there[older]
+        return rows[older], there[older], searched
 
     def _chains(self, hashes: HashArray) -> Slots:
         """The chain of each hash, from higher bits than those that select the key group."""
@@ -355,3 +389,25 @@ class RowRing:
         self._end = len(slots)
         np.minimum.at(self._earliest, np.arange(self._end) // _SEGMENT, self.times[: self._end])
         return slots
+
+
+def _scanned(
+    rows: tuple[HashArray, Moments, Slots],
+    hashes: HashArray,
+    earliest: Moments,
+    latest: Moments,
+    newest: Slots,
+    most: int,
+) -> tuple[Slots, Slots, int]:
+    """What `RowRing._find_sorted` returns, found by comparing all rows with one hash after the other."""
+    found, times, positions = rows
+    hits: list[Slots] = []
+    total = 0
+    for place, wanted in enumerate(hashes):
+        in_time = (times >= earliest[place]) & (times <= latest[place])
+        hits.append(positions[(found == wanted) & in_time & (positions <= newest[place])])
+        total += len(hits[-1])
+        if total > most:
+            break
+    lengths = [len(hit) for hit in hits]
+    return np.repeat(np.arange(len(hits)), lengths), np.concatenate(hits), len(hits)

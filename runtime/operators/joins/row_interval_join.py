@@ -5,7 +5,8 @@ then added to its own side's log. So the row of a pair that arrives second finds
 whether it had a partner.
 
 The partners of some rows of a batch are searched together. Their number is not known before, and each may
-have a million partners. So the number of rows follows the number of partners that the last rows had.
+have a million partners. So the number of rows follows the number of partners that the last rows had, and a
+search leaves out the last rows if it finds too many.
 
 `interval_join.py` has the time rules. `column_interval_join.py` does the same for Arrow batches.
 """
@@ -50,6 +51,9 @@ _SEGMENTS: Final = 16
 
 #: Number of pairs that a search should find.
 _PAIRS: Final = 1 << 14
+
+#: About the maximum number of pairs that are in memory, unless a single row has more.
+_MOST_PAIRS: Final = 1 << 17
 
 #: Rows whose partners are searched together at first.
 _FIRST_ROWS: Final = 1 << 8
@@ -108,15 +112,16 @@ class RowIntervalJoinOperator(RowJoinOperator):
         start = 0
         while start < len(times):
             some = slice(start, start + self._searched)
-            yield from self._join_some(side, hashed[some], rows[some], times[some])
-            start = some.stop
+            start += yield from self._join_some(side, hashed[some], rows[some], times[some])
 
     def _join_some(
         self, side: Side, keys: HashedKeys, rows: Sequence[Any], times: Moments
-    ) -> Iterator[list[Any]]:
+    ) -> Generator[list[Any], None, int]:
+        """Join as many rows as have about `_MOST_PAIRS` partners, at least one; return their number."""
         join, other = self._join, self._logs[other_side(side)]
         first, last = join.distances(side)
-        places, slots = other.find(keys, moved(times, first), moved(times, last))
+        places, slots, joined = other.find_some(keys, moved(times, first), moved(times, last), _MOST_PAIRS)
+        keys, rows, times = keys[:joined], rows[:joined], times[:joined]
         expected = max(1, len(times) * _PAIRS // max(1, len(places)))
         self._searched = min(2 * self._searched, expected, _PAIRS)
         matched = np.zeros(len(times), np.bool_)
@@ -134,6 +139,7 @@ class RowIntervalJoinOperator(RowJoinOperator):
                 yield other.records(new)
             other.flag(new)
         yield from self._add(side, keys, rows, times, matched)
+        return joined
 
     def _pairs(
         self, side: Side, rows: Sequence[Any], times: Moments, places: Slots, slots: Slots

@@ -44,7 +44,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "_LEAST": 8,
         "_SEGMENT": 4,
-        "_MOST_STEPS": 3,
+        "_LEAST_STEPS": 3,
+        "_STEP_COST": 4,
+        "_FEW": 2,
         "_MOST_ROUNDS": 2,
         "_LINKED_AT_ONCE": 3,
     }.items():

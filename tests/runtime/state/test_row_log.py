@@ -53,7 +53,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "_LEAST": 8,
         "_SEGMENT": 4,
-        "_MOST_STEPS": 3,
+        "_LEAST_STEPS": 3,
+        "_STEP_COST": 4,
+        "_FEW": 2,
         "_MOST_ROUNDS": 2,
         "_LINKED_AT_ONCE": 3,
     }.items():
@@ -130,6 +132,49 @@ def test_rows_are_found_deleted_and_saved_as_in_a_list(steps: Any, probes: Any, 
     save(restored, saved)
     ((last, _),) = [entry[::-1] for entry, row in saved.items() if row[2] == "new"]
     assert last > max((n for n, *_ in rows), default=-1)
+
+
+@given(ROWS, ROWS, st.integers(0, 30), st.integers(0, 12), st.integers(0, 12))
+def test_a_limited_search_finds_all_rows_of_the_first_keys(
+    rows: Any, probes: Any, gone: int, width: int, most: int
+) -> None:
+    log = RowLog("log")
+    add(log, rows * 3, list(range(3 * len(rows))))
+    log.delete(log.until(gone))
+    keys, times = HashedKeys.of([key for key, _ in probes]), times_of(probes)
+    places, slots = log.find(keys, times - width, times + width)
+    some, some_slots, searched = log.find_some(keys, times - width, times + width, most)
+    assert min(1, len(probes)) <= searched <= len(probes)
+    assert some.tolist() == places[places < searched].tolist()
+    assert some_slots.tolist() == slots[places < searched].tolist()
+
+
+@pytest.mark.parametrize("probes", [2, 5])
+def test_a_limited_search_of_keys_with_many_rows_stops_after_the_first_of_them(probes: int) -> None:
+    log = RowLog("log")
+    add(log, [(key, 1) for key in "abcde"] * 100, list(range(500)))
+    keys, times = HashedKeys.of(list("abcde"[:probes])), np.ones(probes, np.int64)
+    places, _, searched = log.find_some(keys, times, times, 50)
+    assert (searched, np.bincount(places).tolist()) == (1, [100])
+    places, _, searched = log.find_some(keys, times, times, 299)
+    assert searched == min(probes, 2)
+    assert np.bincount(places).tolist() == [100] * searched
+
+
+def test_the_ring_is_copied_only_if_that_costs_less_than_walking(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    find_sorted = RowLog._find_sorted
+
+    def counted(log: RowLog, *arguments: Any) -> Any:
+        copied.append(len(log))
+        return find_sorted(log, *arguments)
+
+    monkeypatch.setattr(RowLog, "_find_sorted", counted)
+    for keys, copies in ((200, []), (1, [4000])):
+        log = RowLog("log")
+        add(log, [(n % keys, n) for n in range(4000)], list(range(4000)))
+        _, slots = log.find(HashedKeys.of([0]), np.array([0]), np.array([4000]))
+        assert (len(slots), copied) == (4000 // keys, copies)
 
 
 def test_records_and_keys_of_deleted_rows_are_released() -> None:

@@ -18,10 +18,12 @@ from penstock.operators import ArrowBatch
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.graph.streams.joins import BySide, KeyOfTagged, Product
 from penstock.runtime.io.rocksdb import cached_entries
+from penstock.runtime.operators.joins import row_interval_join
 from penstock.runtime.operators.joins.column_interval_join import ColumnIntervalJoinOperator
 from penstock.runtime.operators.joins.output_rows import MOST_NAMES, MergedRows
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.state.captured_rows import CapturedRows
+from penstock.runtime.state.row_log import RowLog
 from penstock.testing import OperatorHarness
 from penstock.windows import TimeWindow, TumblingEventTimeWindows
 
@@ -489,6 +491,25 @@ def test_the_pairs_of_a_large_batch_come_in_batches_of_limited_length() -> None:
         lengths = [len(batch) for batch in harness.batches]
         assert sum(lengths) == 250_000
         assert max(lengths) == 1 << 16
+
+
+def test_rows_with_many_partners_each_are_joined_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+    find_some = RowLog.find_some
+
+    def counted(log: RowLog, *arguments: Any) -> Any:
+        places, slots, searched = find_some(log, *arguments)
+        found.append(len(places))
+        return places, slots, searched
+
+    monkeypatch.setattr(RowLog, "find_some", counted)
+    monkeypatch.setattr(row_interval_join, "_MOST_PAIRS", 1000)
+    with joined("rows", how="full") as harness:
+        push(harness, 0, [{"k": 1, "n": n} for n in range(700)], [1] * 700)
+        pairs = push(harness, 1, [{"k": 1, "m": m} for m in range(50)] + [{"k": 2, "m": 50}], [1] * 51)
+        assert max(found) < 2000
+        assert [(row["n"], row["m"]) for row in pairs] == [(n, m) for m in range(50) for n in range(700)]
+        assert [row["m"] for row in harness.push_watermark(END)] == [50]
 
 
 @FORMATS
