@@ -15,7 +15,8 @@ from penstock.runtime.state.typed_columns import Slots
 class RocksDBRowLog(RowLog):
     """The rows of a nested table.
 
-    The table may drop entries from memory after each report of changes, so changes are reported last.
+    The table may drop entries from memory after each report of changes, so changes are reported last. A
+    search reports that nothing has changed, because a log that is only read has no changes.
     """
 
     def __init__(self, table: StateTable) -> None:
@@ -42,6 +43,12 @@ class RocksDBRowLog(RowLog):
             else:
                 held[number] = value
         self._table.changed.put_many_new(added)
+
+    def find_some(
+        self, keys: HashedKeys, earliest: Moments, latest: Moments, most: int | None
+    ) -> tuple[Slots, Slots, int]:
+        self._table.changed.update(())  # the entries that were read after the last search may leave memory
+        return super().find_some(keys, earliest, latest, most)
 
     def records(self, slots: Slots) -> list[Any]:
         entries = self._table.entries

@@ -386,6 +386,17 @@ def test_every_row_that_matched_is_marked_however_little_is_in_memory() -> None:
         assert harness.push_watermark(END) == []
 
 
+@pytest.mark.usefixtures("little_memory")
+def test_rows_that_are_only_found_leave_memory_again() -> None:
+    with joined("rows", state_backend=RocksDB()) as harness:
+        assert harness._backend is not None
+        push(harness, 1, [{"k": key, "m": key} for key in range(20)], [1] * 20)
+        for key in range(20):
+            assert len(push(harness, 0, [{"k": key, "n": key}], [1])) == 1
+        in_memory = harness._backend.table("join_right", nested=True).entries
+        assert dict.__len__(in_memory) <= 1
+
+
 def of_columns(harness: OperatorHarness, side: int, second: float, **columns: pa.Array) -> list[Any]:
     """Push a batch whose rows have one time; return the rows of the output."""
     batch = pa.record_batch(columns)
