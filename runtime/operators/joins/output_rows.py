@@ -22,6 +22,8 @@ from penstock.runtime.state.own_copy import own_copy
 #: Name of the list state with the names of each side.
 NAMES: Final = "names"
 
+_DICTS: Final = {dict}
+
 #: Maximum number of names of a side: they are in memory, in each snapshot and in each row of the output.
 MOST_NAMES: Final = 1_000
 
@@ -107,7 +109,7 @@ class MergedRows(OutputRows):
 
     def note(self, side: Side, rows: Sequence[Any]) -> None:
         known, before = self._names[side], len(self._names[side])
-        if set(map(type, rows)) != {dict}:
+        if set(map(type, rows)) != _DICTS:
             for row in rows:
                 check_dict(row)
         # Nearly all rows have the same names.
@@ -124,7 +126,8 @@ class MergedRows(OutputRows):
             self._name_right()
 
     def pairs(self, lefts: Sequence[Any], rights: Sequence[Any]) -> list[Any]:
-        if self._merge is not None:
+        # Reading a missing name from another kind of dict, such as a `defaultdict`, may add it to the state.
+        if self._merge is not None and set(map(type, lefts)) == set(map(type, rights)) == _DICTS:
             try:
                 return self._merge(zip(lefts, rights, strict=True))
             except KeyError:

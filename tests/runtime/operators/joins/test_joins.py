@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import timedelta
 from math import nan
@@ -302,6 +303,14 @@ def test_windows_refuse_keys_that_can_never_be_equal(left: Any, right: Any) -> N
     assert key_of((0, {"k": left})) == left
     with pytest.raises(KeyTypeError, match="the keys of the inputs can never be equal"):
         key_of((1, {"k": right}))
+
+
+def test_a_name_that_a_dict_with_a_default_lacks_is_null() -> None:
+    with joined("rows") as harness:
+        push(harness, 0, [{"k": 1, "n": 1}, defaultdict(int, k=1)], [1, 1])
+        expected = [{"k": 1, "n": 1, "m": 2}, {"k": 1, "n": None, "m": 2}]
+        assert push(harness, 1, [{"k": 1, "m": 2}], [1]) == expected
+        assert push(harness, 1, [Counter(k=1), {"k": 1, "m": 2}], [1, 1])[2:] == expected
 
 
 def test_rows_whose_names_are_data_are_refused_with_the_way_out() -> None:
