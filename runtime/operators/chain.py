@@ -168,7 +168,7 @@ class OperatorChain:
             OperatorError: An operator failed; the message names it, the user's line and the record.
         """
         if -1 in self._emitting:
-            self._emit(self._first_index - 1, None, self._copied(batch, is_last=not self._readers[-1]))
+            self._emit(self._first_index - 1, None, self._copied(-1, batch, is_last=not self._readers[-1]))
             yield
         if self._readers[-1] and (rows := len(batch)):
             if input_index:
@@ -383,13 +383,22 @@ class OperatorChain:
         for reader in readers:
             self._records_in[reader] += len(batch)
         return [
-            (reader, methodcaller(method, self._copied(batch, is_last=not number)), None)
+            (reader, methodcaller(method, self._copied(index, batch, is_last=not number)), None)
             for number, reader in enumerate(readers)
         ]
 
-    def _copied(self, batch: Batch, *, is_last: bool) -> Batch:
+    def _copied(self, index: int, batch: Batch, *, is_last: bool) -> Batch:
         """A batch for one of several readers; the last one may have the batch itself."""
-        return batch if is_last or not self._are_isolated else isolated(batch)
+        if is_last or not self._are_isolated:
+            return batch
+        try:
+            return isolated(batch)
+        except BaseException as error:
+            raise error_at(self._location(index), "copying its output for several readers", error) from error
+
+    def _location(self, index: int) -> OperatorLocation:
+        """The location of an operator; -1 is the source, or the first operator of a chain without one."""
+        return self._source[0] if index < 0 and self._source is not None else self._locations[max(index, 0)]
 
     def _push(
         self,
@@ -428,7 +437,7 @@ class OperatorChain:
                 msg = f"an operator yields RowBatch, ArrowBatch or Tagged, not {short_repr(batch)}"
                 raise PenstockError(msg)
             if len(batch):
-                self._emit(self._first_index + index, tag, self._copied(batch, is_last=is_last))
+                self._emit(self._first_index + index, tag, self._copied(index, batch, is_last=is_last))
         except OPERATOR_ERRORS:
             raise
         except BaseException as error:

@@ -161,6 +161,36 @@ def test_readers_of_a_fork_do_not_see_what_another_one_changes_in_a_record():
     assert forked.emitted == [(0, [[1]]), (2, [[1, 0]]), (3, [[1, 0]])]
 
 
+class Unique:
+    """A record that can't be copied."""
+
+    def __deepcopy__(self, memo: object) -> object:
+        msg = "there is only one"
+        raise ValueError(msg)
+
+
+class Passing(Operator):
+    def process(self, batch: Batch) -> Iterator[Output]:
+        yield batch
+
+
+@pytest.mark.parametrize("emitting", [[2, 3], [0, 2, 3]], ids=["to readers", "to an edge and readers"])
+def test_a_record_that_can_not_be_copied_for_a_fork_is_an_error_of_the_operator_before_it(
+    emitting: list[int],
+) -> None:
+    forked = Forked(Passing(), Passing(), Passing(), emitting=emitting)
+    with pytest.raises(OperatorError, match=r"operator 'head'.*Unique can't be copied.*there is only one"):
+        list(forked.chain.process(RowBatch([Unique()])))
+    assert not forked.chain.is_busy
+
+
+def test_a_record_that_can_not_be_copied_for_the_readers_of_a_source_is_an_error_of_the_source() -> None:
+    operators = [(OperatorLocation(name, 0, 1), Passing()) for name in ("left", "right")]
+    chain = OperatorChain(operators, lambda *_: None, lambda _: None, a_source(), producers=[-1, -1])
+    with pytest.raises(OperatorError, match=r"operator 'numbers'.*Unique can't be copied"):
+        list(chain.process(RowBatch([Unique()])))
+
+
 def test_the_end_of_data_passes_the_last_outputs_of_a_fork_to_all_branches():
     class Last(Operator):
         def process(self, batch: Batch) -> Iterator[Output]:
