@@ -314,7 +314,7 @@ def draw_graph(graph: GraphInfo) -> str:
     ]
     right = layout.width
     for position, (edge, curve) in enumerate(zip(graph.edges, layout.curves, strict=True)):
-        shapes += _edge(edge, curve, position)
+        shapes += _edge(edge, graph.vertices[number[edge.source]], curve, position)
         right = max(right, max(x for x, _ in curve) + 10 + len(_label(edge)) * _LETTER)
     width, height = right + 2 * _MARGIN, layout.height + 2 * _MARGIN
     title = escape(f"{graph.name}: the graph of the job", quote=True)
@@ -344,7 +344,9 @@ def _box(vertex: VertexInfo, box: Box, lines: list[str]) -> Iterator[str]:
         yield _text(left, line, text, title=f"{operator.id}  {operator.name}{defined_at}")
 
 
-def _edge(edge: EdgeInfo, curve: tuple[tuple[float, float], ...], position: int) -> Iterator[str]:
+def _edge(
+    edge: EdgeInfo, sender: VertexInfo, curve: tuple[tuple[float, float], ...], position: int
+) -> Iterator[str]:
     x, y = curve[0]
     path = f"M{x:.1f},{y:.1f}"
     for to_x, to_y in curve[1:]:
@@ -356,7 +358,7 @@ def _edge(edge: EdgeInfo, curve: tuple[tuple[float, float], ...], position: int)
     # Labels of neighbouring edges alternate between two heights.
     label = _label(edge)
     height = y - 18 if position % 2 == 0 else y - 34
-    yield _text(x + 8, height, label, 'font-size="11" opacity="0.75"', title=edge_label(edge))
+    yield _text(x + 8, height, label, 'font-size="11" opacity="0.75"', title=edge_label(edge, sender))
 
 
 def _label(edge: EdgeInfo) -> str:

@@ -155,10 +155,10 @@ def describe(graph: GraphInfo) -> str:
     for vertex, following in zip(graph.vertices, [*graph.vertices[1:], None], strict=True):
         lines += _box(vertex)
         leaving = [edge for edge in graph.edges if edge.source == vertex.id]
-        if _is_a_line(graph, leaving, following):
+        if _is_a_line(graph, leaving, following) and not leaves_inside(leaving[0], vertex):
             lines += ["    |", f"    | {_partitioning(leaving[0])}", "    v"]
         else:
-            lines += [f"    +--> {edge.target}  ({edge_label(edge)})" for edge in leaving]
+            lines += [f"    +--> {edge.target}  ({edge_label(edge, vertex)})" for edge in leaving]
             lines += [""] if following is not None else []
     return "\n".join(f"  {line}" if line and i else line for i, line in enumerate(lines))
 
@@ -210,10 +210,16 @@ def _amounts(vertex: VertexInfo) -> Iterator[tuple[float, str]]:
     yield from ((amount, name) for name, amount in vertex.resources.items())
 
 
-def edge_label(edge: EdgeInfo) -> str:
+def edge_label(edge: EdgeInfo, sender: VertexInfo) -> str:
     if edge.side_output is not None:
         return f"{_partitioning(edge)}, side output {edge.side_output!r} of {edge.source_operator}"
-    return _partitioning(edge)
+    of = f", output of {edge.source_operator}" if leaves_inside(edge, sender) else ""
+    return f"{_partitioning(edge)}{of}"
+
+
+def leaves_inside(edge: EdgeInfo, sender: VertexInfo) -> bool:
+    """Whether an edge leaves an operator other than the last one of its vertex."""
+    return edge.source_operator not in ("", sender.operators[-1].id)
 
 
 def _partitioning(edge: EdgeInfo) -> str:

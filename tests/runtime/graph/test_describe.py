@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.runtime.graph.drawing import draw_graph
+from penstock.runtime.graph.graph_info import graph_info
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 
@@ -48,6 +50,17 @@ def test_a_fork_is_drawn_with_arrows_by_name(discard: Any) -> None:
     picture = env.describe().splitlines()
     assert "      +--> bad  (forward, side output 'dead_letters' of in)" in picture
     assert not any(line.strip() == "v" for line in picture)
+
+
+def test_an_arrow_names_the_operator_if_it_is_not_the_last_one_of_the_box(discard: Any) -> None:
+    env = StreamEnvironment("fork")
+    source = env.from_collection("in", [1])
+    source.key_by(abs).reduce("sum", max).sink("sums", discard)
+    source.sink("out", discard)
+    picture = env.describe().splitlines()
+    assert "      +--> sum  (key_group by abs, output of in)" in picture
+    assert not any(line.strip() == "v" for line in picture)
+    assert "key_group by abs, output of in" in draw_graph(graph_info(env.build()))
 
 
 def test_a_join_is_drawn_with_arrows_by_name(discard: Any) -> None:
