@@ -161,6 +161,52 @@ def test_readers_of_a_fork_do_not_see_what_another_one_changes_in_a_record():
     assert forked.emitted == [(0, [[1]]), (2, [[1, 0]]), (3, [[1, 0]])]
 
 
+def test_an_edge_of_a_source_does_not_send_what_a_reader_changes_in_a_record():
+    def grown(row: list[int]) -> list[int]:
+        row.append(0)
+        return row
+
+    emitted: list[tuple[int, object]] = []
+    chain = OperatorChain(
+        [(OperatorLocation("grown", 0, 1), MapOperator(grown))],
+        lambda index, tag, batch: emitted.append((index, batch.rows)),  # type: ignore[union-attr]
+        lambda _: None,
+        a_source(),
+        emitting=[-1, 0],
+    )
+    chain.open(contexts(chain))
+    list(chain.process(RowBatch([[1]])))
+    assert emitted == [(0, [[1]]), (1, [[1, 0]])]
+
+
+@pytest.mark.parametrize(("only_reads", "copies"), [(False, 2), (True, 0)])
+def test_all_readers_but_the_last_get_copies_if_a_function_could_change_records(
+    only_reads: bool, copies: int
+) -> None:
+    class Counted:
+        copies = 0
+
+        def __deepcopy__(self, memo: object) -> object:
+            Counted.copies += 1
+            return self
+
+    emitted: list[object] = []
+    operators = [(OperatorLocation(name, 0, 1), Passing()) for name in ("head", "left", "right")]
+    for _, operator in operators:
+        operator.isolates = not only_reads
+    chain = OperatorChain(
+        operators,
+        lambda index, tag, batch: emitted.append(batch),
+        lambda _: None,
+        producers=[-1, 0, 0],
+        emitting=[0, 1, 2],
+    )
+    batch = RowBatch([Counted()])
+    list(chain.process(batch))
+    assert (len(emitted), Counted.copies) == (3, copies)
+    assert emitted[-1] is batch
+
+
 class Unique:
     """A record that can't be copied."""
 
