@@ -20,6 +20,7 @@ from penstock.runtime.record.column_key import NAN
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state import captured_rows, row_ring
+from penstock.runtime.state.captured_rows import LoggedRows
 from penstock.runtime.state.dirty_entries import DELETED
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
@@ -188,10 +189,38 @@ def test_records_and_keys_of_deleted_rows_are_released() -> None:
             Record.alive -= 1
 
     log = RowLog("log")
-    add(log, [("a", 1), ("b", 2)], [Record(), Record()])
-    assert Record.alive == 2
+    add(log, [(Record(), 1), (Record(), 2)], [Record(), Record()])
+    assert Record.alive == 4
     log.delete(log.until(1))
-    assert Record.alive == 1
+    assert Record.alive == 2
+
+
+def test_rows_that_came_and_went_between_two_snapshots_leave_no_trace() -> None:
+    log = RowLog("log")
+    add(log, [("a", 1), ("a", 2)], ["x", "y"])
+    log.delete(log.until(1))
+    assert [len(block) for block in log.take_changes()] == [1]
+    add(log, [("a", 3)], ["z"])
+    log.delete(log.until(3))
+    assert [len(block) for block in log.take_changes()] == [1], "only the row that was saved is deleted"
+
+
+@pytest.mark.parametrize("others_read", [False, True])
+def test_packed_rows_release_keys_and_records_unless_another_checkpoint_reads_them(others_read: bool) -> None:
+    log = RowLog("log")
+    add(log, [("a", 1), ("b", 2)], ["x", "y"])
+    (block,) = log.take_changes()
+    rows = block._rows
+    assert isinstance(rows, LoggedRows)
+    if others_read:
+        block._readers.append(None)
+    block.packed(128, ALL, ValueCodec())
+    keys, *_, records = rows._columns
+    assert records is not None
+    held = [*keys.tolist(), *records.tolist()]
+    assert held == (["a", "b", "x", "y"] if others_read else [None] * 4)
+    assert block._rows is None
+    assert sum(packed[1] for packed in block.packed(128, ALL, ValueCodec())) == 2
 
 
 def test_records_that_are_sequences_stay_whole() -> None:
@@ -313,6 +342,19 @@ def test_a_restored_log_has_the_live_rows_whichever_checkpoints_complete(steps: 
                 backend.snapshot_finished(number, handle)
             if outcome == "complete":
                 completed, saved = number, (handle, list(live))
+
+
+def test_a_checkpoint_after_a_restore_writes_that_restored_rows_were_deleted() -> None:
+    backend, files = new_backend(), Files()
+    grow(backend, ["a", "b"], 1)
+    grow(backend, ["a"], 2)
+    first = take(backend, files, 1, -1)
+    again = new_backend()
+    again.restore([first], files, restored_checkpoint_id=1)
+    again.row_log("log").delete(again.row_log("log").until(1))
+    second = take(again, files, 2, 1)
+    assert second.files[0] == first.files[0]
+    assert rows_of(restored_from([second], files)) == [("a", 2)]
 
 
 def test_a_checkpoint_after_one_that_was_not_confirmed_has_all_rows() -> None:

@@ -23,6 +23,7 @@ from penstock.runtime.operators.joins import row_interval_join
 from penstock.runtime.operators.joins.column_interval_join import ColumnIntervalJoinOperator
 from penstock.runtime.operators.joins.output_rows import MOST_NAMES, MergedRows
 from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.state import row_ring
 from penstock.runtime.state.captured_rows import CapturedRows
 from penstock.runtime.state.row_log import RowLog
 from penstock.testing import OperatorHarness
@@ -530,6 +531,45 @@ def test_rows_with_many_partners_each_are_joined_one_after_the_other(monkeypatch
         assert max(found) < 2000
         assert [(row["n"], row["m"]) for row in pairs] == [(n, m) for m in range(50) for n in range(700)]
         assert [row["m"] for row in harness.push_watermark(END)] == [50]
+
+
+def test_the_number_of_rows_that_are_searched_together_follows_that_of_their_partners(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[int] = []
+    find_some = RowLog.find_some
+
+    def counted(log: RowLog, *arguments: Any) -> Any:
+        places, slots, searched = find_some(log, *arguments)
+        found.append(len(places))
+        return places, slots, searched
+
+    monkeypatch.setattr(RowLog, "find_some", counted)
+    with joined("rows") as harness:
+        push(harness, 0, [{"k": 1, "n": n} for n in range(700)], [1] * 700)
+        assert sum(found) == 0
+        assert len(found) == 2, "256 rows, and twice as many"
+        for _ in range(2):
+            found.clear()
+            assert len(push(harness, 1, [{"k": 1, "m": m} for m in range(50)], [1] * 50)) == 35_000
+        assert max(found) <= 1 << 14
+
+
+def test_rows_that_expire_are_looked_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_ring, "_SEGMENT", 4)
+    lengths: list[int] = []
+    until = RowLog.until
+
+    def counted(log: RowLog, *arguments: Any) -> Any:
+        slots = until(log, *arguments)
+        lengths.append(len(slots))
+        return slots
+
+    monkeypatch.setattr(RowLog, "until", counted)
+    with joined("rows", how="left") as harness:
+        push(harness, 0, [{"k": 1, "n": n} for n in range(100)], list(range(100)))
+        assert [row["n"] for row in harness.push_watermark(END)] == list(range(100))
+        assert max(lengths) == 4 * row_interval_join._SEGMENTS
 
 
 @FORMATS
