@@ -17,8 +17,8 @@ reads rows in random order, so a row costs one cache miss instead of four.
 all its keys together, one row each per step. It compares hash and time in arrays. The subclass compares the
 keys of the hits. A chain ends at the first row that has left the ring. A search first links the rows that
 came since the last one. So rows that are only read by time are never linked. A step has a fixed cost, however
-few keys are left, and a key may have a million rows. So the remaining keys are searched in a copy of their
-rows, as soon as the steps have cost as much as the copy, which reads the whole ring.
+few keys are left, and a key may have a million rows. A copy of the remaining keys' rows is faster then, but
+making it reads the whole ring. So the walk ends when its steps have cost as much as the copy.
 
 **Pairs.** The number of pairs is known before they are made from the copy. A search for a limited number
 leaves out the last keys then. Otherwise a thousand keys with a million rows each would take all memory.
@@ -305,8 +305,8 @@ class RowRing:
         """Find rows up to the position `newest` of each hash, in a copy that is sorted by hash and time.
 
         Returns:
-            Pairs of a place in `hashes` and a position, and the number of hashes that were searched: at least
-            one, and as many as have no more than `most` rows together, including rows after `newest`.
+            Pairs of a place in `hashes` and a position, and the number of hashes that were searched. This is
+            at least one. Together they have no more than `most` rows, including rows after `newest`.
         """
         wanted = np.unique(hashes)
         positions = np.arange(self._first, self._end)
@@ -399,7 +399,7 @@ def _scanned(
     newest: Slots,
     most: int,
 ) -> tuple[Slots, Slots, int]:
-    """What `RowRing._find_sorted` returns, found by comparing all rows with one hash after the other."""
+    """The result of `RowRing._find_sorted`, found by comparing all rows with each hash in turn."""
     found, times, positions = rows
     hits: list[Slots] = []
     total = 0
