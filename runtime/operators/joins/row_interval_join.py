@@ -5,8 +5,8 @@ then added to its own side's log. So the row of a pair that arrives second finds
 whether it had a partner.
 
 The partners of some rows of a batch are searched together. Their number is not known before, and each may
-have a million partners. So the number of rows follows the number of partners that the last rows had, and a
-search leaves out the last rows if it finds too many.
+have a million partners. So the number of rows follows the number of partners that the last rows had. A
+search that finds too many partners leaves out its last rows.
 
 `interval_join.py` has the time rules. `column_interval_join.py` does the same for Arrow batches.
 """
