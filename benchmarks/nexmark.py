@@ -56,6 +56,9 @@ QUERIES: Mapping[Format, Mapping[str, Query]] = {
     "arrow": {_SOURCE: lambda events, _: events, **columns.QUERIES},
 }
 
+#: Events of a batch of Penstock's source.
+_BLOCK: Mapping[Format, int] = {"rows": 4_096, "arrow": 32_768}
+
 #: Seconds between two checkpoints of every system.
 _EVERY = 1.0
 
@@ -74,7 +77,8 @@ def run(query: str, batch_format: Format, count: int, folder: Path) -> Ended:
         f"nexmark-{query}-{batch_format}",
         checkpointing=Checkpointing(every=_EVERY, storage=str(folder / f"{query}-{batch_format}-{count}")),
     )
-    events = add_events(env, NexmarkSource(_CONFIG, count, batch_format=batch_format))
+    source = NexmarkSource(_CONFIG, count, batch_format=batch_format, block=_BLOCK[batch_format])
+    events = add_events(env, source)
     QUERIES[batch_format][query](events, _CONFIG).sink("discard", DiscardSink())
     return run_to_end(env, query, count)
 
@@ -134,7 +138,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figures.details[f"{system} can't run"] = failures_of(ended)
             print(f"{system}: done", file=sys.stderr, flush=True)
     figures.details["settings"] = {"parallelism": 1, "checkpoint every": _EVERY, "config": repr(_CONFIG)}
-    print(f"Parallelism 1, a checkpoint a second, heap state. {_CONFIG}", end="\n\n")
+    print(
+        f"Parallelism 1, a checkpoint a second, heap state, events of a batch: {_BLOCK}. {_CONFIG}",
+        end="\n\n",
+    )
     print(machine().in_words())
     systems = {
         system: version("pyspark") if system == "Spark" else environments.version_of(_ENVIRONMENTS[system])
