@@ -6,9 +6,10 @@ mailbox; the answers of one iteration of the loop are one mail.
 
 A coroutine that blocks delays all other coroutines. Once a second a watchdog thread schedules a callback on
 the loop and waits for it to run. If the callback has not run after a second, the watchdog logs a warning with
-the line of the user's code that blocks the loop. After `limit` seconds it reports the line to the owner.
-After a freeze of the process, the loop gets 0.2 s more before the warning. No warning is logged if the loop
-runs no user code.
+the line of the user's code that blocks the loop. After `limit` seconds it reports the line to the owner, if
+the same coroutine still runs. The first steps of thousands of coroutines may take as long on a busy machine,
+though none of them blocks. After a freeze of the process, the loop gets 0.2 s more before the warning. No
+warning is logged if the loop runs no user code.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ class ThreadedEventLoop:
             self._loop.call_soon_threadsafe(sign.set)
             if sign.wait(self._warn_after) or sign.wait(_GRACE) or self._is_closed:
                 continue
-            line = self._line()
+            line, task = self._line(), asyncio.current_task(self._loop)
             if line is None:
                 continue
             logger.warning(
@@ -194,7 +195,8 @@ class ThreadedEventLoop:
                 self._warn_after,
                 line,
             )
-            if not sign.wait(max(0.0, self._limit - self._warn_after - _GRACE)) and not sign.wait(_GRACE):
+            has_run = sign.wait(max(0.0, self._limit - self._warn_after - _GRACE)) or sign.wait(_GRACE)
+            if not has_run and asyncio.current_task(self._loop) is task:
                 self._report(str(self._line() or line))
                 return
 

@@ -225,6 +225,21 @@ def test_a_call_that_has_blocked_the_loop_is_named_though_its_last_line_is_unkno
     assert where == str(found[0])
 
 
+def test_first_steps_of_many_coroutines_are_not_taken_for_one_that_blocks() -> None:
+    owner = Owner(warn_after=0.05, limit=0.3)
+    never = threading.Event()
+
+    async def works() -> None:
+        never.wait(0.02)
+
+    for _ in range(60):
+        owner.start(works)
+    owner.take(60)
+    assert owner.blocked == []
+    assert len(owner.results) == 60
+    owner.loop.close()
+
+
 def test_loop_that_waits_is_not_blamed() -> None:
     owner = Owner(warn_after=0.02, limit=0.05)
     done = threading.Event()
