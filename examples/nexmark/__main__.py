@@ -6,7 +6,6 @@ It prints the last results and the number of all results.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from itertools import islice
 from pathlib import Path
@@ -32,9 +31,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="folder for the files of q10; required by q10")
     parser.add_argument("--arrow", action="store_true", help="run the version over Arrow columns")
     given = parser.parse_args()
-    # Ray passes on the folder of a script, but not the folder that is run as a program.
-    here = str(Path(__file__).resolve().parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    # Ray gives its workers the folder of a script, but not a folder that is run as a program.
+    sys.argv[0] = str(Path(__file__).resolve())
+    sys.path[0] = str(Path(__file__).resolve().parent)
     queries = columns.QUERIES if given.arrow else {**rows.QUERIES, **patterns.QUERIES}
     if given.query not in queries:
         parser.error(f"{given.query} has no version over columns; README.md says why")
