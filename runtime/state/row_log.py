@@ -171,9 +171,8 @@ class RowLog(RowRing):
         if not (self._are_exact and keys.are_exact):
             mine, theirs = keys.keys.take(places), self._keys.take(slots)
             same = np.asarray(mine == theirs, np.bool_)
-            for other in np.flatnonzero(
-                ~same
-            ):  # a dict compares identities first, as NaN is not equal to itself
+            # A dict compares identities first: the one NaN that can be a key is not equal to itself.
+            for other in np.flatnonzero(~same).tolist():
                 same[other] = mine[other] is theirs[other]
             places, slots = places[same], slots[same]
         order = np.argsort(places, kind="stable")
