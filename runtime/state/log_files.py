@@ -67,6 +67,8 @@ class LogFiles:
             for file, content in self._contents.items()
             if content.checkpoint_id > base_id or file in base.files
         }
+        # A snapshot that was lost is reported neither as finished nor as aborted.
+        self._begun = {known: numbers for known, numbers in self._begun.items() if known > base_id}
         dead = 0
         for file in base.files:
             below = self._contents[file].next_numbers

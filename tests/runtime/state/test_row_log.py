@@ -287,6 +287,19 @@ def test_files_whose_rows_are_all_deleted_are_dropped_without_being_read() -> No
     assert rows_of(restored_from([handle], files)) == [(key, at) for key in "abc" for at in range(55, 60)]
 
 
+def test_snapshots_whose_end_is_never_reported_leave_nothing_behind() -> None:
+    backend, files, confirmed = new_backend(), Files(), -1
+    for at in range(1, 30):
+        grow(backend, ["a"], at)
+        if at % 10:
+            backend.snapshot(at, confirmed).finish(files)
+        else:
+            take(backend, files, at, confirmed)
+            confirmed = at
+    backend.snapshot(30, confirmed)
+    assert set(backend._log_files._begun) == {*range(21, 31)}
+
+
 def test_a_row_that_lives_long_does_not_keep_all_files_for_ever() -> None:
     backend, files = new_backend(CompactionPolicy()), Files()
     grow(backend, ["old"], 1_000)
