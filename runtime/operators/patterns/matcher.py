@@ -18,7 +18,8 @@ is found twice, unless its records can be divided into the runs of a group in tw
 The answers depend on the record and on the *state* of a partial match: its newest step, counts and targets.
 Only a condition that takes the match needs more. So partial matches in the same state share the answers.
 
-- If a greedy step can take a record, all targets that leave this step or pass over it end.
+- If a greedy step can take a record, all targets that leave this step or pass over it end. In a group that
+  repeats, this holds for the run of the group to which the greedy step belongs.
 - A record that matches `until` ends the target of its step.
 - A record that matches `not_next` directly after the step before it discards the partial match.
 - A record that matches `not_followed_by` discards the partial match and all that grow out of it with this
@@ -333,7 +334,7 @@ class Matcher:
                 return _Decision((), (), is_discarded=True)
             is_discarded = any(map(holds, current.not_followed_by))
         left, taken = [], []
-        blocked: set[int] = set()
+        blocked: set[tuple[int, int, bool]] = set()
         for index in match.targets:
             way = self._graph.transitions[index]
             if not blocked.isdisjoint(way.passed):
@@ -351,7 +352,7 @@ class Matcher:
             if matches and not is_over:
                 taken.append(index)
                 if leaf.step.is_greedy:
-                    blocked.add(way.target)
+                    blocked.add(way.leaf_in_run)
             waits = way.contiguity is not Contiguity.STRICT and not (is_over and way.is_inner)
             if waits and (way.contiguity is Contiguity.ANY or not matches):
                 left.append(index)

@@ -22,6 +22,8 @@ from penstock.runtime.operators.patterns.step import Contiguity, Step
 
 #: Members of the pattern or of a group, and the index of one of them.
 _Place = tuple[Sequence[Step], int]
+#: A leaf in one of the runs that a partial match may continue or begin: `target`, `kept`, `repeats`.
+_LeafInRun = tuple[int, int, bool]
 
 
 class StepTransition(NamedTuple):
@@ -33,7 +35,8 @@ class StepTransition(NamedTuple):
         kept: Number of counts that are kept.
         repeats: Whether a loop runs again.
         is_inner: Whether the leaf that took the newest record takes another one in the same run.
-        passed: Greedy leaves that the transition leaves or passes over.
+        passed: Greedy leaves that the transition leaves or passes over, each as `leaf_in_run` of the
+            transition to it.
     """
 
     target: int
@@ -41,7 +44,11 @@ class StepTransition(NamedTuple):
     kept: int
     repeats: bool = False
     is_inner: bool = False
-    passed: frozenset[int] = frozenset()
+    passed: frozenset[_LeafInRun] = frozenset()
+
+    @property
+    def leaf_in_run(self) -> _LeafInRun:
+        return self.target, self.kept, self.repeats
 
 
 class _Loop(NamedTuple):
@@ -119,12 +126,12 @@ class TransitionGraph:
         self.transitions += ways
         return tuple(range(first, len(self.transitions)))
 
-    def _to_end(self, passed: frozenset[int]) -> StepTransition:
+    def _to_end(self, passed: frozenset[_LeafInRun]) -> StepTransition:
         return StepTransition(self.end, Contiguity.RELAXED, 0, passed=passed)
 
     def _into(
         self, members: Sequence[Step], start: int, way: StepTransition, head: Contiguity | None = None
-    ) -> tuple[list[StepTransition], frozenset[int] | None]:
+    ) -> tuple[list[StepTransition], frozenset[_LeafInRun] | None]:
         """Return the transitions to members from index `start`, up to the first member that is not optional.
 
         Args:
@@ -145,9 +152,8 @@ class TransitionGraph:
             if member.members:
                 found += self._into(member.members, 0, to_member, contiguity)[0]
             else:
-                target = self._numbers[member.name]
-                found.append(to_member._replace(target=target))
-                passed |= {target} if member.is_greedy else frozenset()
+                found.append(to_member._replace(target=self._numbers[member.name]))
+                passed |= {found[-1].leaf_in_run} if member.is_greedy else frozenset()
             if not member.is_optional:
                 return found, None
         return found, passed
@@ -155,7 +161,7 @@ class TransitionGraph:
     def _loops_around(self, leaf: int, place: list[_Place]) -> list[_Loop]:
         step, depth = self.leaves[leaf], len(place)
         again = [StepTransition(leaf, step.inner, depth, repeats=True, is_inner=True)]
-        passed: frozenset[int] | None = frozenset({leaf} if step.is_greedy else ())
+        passed: frozenset[_LeafInRun] | None = frozenset({again[0].leaf_in_run} if step.is_greedy else ())
         loops = []
         for kept, (members, index) in zip(range(depth - 1, -1, -1), reversed(place), strict=True):
             loop = members[index]

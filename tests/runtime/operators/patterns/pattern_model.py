@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, product
 from math import inf
 from typing import Any
 
@@ -67,28 +66,43 @@ def _without_negative_end(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return steps
 
 
-def without_groups(steps: Sequence[Step], runs: int) -> Iterator[tuple[Step, ...]]:
-    """The steps with those of groups as often as they may run, at most `runs` times."""
-    for each in product(*(list(_variants(step, runs)) for step in steps)):
-        yield tuple(chain.from_iterable(each))
+def without_groups(
+    steps: Sequence[Step], most: int, head: Contiguity | None = None
+) -> Iterator[tuple[Step, ...]]:
+    """The steps with those of groups as often as they may run, if they need at most `most` records.
 
-
-def _variants(step: Step, runs: int) -> Iterator[tuple[Step, ...]]:
-    if not step.members:
-        yield (step,)
-        return
-    if step.is_optional:
+    The first step or group has the contiguity `head`, if given. If it is missing, the others keep theirs.
+    """
+    if not steps:
         yield ()
-    most = step.at_most or max(runs, step.at_least)
-    for number in range(step.at_least, most + 1):
-        if number <= runs:
-            for each in product(list(without_groups(step.members, runs // number)), repeat=number):
-                heads = [step.contiguity, *[step.inner] * (number - 1)]
-                run_steps = [
-                    (replace(first, contiguity=head), *others)
-                    for head, (first, *others) in zip(heads, each, strict=True)
-                ]
-                yield tuple(chain.from_iterable(run_steps))
+        return
+    for variant in _variants(steps[0], most, head or steps[0].contiguity):
+        for others in without_groups(steps[1:], most - _needed(variant)):
+            yield variant + others
+
+
+def _variants(step: Step, most: int, head: Contiguity) -> Iterator[tuple[Step, ...]]:
+    if step.members:
+        if step.is_optional:
+            yield ()
+        yield from _runs(step, most, head, 1)
+    elif _needed((step,)) <= most:
+        yield (replace(step, contiguity=head),)
+
+
+def _runs(group: Step, most: int, head: Contiguity, number: int) -> Iterator[tuple[Step, ...]]:
+    """The steps of a run with this number and of the runs after it."""
+    for run in without_groups(group.members, most, head):
+        if number >= group.at_least:
+            yield run
+        if number != group.at_most and _needed(run) < most:
+            for later in _runs(group, most - _needed(run), group.inner, number + 1):
+                yield run + later
+
+
+def _needed(steps: Sequence[Step]) -> int:
+    """The least number of records."""
+    return sum(step.at_least for step in steps if not (step.is_optional or step.is_negative))
 
 
 class Model:

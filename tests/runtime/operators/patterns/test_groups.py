@@ -93,6 +93,20 @@ def test_a_greedy_step_leaves_no_record_to_the_next_run() -> None:
     assert found(pattern, "a1 a2 a3 c") == []
 
 
+def test_a_greedy_step_leaves_to_the_steps_after_its_group_what_only_another_run_can_take() -> None:
+    pairs = Pattern.begin(begin("a").times(2).greedy()).times(1, 2)
+    assert found(pairs.next("c", where=letter("a")), "a1 a2 a3") == ["a1 a2 a3"]
+    most = Pattern.begin(begin("a").times(1, 2).greedy()).times(1, 2)
+    assert "a1 a2" not in found(most.next("c", where=letter("a")), "a1 a2 a3")
+
+
+def test_the_next_step_keeps_its_contiguity_if_the_first_step_of_a_group_is_missing() -> None:
+    pairs = Pattern.begin(then(begin("a").optional(), "next", "b")).times(2)
+    assert found(pairs, "b1 b2") == ["b1 b2"]
+    assert found(pairs, "b1 c b2") == []
+    assert found(pairs, "b1 c a b2") == ["a b1 b2"]
+
+
 def test_a_negative_step_between_two_steps_of_a_group_holds_in_each_run() -> None:
     pattern = Pattern.begin(then(then(begin("a"), "not_followed_by", "n"), "followed_by", "b")).times(2)
     assert found(pattern, "a1 b1 n1 a2 b2") == ["a1 a2 b1 b2"]
