@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"{item.nodeid} needs Ray or Spark: move it to one of {_WITH_PROCESSES}, "
                 "or `make test` won't run it"
             )
-    _files_without_shared_cluster_first(items)
+    _without_shared_cluster_first(items)
     for marker, program, _, reason in _PROGRAMS:
         for item in items if program is None else ():
             if marker in item.keywords:
@@ -130,11 +130,19 @@ def _length(item: pytest.Item) -> int:
     return _LONGEST.index(item.path.name) if item.path.name in _LONGEST else len(_LONGEST)
 
 
-def _files_without_shared_cluster_first(items: list[pytest.Item]) -> None:
-    """Such a file would end the shared cluster, and the next one would start it again."""
-    sharing = {item.path for item in items if _shares_cluster(item)}
+def _without_shared_cluster_first(items: list[pytest.Item]) -> None:
+    """Files that do not use the shared cluster come first, and in the other files the tests that do not.
+
+    Such a test would end the cluster. The next file would start it again, but the next test of its own file
+    would not: the fixture `ray_cluster` is set up once for each file.
+    """
     on_ray = [index for index, item in enumerate(items) if item.get_closest_marker("ray") is not None]
-    ordered = sorted((items[index] for index in on_ray), key=lambda item: item.path in sharing)
+    sharing = {items[index].path for index in on_ray if _shares_cluster(items[index])}
+    files = {path: number for number, path in enumerate(dict.fromkeys(items[index].path for index in on_ray))}
+    ordered = sorted(
+        (items[index] for index in on_ray),
+        key=lambda item: (item.path in sharing, files[item.path], _shares_cluster(item)),
+    )
     for index, item in zip(on_ray, ordered, strict=True):
         items[index] = item
 
