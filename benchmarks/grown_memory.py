@@ -47,8 +47,8 @@ class Grown:
 def grown(pids: Sequence[int]) -> Iterator[Grown]:
     """Sample processes, which may include this one, every hundredth of a second while the body runs.
 
-    First gives memory that this process has freed back to the system. Otherwise work after large work would
-    seem to need no memory.
+    First returns freed memory of this process to the system. Otherwise work that reuses this memory would
+    seem to need none.
     """
     _give_back()
     seen, done = Grown(pids), threading.Event()
@@ -70,7 +70,7 @@ def grown(pids: Sequence[int]) -> Iterator[Grown]:
 def _give_back() -> None:
     gc.collect()
     pa.default_memory_pool().release_unused()
-    with contextlib.suppress(AttributeError):  # only glibc keeps up to 64 MB, and has this function
+    with contextlib.suppress(AttributeError):  # only glibc has it, and keeps up to 64 MB of freed memory
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -208,7 +208,10 @@ def compare_jobs(side: int, row_side: int, event_rate: int, figures: Figures) ->
                 texts[place] = f"{ratio:.2f}"
         lines.append([name, *texts, least])
     print(table(["ratio", "rows/s", "rows/s and core", "target"], lines), end="\n\n")
-    print(f"{side:,} rows of each side, {row_side:,} for rows, {event_rate:,} in a second of event time.")
+    print(
+        f"{side:,} rows of each side in columns, {row_side:,} as rows; "
+        f"{event_rate:,} rows per second of event time."
+    )
     print("\n".join(map(settings_of, ("PyFlink SQL", "Spark"))), end="\n\n", flush=True)
 
 

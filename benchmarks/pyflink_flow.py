@@ -1,8 +1,8 @@
-"""The keyed sum as a process function in PyFlink, with state in RocksDB; run by its own Python.
+"""The keyed sum as a process function in PyFlink, with state in RocksDB; for the Python of its environment.
 
 Python functions run in processes of their own (`python.execution-mode: process`), which is PyFlink's default.
-Ten times a second the process function writes `<seconds> <records>` to the file `PENSTOCK_BENCH_OUT`. The
-flow does not end by itself.
+At most ten times a second the process function writes `<seconds> <records>` to the file that the variable
+`PENSTOCK_BENCH_OUT` names. The flow does not end by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workload import add, key_of, with_key
 
 
 def pair_type() -> Any:
-    """A sensor and a number. No constant: functions are pickled with their globals, and types can't be."""
+    """A sensor and a number. A function, because globals of functions are pickled, and types can't be."""
     return Types.TUPLE([Types.STRING(), Types.LONG()])
 
 
@@ -57,7 +57,7 @@ def main() -> None:
         "python.execution-mode": "process",
         # With the default cache of a thousand keys, every record would fetch its state from the JVM.
         "python.state.cache-size": "10000",
-        # Bundles end after a second, not by size. At the end, state goes to the JVM, one call per key.
+        # Bundles end after a second, not by size. At each end, state goes to the JVM, one call per key.
         "python.fn-execution.bundle.size": "100000",
         "python.executable": os.environ["PENSTOCK_BENCH_PYTHON"],
         "python.client.executable": os.environ["PENSTOCK_BENCH_PYTHON"],

@@ -1,6 +1,6 @@
 """`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
 
-A block is an Arrow IPC stream of some megabytes. Subtasks send blocks to an actor, the holder. It stages the
+A block is an Arrow IPC stream of a few megabytes. Subtasks send blocks to an actor, the holder. It stages the
 blocks, and commits them when their checkpoint completes. All calls are idempotent. So a reader finds every
 row once, as in the files of a `FileSink`, without a file system.
 

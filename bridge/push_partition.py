@@ -158,7 +158,7 @@ def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[lis
 
 
 def encoded(batches: list[pa.RecordBatch]) -> pa.Buffer:
-    """Encode an Arrow IPC stream; counts the bytes first, because a growing buffer is twice as slow."""
+    """Encode batches as an Arrow IPC stream; counts the bytes first, as a growing buffer is twice as slow."""
     counted = pa.MockOutputStream()
     _write(batches, counted)
     buffer = pa.allocate_buffer(counted.size())

@@ -37,7 +37,7 @@ DELAY = 20
 
 
 class Event(NamedTuple):
-    """A payment, or the confirmation of a payment by the holder of the card, with amount 0."""
+    """A payment; with amount 0, the cardholder's confirmation of an earlier payment."""
 
     card: str
     second: int

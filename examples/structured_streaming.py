@@ -130,9 +130,9 @@ def run(spark: SparkSession, folder: Path, files: int, readings: int) -> bool:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """A whole number, at least 1."""
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, at least 1")
     return int(text)
 
 
@@ -141,7 +141,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--files", type=positive, default=4, metavar="N", help="micro-batches (default: 4)")
     parser.add_argument(
-        "--readings", type=positive, default=1_000, metavar="N", help="in each file (default: 1000)"
+        "--readings", type=positive, default=1_000, metavar="N", help="readings in each file (default: 1000)"
     )
     options = parser.parse_args()
     configs = {"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5, "spark.sql.shuffle.partitions": 2}

@@ -1,7 +1,7 @@
 """The client: a program that submits jobs or inspects them.
 
-- Joining or starting a Ray cluster, and opening its page: `cluster`. `ray_notices` keeps Ray's own notices
-  out of the output.
+- Joining or starting a Ray cluster, and opening the page of a job: `cluster`. `ray_notices` keeps Ray's own
+  notices out of the output.
 - Submitting: `executor`. `own_masters` gives the job to a warm JobMaster, or starts a new one. `interrupts`
   holds Ctrl-C meanwhile.
 - Submitted jobs: `job_handle`, found again by `jobs`. `master_calls` calls a JobMaster, and waits with a

@@ -81,9 +81,9 @@ def _has_working_dir() -> bool:
 
 logger = logging.getLogger(__name__)
 
-#: Environment variables: the snapshot from which the program's job starts, and 1 if state may be dropped.
+#: Environment variable with the location of the snapshot from which the program's job starts.
 RESTORE_FROM: Final = "PENSTOCK_RESTORE_FROM"
-
+#: Environment variable; with the value 1, the job may drop state of operators that it does not have.
 ALLOW_NON_RESTORED_STATE: Final = "PENSTOCK_ALLOW_NON_RESTORED_STATE"
 
 #: The JobMasters that this program has started.
@@ -91,7 +91,7 @@ _MASTERS: Final = OwnMasters()
 
 
 class RayExecutor:
-    """Starts a JobMaster actor for each job; the job continues without the process that submitted it."""
+    """Gives each job to a JobMaster actor; the job continues without the process that submitted it."""
 
     def submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
         handle = self._submit(with_restore(job), config)
@@ -110,7 +110,7 @@ class RayExecutor:
 
         Args:
             limit: Number of rows after which the job is cancelled; `None` waits for its end.
-            timeout: Seconds after which the job is cancelled; `None` waits for ever.
+            timeout: Seconds, or a `timedelta`, after which the job is cancelled; `None` waits for ever.
         """
         return bring_rows(lambda sink: self._submit(job(sink), config), limit, timeout)
 
@@ -148,8 +148,8 @@ class RayExecutor:
 def with_storage(config: JobConfig) -> JobConfig:
     """Return the settings with the checkpoint storage filled in and made absolute.
 
-    The default, `~/.penstock/checkpoints`, suits one machine. Nodes of a larger cluster detect at deployment
-    that they do not share that folder, and refuse to start.
+    The default, `~/.penstock/checkpoints`, suits one machine. On a larger cluster, subtasks detect at
+    deployment that their node does not share the JobMaster's folder, and fail.
     """
     checkpointing = config.checkpointing
     if checkpointing is None:

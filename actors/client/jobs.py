@@ -1,7 +1,8 @@
 """Finding jobs again from any process of the cluster.
 
 Running jobs are found by their JobMasters, and ended jobs by their last reports. The cluster's key-value
-store keeps a report until the cluster ends; the job's checkpoint storage keeps it longer.
+store keeps a report until `penstock gc` deletes it or the cluster ends. The job's checkpoint storage keeps it
+longer.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ _ANSWER_TIMEOUT: Final = 5.0
 _FEWEST: Final = 4
 
 _SHOWN: Final = 8
-#: Maximum number of jobs that a message names: the newest jobs.
+#: Maximum number of jobs, the newest ones, that the error about an unknown job lists.
 _NAMED: Final = 20
 
 
@@ -144,8 +145,8 @@ def job(job: str, *, storage: Location | None = None) -> RayJobHandle:
     """The handle of a job, running or ended.
 
     Args:
-        job: Id, prefix of an id, or name. It must match one job. If several jobs have the name, the running
-            job is chosen.
+        job: Id, prefix of an id, or name. If it matches several jobs, exactly one of them must be running;
+            this job is chosen.
         storage: Checkpoint storage of a job that has ended and that this cluster may not know. If it is
             given, no cluster has to run.
 
@@ -221,7 +222,7 @@ def choose(text: str, known: Iterable[KnownJob], storage: Location | None = None
     """Find a job by its id, a prefix of the id, or its name.
 
     Raises:
-        ConfigurationError: No job matches, or several do; the message names them and the nearest name.
+        ConfigurationError: No job matches, or several do; the message lists the known or the matching jobs.
     """
     known, text = list(known), normal_name(text)
     matching = [job for job in known if text in (job.report.job_id, job.report.name)]

@@ -9,7 +9,8 @@ it, and what a repeated call would do.
 Some of the job's subtasks guard its JobMaster (`MasterGuard`). If these also hang, or no subtask runs yet,
 only clients can detect the hang. A healthy JobMaster answers some calls late, such as a wait for the end of
 the job. So `ClientGuard` calls `answers` every few seconds. It kills a JobMaster only after the
-`heartbeat_timeout` in the job's last report, and only if the JobMaster's processor time stands still.
+`heartbeat_timeout` in the job's last report, and only if the JobMaster's processor time does not advance. It
+also kills a JobMaster that stays silent for the whole `lease_timeout`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
 
 class Deadline:
-    """A point in time, some seconds from now or never, after which a wait fails.
+    """The time after which a wait fails; with `timeout=None` it never fails.
 
     Args:
         timeout: Seconds, or a `timedelta`; `None` for ever.
@@ -141,7 +142,7 @@ class ClientGuard:
         return self._limits.interval
 
     def look(self) -> None:
-        """Check the JobMaster; blocks only while it is being killed."""
+        """Check the JobMaster, and kill it if it hangs; never waits for its answer."""
         self._take_answer()
         self._take_reading()
         pulse = self._heartbeat.look(time.monotonic(), self._limits.interval)
@@ -190,7 +191,7 @@ class ClientGuard:
             self._heartbeat.read(None)
 
     def _has_other_limits(self, report: JobReport) -> bool:
-        """Return whether the job's own limits differ; adopt them, and then restart the count of silence."""
+        """Adopt the job's own limits; if they differ, forget the silence so far and return `True`."""
         settings = report.settings
         if not settings:
             return False
@@ -275,7 +276,7 @@ class MasterCalls:
         Raises:
             RequestLostError: The JobMaster died during this `request`, and the job has ended since.
             JobTimeoutError: The deadline has passed.
-            DeploymentError: The job has no JobMaster, and the cluster has no report of its end.
+            DeploymentError: No JobMaster of the job answers, and the cluster has no report of its end.
         """
         if self._ended is not None:
             return of_ended(self._ended)
@@ -325,7 +326,7 @@ def _unknown(request: str, report: JobReport) -> RequestLostError:
         for record in report.checkpoint_history
         if record.status is CheckpointStatus.COMPLETED
     ]
-    newest = f"; the newest that completed is {taken[-1]}" if taken else ""
+    newest = f"; the newest completed snapshot is {taken[-1]}" if taken else ""
     msg = (
         f"{request} of job {report.job_id}: the JobMaster died meanwhile, and the job has ended since "
         f"({report.status.value}), so it is not known whether this was done. `penstock checkpoints` and "

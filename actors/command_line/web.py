@@ -31,7 +31,7 @@ def ui(
     ] = "127.0.0.1",
     port: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, max=65535, help="Port. Default: the first free port from 8275 on."),
+        typer.Option(metavar="N", min=0, max=65535, help="Port. Default: the first free of 8275 to 8294."),
     ] = None,
     storage: StorageOption = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show jobs, but refuse changes.")] = False,
@@ -55,10 +55,10 @@ def ui(
         bool, typer.Option("--json", help="Print the address as one line of JSON, for programs.")
     ] = False,
     with_parent: Annotated[
-        bool, typer.Option("--with-parent", hidden=True, help="End when standard input is closed.")
+        bool, typer.Option("--with-parent", hidden=True, help="Exit when standard input is closed.")
     ] = False,
     openapi: Annotated[
-        bool, typer.Option("--openapi", help="Print the OpenAPI description of the REST API, and end.")
+        bool, typer.Option("--openapi", help="Print the OpenAPI description of the REST API, and exit.")
     ] = False,
 ) -> None:
     """Show jobs in a browser, and over REST. Runs until Ctrl-C.

@@ -2,7 +2,8 @@
 
 `JobLifecycle` decides the steps; `JobRunner` carries them out on Ray, and answers clients. Its event loop is
 the only thread that touches the scheduler. Blocking work runs in a small pool of threads, and calls to the
-cluster's key-value store run in `ClusterCalls`. Users' code may hang, so it runs in threads of its own.
+cluster's key-value store run in `ClusterCalls`. Hooks and the work of enumerators are users' code that may
+hang, so they run in threads of their own.
 """
 
 from __future__ import annotations
@@ -157,13 +158,14 @@ class JobRunner:
         """Cancel the job; does nothing when it has ended. A cancellation outlives this process.
 
         Raises:
-            ClusterTimeoutError: The cluster did not record the cancellation; the job is cancelled anyway.
+            ClusterTimeoutError: The cluster did not record the cancellation in time; the job is cancelled
+                anyway.
         """
         with self.guard():
             if not self._life.cancel():
                 return
         note = partial(remember_cancellation, self.job_id)
-        noted = self._cluster.begin(f"note that job {self.job_id} is to be cancelled", note)
+        noted = self._cluster.begin(f"record the cancellation of job {self.job_id}", note)
         try:
             await noted.answered(_NOTING)
         except ClusterTimeoutError:

@@ -1,7 +1,7 @@
 """Code that several processes of a job use.
 
 - The JobMaster's answers to clients: `job_report`, with `job_summaries`, and `snapshot_answers`. `telemetry`
-  turns them into traces.
+  makes traces from reports.
 - Assignment of processes to jobs: `registry`. Remains of a job in its process: `process_residue` and
   `process_state`.
 - Shipping of a job graph: `graph_shipping`. Calls of actors: `actor_calls`.

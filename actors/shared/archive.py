@@ -69,7 +69,7 @@ def list_cluster() -> dict[str, JobReport | CorruptSnapshotError]:
 
 
 def remember_cancellation(job_id: str) -> None:
-    """Record permanently in the cluster that a job is to be cancelled; later reports do not erase this."""
+    """Record the cancellation of a job in the cluster; later reports do not erase the record."""
     registry.put(_CANCELLED + job_id, b"")
 
 

@@ -1,10 +1,10 @@
-"""A separate environment for each other system of the benchmarks, in `.venv/peers`.
+"""Separate environments, in `.venv/peers`, for the systems with which Penstock is compared.
 
     python benchmarks/peers/environments.py            all of them, as `make peers` does
     python benchmarks/peers/environments.py flink      one
 
-They pin other versions than Penstock needs. Existing environments stay. `mvn` downloads jars from Maven
-Central; Spark itself is in Penstock's own environment.
+These systems need other versions of their dependencies than Penstock does. Existing environments stay. `mvn`
+downloads jars from Maven Central; Spark itself is in Penstock's own environment.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def jars_of(system: str) -> list[Path]:
 
 
 def prepare(peer: str) -> Path:
-    """Make the environment of a peer if it does not exist.
+    """Make the environment of a peer, unless it exists with these packages.
 
     Returns:
         Its Python.
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Make the environments; print those that could not be made."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "peers", nargs="*", default=[*PACKAGES], help=f"of {', '.join(PACKAGES)}; all by default"
+        "peers", nargs="*", default=[*PACKAGES], help=f"any of {', '.join(PACKAGES)}; all by default"
     )
     given = parser.parse_args(arguments)
     failures = []

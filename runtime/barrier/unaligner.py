@@ -1,8 +1,8 @@
 """Barriers that overtake in-flight data: at once, or after a timeout.
 
 A barrier overtakes the data in front of it, which is persisted. The first barrier of a checkpoint triggers it
-when the barrier *arrives*, on any channel. All data in front of the other barriers becomes channel state of
-the checkpoint, including data that arrives later. The task still processes it in order.
+when the barrier *arrives*, on any channel. Unconsumed data in front of a barrier, on any channel, becomes
+channel state of the checkpoint. This includes data that arrives later. The task still processes it in order.
 
 This is correct because each element in front of a channel's barrier is either consumed before the snapshot
 or persisted. A restored task consumes the persisted elements first. So the cut is the same as with aligned
@@ -143,7 +143,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
             self._go_to(self._state.barrier_consumed(channel))
 
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
-        """Abort this checkpoint if it is the running one or newer.
+        """Abort the marker's checkpoint if it is the running one or newer.
 
         An older running checkpoint also ends, without a report.
         """

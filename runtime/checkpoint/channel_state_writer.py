@@ -1,25 +1,24 @@
 """In-flight data of an unaligned checkpoint: the capture in the outputs, and the file.
 
-`AsyncChannelStateWriter` writes one file for each subtask and checkpoint. It collects elements in memory,
-where the channels hold them anyway. When the input part and the output part are complete, it encodes and
-writes them in the background. Then it calls back in the task's thread.
+`AsyncChannelStateWriter` writes at most one file for each subtask and checkpoint. It collects elements in
+memory, where the channels hold them anyway. When the input part and the output part are complete, it encodes
+and writes them in the background. Then it calls back in the task's thread.
 
 A checkpoint ends here with its result, its failure, or an abort. After an abort nothing is collected, and the
 caller of `result` gets `ChannelStateAborted`. A running write then deletes its own file, even after the task
-was closed. Calls for a checkpoint that was not started, or has ended, do nothing. The writer must never
-report an incomplete result, or keep data of an ended checkpoint. The model is Flink's
-`ChannelStateWriterImpl`.
+was closed. Data of a checkpoint that was not started, or has ended, is ignored. The writer must never report
+an incomplete result, or keep data of an ended checkpoint. The model is Flink's `ChannelStateWriterImpl`.
 
 `BarrierSender` sends barriers and captures the elements that they overtake in the outputs of a subtask. An
 unaligned barrier overtakes at once, and completes the sender's part of the in-flight data. An aligned barrier
-keeps its position. If its timeout expires before it was sent, it moves to the front, and the overtaken
-elements are captured. Until it is sent or moves, the checkpoint is not acknowledged. The sender must never
-capture an element that was sent before the barrier, because the receiver captures it. The model is Flink's
-aligned checkpoint timeout on the output side (FLINK-27251).
+keeps its position. If it has a timeout, the checkpoint is not acknowledged until the barrier is sent. If the
+timeout expires first, the barrier moves to the front, and the overtaken elements are captured. The sender
+must never capture an element that was sent before the barrier, because the receiver captures it. The model is
+Flink's aligned checkpoint timeout on the output side (FLINK-27251).
 
 The file holds the encoded elements of each channel in order. A channel is identified by its exchange (the
-operators that it connects) and the indexes of its two subtasks. This stays valid at another
-parallelism and with other chains. Elements are stored one by one, so they can be redistributed by key group.
+operators that it connects) and the indexes of its two subtasks. These stay valid at another parallelism and
+with other chains. Elements are stored one by one, so they can be redistributed by key group.
 """
 
 from __future__ import annotations
@@ -52,7 +51,8 @@ _WHAT: Final = "the in-flight data of a subtask"
 class ChannelState:
     """In-flight data of one subtask: encoded elements by channel, in order.
 
-    The `inputs` arrived before the barriers. Barriers overtook the `outputs` before they were sent.
+    The `inputs` are elements in front of the barriers on the subtask's inputs. The `outputs` are elements
+    that barriers overtook before they were sent.
     """
 
     inputs: Mapping[ChannelId, Sequence[bytes]] = field(default_factory=dict)

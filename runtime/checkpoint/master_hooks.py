@@ -114,7 +114,7 @@ class MasterHooks:
     def restore(
         self, checkpoint_id: int, states: Iterable[MasterState], *, allow_non_restored: bool = False
     ) -> None:
-        """Restore every hook to its state in this checkpoint, or to `None`.
+        """Restore every hook to its state in this checkpoint; a hook without one gets `None`.
 
         Raises:
             UnmatchedMasterStateError: A state belongs to a hook that the job does not have; no hook was

@@ -41,7 +41,7 @@ class Role:
         return f"{self.subtask} of {self.job_id}, attempt {self.attempt}"
 
     def at(self, attempt: int) -> Role:
-        # Every call of the JobMaster needs one, and `replace` would take ten times as long.
+        # Each call of the JobMaster makes a role like this; `replace` would take ten times as long.
         return Role(self.job_id, self.subtask, attempt, self.token)
 
     def is_same_taking(self, other: Role) -> bool:
@@ -87,7 +87,7 @@ class RoleHolder:
         return self.role is not None and self.role.is_same_taking(role)
 
     def deploy(self, role: Role) -> bool:
-        """Begin to refuse older deployments; `False` if this deployment is refused, too."""
+        """Refuse older deployments from now on; `False` if this deployment itself is refused."""
         if not self.may_deploy(role):
             return False
         self._refused = role.attempt - 1

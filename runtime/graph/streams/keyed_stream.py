@@ -273,9 +273,9 @@ class KeyedStream(KeyedJoins[T, K]):
         is the lower event time of the two streams.
 
         Args:
-            other: A keyed stream of records of any type. A job fails if the keys of its streams can never be
-                equal, such as numbers and text. Or a broadcast stream without keys, such as
-                `rules.broadcast()`, for functions with a `BroadcastState`.
+            other: A keyed stream of records of any type, or a broadcast stream without keys, such as
+                `rules.broadcast()`, for functions with a `BroadcastState`. A job fails if the keys of two
+                keyed streams can never be equal, such as numbers and text.
         """
         from penstock.runtime.graph.streams.connected_streams import (
             KeyedBroadcastConnectedStream,

@@ -276,7 +276,7 @@ def test_a_cluster_that_does_not_answer_holds_up_neither_answers_nor_cancellatio
     async def scenario() -> None:
         runner = runner_of_job(unreachable, came_back=False)
         assert (await runner.status(fresh=True)).status is JobStatus.CREATED
-        with pytest.raises(ClusterTimeoutError, match="note that job words-1 is to be cancelled"):
+        with pytest.raises(ClusterTimeoutError, match="record the cancellation of job words-1"):
             await runner.cancel()
         store.answers.set()
         await ended(runner)
