@@ -352,8 +352,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("within", nargs="*", help="files or folders whose findings are listed")
-    parser.add_argument("--limit", type=int, default=LIMIT, help=f"words of a sentence (default: {LIMIT})")
-    parser.add_argument("--strict", action="store_true", help="fail on findings where the prose is clean")
+    parser.add_argument("--limit", type=int, default=LIMIT, help=f"words per sentence (default: {LIMIT})")
+    parser.add_argument("--strict", action="store_true", help="fail on findings outside the exempt files")
     options = parser.parse_args(arguments)
     root = Path(__file__).resolve().parents[1]
     found = check(root, project_files(root), options.limit)
@@ -364,7 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             *strict_problems(others, not_clean_yet(root)),
             *strict_problems(habits, not_clean_yet(root, "habits_not_clean_yet")),
         ]
-        print("\n".join(problems) or "no findings where the prose is clean")
+        print("\n".join(problems) or "no findings outside the exempt files")
         return 1 if problems else 0
     if options.within:
         shown = [f for f in found if any(is_within(f.path, name.rstrip("/")) for name in options.within)]

@@ -4,7 +4,7 @@ Arrow has one type per column, Python one type per value. So a column needs valu
 from `None`) that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats.
 
     bool, int, float, str, bytes                 bool, int64, double, string, binary
-    non-negative int, some from 2**63 on         uint64
+    non-negative int, some at least 2**63        uint64
     date, time, timedelta, naive datetime        date32, time64[us], duration[us], timestamp[us]
     datetime in a zone                           timestamp[us, zone]: one zone per column
     Decimal (38 digits)                          decimal128
@@ -345,7 +345,7 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
         kind: Type of the column; by default the result of `arrow_type_of`.
 
     Raises:
-        NoArrowTypeError: No Arrow type, or not `kind`, can hold the values exactly.
+        NoArrowTypeError: No Arrow type can hold the values exactly, or the given `kind` can't.
     """
     found = arrow_type_of(values, name) if kind is None else kind
     plain = _to_plain(found)

@@ -12,7 +12,7 @@ checkpoints, outside the task's thread. Merging through a new table of keys woul
 per row. So rows are first partitioned by bits of their hashes, into parts that fit into the cache. Each row
 of a part writes its number to a cell that other bits choose, and the last number remains. Rows whose cell has
 the number of a row with another hash try again, with other bits. Rows with the same hash are compared by key.
-If two keys have the same hash, or a column has several types, a `ColumnTable` merges the blocks.
+If two keys have the same hash, or a key column has several types, a `ColumnTable` merges the blocks.
 """
 
 from __future__ import annotations

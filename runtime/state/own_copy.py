@@ -285,7 +285,7 @@ def _deep(value: Any) -> Any:
         msg = (
             f"a value of type {type(value).__module__}.{type(value).__qualname__} can't be copied "
             f"({error_text(error, 200)}), so later changes of the value would also change records or state; "
-            "emit and keep only values that can be copied, and make such objects in `open`"
+            "emit and keep only values that can be copied, and make all other objects in `open`"
         )
         raise PenstockError(msg) from error
 

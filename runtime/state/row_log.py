@@ -2,7 +2,7 @@
 
 `RowRing` has the rows' hashes and times. This class adds their keys and records, which are Python objects,
 and a flag for each row. A batch is searched and added with a few calls of numpy. Only keys are compared one
-by one, and not even these if they are small whole numbers, whose hashes differ.
+by one, and not even these if they are whole numbers from 0 to 2**61 - 2, whose hashes differ.
 
 **Hashes** are Python's, mixed. They may differ between processes, because rows are hashed again when they are
 restored.
@@ -154,7 +154,7 @@ class RowLog(RowRing):
         """Find the rows with the same key and a time between two moments, both included.
 
         Returns:
-            Places in `keys` and slots of the matching rows, by place and then by arrival.
+            Indices into `keys` and slots of the matching rows, sorted by index, then by arrival.
         """
         places, slots, _ = self.find_some(keys, earliest, latest, None)
         return places, slots
@@ -165,7 +165,7 @@ class RowLog(RowRing):
         """Find rows as `find` does, for as many keys as have about `most` rows together, but at least one.
 
         Returns:
-            Places in `keys` and slots of the matching rows, and the number of keys that were searched.
+            Indices into `keys` and slots of the matching rows, and the number of keys that were searched.
         """
         places, slots, searched = self._search(keys.hashes, earliest, latest, most)
         if not (self._are_exact and keys.are_exact):
@@ -199,7 +199,7 @@ class RowLog(RowRing):
         """Replace all rows by the restored entries of a nested table.
 
         Args:
-            changed: Pairs of key and number that the next snapshot has to contain.
+            changed: Pairs of key and number that the next snapshot must contain.
         """
         self.clear()
         found = [(number, key, row) for key, rows in entries.items() for number, row in rows.items()]

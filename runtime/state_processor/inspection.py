@@ -78,8 +78,8 @@ class CoordinatorSummary:
         size: Bytes.
         unassigned: Number of splits that no reader has. `None` when the state can't be decoded here, or is
             not from an `OnRequest` that has listed its splits.
-        values: The first 100 of these splits as text; if `unassigned` is `None`, the whole state as one
-            shortened text.
+        values: The first 100 of these splits as text; if `unassigned` is `None`, one text that shows or
+            describes the whole state.
     """
 
     size: int

@@ -2,8 +2,8 @@
 
 Reading a value from RocksDB costs microseconds: the key is hashed and encoded, the row found, the value
 decoded. Most functions see the same key again soon. So a value stays in memory, decoded, after the first
-read. It is written back in batches, before a snapshot or when room is needed. The class derives from `dict`,
-so reading a cached key runs in C. Only misses (`__missing__`) reach this code.
+read. Changed values are written back in batches: before a snapshot, when room is needed, or when there are
+many. The class derives from `dict`, so `entries[key]` runs in C for a cached key; a miss calls `__missing__`.
 
 **Invariant.** The dict has the current value of an entry. A key that it lacks is deleted if it is in
 `deleted`; otherwise RocksDB has the value. An entry in the dict differs from RocksDB's only if it is in
@@ -11,8 +11,8 @@ so reading a cached key runs in C. Only misses (`__missing__`) reach this code.
 key stays in `deleted` until then; otherwise the next read would find its old row.
 
 **Eviction.** An operator may change a value in place and report the change later, at the end of a batch
-(`state_backend.py`). Evicting the entry meanwhile would lose the change. So entries are evicted only when an
-operator reports changes, or when a view reads. A view reports each change at once.
+(`state_backend.py`). Evicting the entry meanwhile would lose the change. So entries are evicted only when
+changes are reported, or when a view reads. A view reports each change at once.
 
 Only one thread may use a `CachedEntries`.
 """

@@ -47,7 +47,7 @@ class OutputRows:
         self.function = reading_both(self.function)
 
     def restore(self, context: OperatorContext) -> None:
-        """Read the state; called once, before any row comes."""
+        """Read the state; called once, before any row arrives."""
 
     def state(self) -> Mapping[str, SavedList]:
         return {}
@@ -118,7 +118,7 @@ class MergedRows(OutputRows):
         if len(known) > MOST_NAMES:
             msg = (
                 f"the {SIDES[side]} records have had more than {MOST_NAMES:,} names, and each output row has "
-                "all of them. Names that are data belong into values: change them with a map before the "
+                "all of them. Names that are data belong in values: change them with a map before the "
                 "join, or give select=function(left, right)"
             )
             raise PenstockError(msg)

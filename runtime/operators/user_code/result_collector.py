@@ -84,7 +84,7 @@ PATIENCE: Final = 0.01
 _FIRST_CHUNK: Final = 64
 _LARGEST_CHUNK: Final = 1024
 
-#: Iterable types that are usually one record; a function that returns one probably lacks a list around it.
+#: Iterable types that are usually one record; a function that returns one should probably wrap it in a list.
 _SINGLE_RECORDS: Final = (str, bytes, bytearray, dict)
 
 
@@ -114,8 +114,8 @@ class ResultCollector:
 
         Args:
             results: One result for each input record, drawn when the previous result has been consumed.
-            timestamps: Timestamps of the input records, each drawn right after its result; may be `None`. For
-                a result that is a list, it may be a list of as many timestamps.
+            timestamps: Timestamps of the input records, each drawn right after its result; may be `None`. The
+                entry for a result that is a list may be a list of as many timestamps.
             are_iterable: Whether all results are iterable already (`iterable_of`), so that none is checked.
         """
         stamps: list[int] = []

@@ -74,7 +74,7 @@ class FaultyStorage:
         self._in_part = draws, listings
 
     def damage(self, path: str, kind: FaultKind, draws: Draws | None) -> bool:
-        """Flip a bit of a file, or lose it if `draws` is `None`; return whether the file was damaged."""
+        """Flip a bit of a file, or delete it if `draws` is `None`; return whether the file was damaged."""
         if not isinstance(self._files, DiskStorage):
             return False
         if draws is None:
