@@ -205,7 +205,7 @@ class BlockWriter:
     """Writes the rows of one subtask into blocks, and commits them with its checkpoints.
 
     Args:
-        schema: The rows' Arrow schema; without it the first rows decide.
+        schema: The rows' Arrow schema; by default the schema of the first rows.
         known: The schema to use if there are no rows.
     """
 

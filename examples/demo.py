@@ -110,7 +110,7 @@ def main() -> int:
     console.print("exactly once" if exact else "NOT exactly once")
     console.print(f"\nLook at {output}, examples/word_count.py, README.md and docs/architecture.md")
     if options.keep:
-        with suppress(KeyboardInterrupt):  # Ctrl-C may come as soon as the line is printed
+        with suppress(KeyboardInterrupt):  # users may press Ctrl-C as soon as the line is printed
             console.print(f"the page stays at {page.address} until Ctrl-C")
             while page.process.poll() is None:
                 time.sleep(0.5)

@@ -70,7 +70,7 @@ def make_readings(folder: Path, files: int, readings: int) -> list[tuple[str, fl
 
 
 def expected(readings: list[tuple[str, float]]) -> dict[str, tuple[int, int, float]]:
-    """Compute the rows, last number and highest reading of each sensor, without Spark or Penstock."""
+    """Compute each sensor's number of rows, last number and highest reading, without Spark or Penstock."""
     count = Counter(sensor for sensor, _ in readings)
     highest: dict[str, float] = {}
     for sensor, celsius in readings:

@@ -94,7 +94,7 @@ class KnownJob:
     Attributes:
         report: Newest report of the job.
         has_master: Whether its JobMaster runs.
-        is_archived: Whether the report comes from storage; the cluster does not know how the job ended.
+        is_archived: Whether the report was read from a storage, not from the cluster.
         problem: Reason why the report can't be read; empty if it can. An unreadable `report` has only the
             job's id.
     """

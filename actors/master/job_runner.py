@@ -79,7 +79,7 @@ class JobRunner:
 
     Args:
         is_restart: Whether Ray has restarted the process that ran the job.
-        log_key: Key of the job's lines; without it the output of this process is not kept.
+        log_key: Key that signs the job's log lines; without it the output of this process is not kept.
         on_over: Called when the report of the ended job is stored. Receives whether another job may follow,
             and a callback that answers the waiting clients.
         on_fenced: Called when another process has begun an attempt of the job.
@@ -409,7 +409,7 @@ class JobRunner:
         self._prepared.set()
 
     def release_output(self) -> None:
-        """Let the process write the output of another job."""
+        """Stop capturing the output of this process, so that it can be captured for another job."""
         if self._output is not None:
             self._output.release()
             self._output = None

@@ -84,8 +84,8 @@ class JobScheduler:
             to another job: this job fails and writes nothing there.
         writer: A token that only this JobMaster's process has. It identifies this process's records, even if
             the storage did not answer the write.
-        submission: A token of the job's submission, which all its JobMasters have. After a long sleep, the
-            first JobMaster notices by this token that another has taken its place.
+        submission: A token of the job's submission, which all its JobMasters have. A JobMaster that was
+            suspended for long notices by this token that another has taken its place.
         compact_every: Number of records after which the decision log is compacted; at least 2.
         note_request: Takes notes about waiting checkpoint requests, for the job's log.
 

@@ -74,7 +74,7 @@ _UNITS: Final = {"s": 1_000_000, "ms": 1_000}
 
 
 class MisfitError(ValueError):
-    """A value or a column can't be converted unchanged; the message names the column and both types."""
+    """A value or a column can't be converted unchanged; the message names the column."""
 
 
 def exact_column(

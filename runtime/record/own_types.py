@@ -215,7 +215,8 @@ def _struct_of_all(
 def common_type(one: pa.DataType, other: pa.DataType, *, numbers: bool = False) -> pa.DataType | None:
     """The type that holds values of both unchanged; `None` if there is none.
 
-    Nulls fit every type. A dict may lack fields. Decimals get the digits that both need.
+    Nulls fit every type. A dict may lack fields. Decimals get the digits that both need. With `numbers`,
+    the type of integers and floats is double.
     """
     if one.equals(other) or kinds.is_null(other):
         return one

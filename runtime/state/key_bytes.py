@@ -33,7 +33,7 @@ from penstock.runtime.record.column_key import NAN
 from penstock.runtime.record.stable_names import name_in_hash
 from penstock.runtime.state.stable_hash import compares_as, micros_of_key, stable_hash
 
-# Tags, the first byte of a key. Tags from 0x40 to 0xBF are whole numbers, and include the number's length.
+# Tags, the first byte of a key. Tags from 0x40 to 0xBF are whole numbers; most of them include the length.
 _NONE, _TEXT, _BYTES, _TUPLE, _FROZENSET, _DATACLASS, _ENUM, _UUID = range(1, 9)
 _DATE, _NAIVE, _AWARE, _TIME, _DELTA, _RATIO, _INFINITY, _MINUS_INFINITY, _NAN = range(9, 18)
 _ZERO: Final = 0x80

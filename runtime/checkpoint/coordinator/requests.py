@@ -192,7 +192,7 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class RequestNote:
-    """A line for the job's log; a warning for a dropped request, since a periodic one has no caller."""
+    """A line for the job's log. A dropped request is a warning, because a periodic one has no caller."""
 
     text: str
     is_warning: bool = False

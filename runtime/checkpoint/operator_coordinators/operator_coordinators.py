@@ -30,7 +30,7 @@ class OperatorCoordinators:
         on_state: Callable[[StateHandle | None], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
-        """Request a coordinator's snapshot; `on_state` gets its state, or `None` without any."""
+        """Request a coordinator's snapshot; `on_state` gets its state, or `None` if it has none."""
         self._holders[operator_id].checkpoint(
             checkpoint_id, lambda data: on_state(None if data is None else InlineHandle(data)), on_failed
         )

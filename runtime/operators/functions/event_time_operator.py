@@ -1,7 +1,7 @@
 """`KeyedEventTimeOperator`: the base of keyed operators whose results wait for event time.
 
-It counts late records, and holds the watermark until all due work is done (`held_watermark.py`). A record is
-late if the watermark has reached its timestamp. A restart does not change which records are late.
+It counts late records, and holds the watermark until all due work is done (`held_watermark.py`). Subclasses
+decide which records are late, by the highest watermark so far. A restart does not change this watermark.
 """
 
 from __future__ import annotations

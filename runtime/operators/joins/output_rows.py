@@ -56,7 +56,7 @@ class OutputRows:
         """Examine the rows of a batch before any of them is joined."""
 
     def pairs(self, lefts: Sequence[Any], rights: Sequence[Any]) -> list[Any]:
-        """The outputs of pairs; for a user's function give one pair at a time."""
+        """The outputs of pairs; for a user's function pass one pair at a time."""
         return [self.function(left, right) for left, right in zip(lefts, rights, strict=True)]
 
     def alone(self, side: Side, row: Any) -> Any:

@@ -15,8 +15,8 @@ Read it in this order. A package imports only packages above it. Most modules im
   moments. `watches` records damage and restores for later checks. `world` combines these parts.
 * `cluster` runs one job. `network` has the frames and the cuts. `process_resources` has the parts that are
   lost with a process. `running_task` is one attempt of a subtask, `process` the process that runs it, and
-  `processes` the calls of JobMasters to all of them. `master` has the job and its JobMasters. `execution` is
-  a JobMaster's real `JobExecution`. `control_plane` starts, suspects and replaces JobMasters.
+  `processes` the calls of JobMasters to all of them. `master` has the job and its JobMasters. `execution`
+  runs a JobMaster's real `JobExecution`. `control_plane` starts, suspects and replaces JobMasters.
 * `run` carries out a run. `target`, `damage_faults` and `injector` carry out planned faults and users'
   requests. `simulated_run` is the engine: it makes moves until the jobs have ended. The rest is
   `penstock.testing.simulate`. `user_job` prepares a user's job, and `user_run` runs it once. `uncontrolled`
