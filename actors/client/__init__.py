@@ -9,5 +9,5 @@
 - The output of a job: `progress`, `logs`, and `collect` for results.
 - Deleting what ended jobs have left in the cluster: `garbage`.
 
-May import `master` and everything below.
+May import `template` and everything below.
 """

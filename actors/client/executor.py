@@ -1,9 +1,9 @@
 """`RayExecutor`: the `Executor` that runs job graphs on Ray (entry point `penstock.executors: ray`).
 
 `ship_script_modules`: Ray puts the folder of the driver's script on the workers' path. In a job with a
-`working_dir`, workers have that folder instead. So modules next to a script in a subfolder are pickled by
-value, as the script itself is. Modules next to a notebook kernel's script are pickled by name, because they
-are installed on the workers.
+`working_dir`, workers have only the `working_dir` there. So modules next to a script in a subfolder are
+pickled by value, as the script itself is. Modules next to a notebook kernel's script are pickled by name,
+because they are installed on the workers.
 """
 
 from __future__ import annotations

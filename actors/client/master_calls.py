@@ -329,8 +329,8 @@ def _unknown(request: str, report: JobReport) -> RequestLostError:
     newest = f"; the newest completed snapshot is {taken[-1]}" if taken else ""
     msg = (
         f"{request} of job {report.job_id}: the JobMaster died meanwhile, and the job has ended since "
-        f"({report.status.value}), so it is not known whether this was done. `penstock checkpoints` and "
-        f"`penstock status` show what the job has done{newest}"
+        f"({report.status.value}). The request may or may not have been carried out. `penstock checkpoints` "
+        f"and `penstock status` show what the job has done{newest}"
     )
     return RequestLostError(msg)
 

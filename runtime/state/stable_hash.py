@@ -284,8 +284,8 @@ _WHY_NOT: Final[tuple[tuple[type, str], ...]] = (
     (memoryview, "it can change; use bytes"),
     (np.ndarray, "it can change; use a tuple of its values or its bytes"),
     (np.generic, "numpy compares it in its own way; use int(key), float(key) or key.item()"),
-    (datetime, "it compares in its own way; use a datetime of Python: key.to_pydatetime() in pandas"),
-    (timedelta, "it compares in its own way; use a timedelta of Python: key.to_pytimedelta() in pandas"),
+    (datetime, "it compares in its own way; use Python's datetime: key.to_pydatetime() in pandas"),
+    (timedelta, "it compares in its own way; use Python's timedelta: key.to_pytimedelta() in pandas"),
     (complex, "complex numbers are not supported; use a tuple of two floats"),
 )
 
