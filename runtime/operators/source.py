@@ -171,7 +171,7 @@ class ReportsSplits(Protocol):
 
     @property
     def split_progress(self) -> SplitProgress:
-        """The splits that have not been read to their end; the runtime gets this property after each poll.
+        """The splits that are not read to their end yet; the runtime asks for them after each poll.
 
         Return the same object if nothing has changed, to save comparisons.
         """
