@@ -93,7 +93,7 @@ def chain_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
 
 
 class CountedSum(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
-    """A keyed sum that emits flat dicts, each of which is inspected, because an attribute keeps a number."""
+    """A keyed sum that emits flat dicts. Penstock inspects each dict, because `process` sets an attribute."""
 
     total = ValueState(int, default=0)
 
@@ -123,7 +123,7 @@ def process_of_rows(storage: Path, count: int | None = None) -> StreamEnvironmen
 
 
 class RunningSum(KeyedProcessFunction[str, tuple[str, int], tuple[str, int]]):
-    """The keyed sum as a process function, with the functions of Bytewax's `stateful_map`."""
+    """The keyed sum as a process function; calls the same functions as the benchmark of Bytewax."""
 
     total = ValueState(tuple)
 

@@ -1,8 +1,9 @@
 """Reads the output and the log lines of a job's operators from all nodes and attempts.
 
-Every node of the cluster has files with the output of its actors (`output_capture`). A small task on each
-node reads them; then the lines are sorted by time. Files are found by name, including files of dead actors
-and ended jobs, for as long as their node and Ray's session live.
+Every node of the cluster has files with the output of its actors (`output_capture`). This process reads the
+files of its own node, and a small task on each other node reads the files there. Then the lines are sorted by
+time. Files are found by name, including files of dead actors and ended jobs, for as long as their node and
+Ray's session live.
 
 Any user may put a file, a pipe or a link into the folder of these files. Only plain files are opened, and a
 line is shown only if it has a signature with the job's key (`actors/shared/output_capture`).
@@ -81,7 +82,7 @@ class FilePart:
 
 
 class LogReader:
-    """Reads the lines of a job; each call returns the new lines.
+    """Reads the lines of a job; each call of `read` returns the new lines.
 
     Args:
         vertices: Ids of the vertices to read; `None` for all, the JobMaster's included.

@@ -61,7 +61,7 @@ class JobMetrics:
         self._state = _gauge("state_bytes", "State in the newest checkpoint", "operator", "subtask")
         self._running = _gauge("running", "1 while the job runs")
         self._seen: dict[str, int] = {}
-        #: Earlier JobMasters published all measurements before this time.
+        #: Measurements from before this time are left to earlier JobMasters.
         self._since = time.time()
         self._newest_id = -1
         self._failed_attempt = 0
@@ -137,7 +137,7 @@ class JobTraces:
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("penstock")
-        #: Spans that began before this time were sent by earlier JobMasters, or are too old.
+        #: Checkpoints that began, and episodes that ended, before this time are left to earlier JobMasters.
         self._since = self._sent_to = time.time()
         self._sent: set[tuple[int, int]] = set()
 

@@ -6,7 +6,7 @@ job to job, as it does in the workers of Ray and Spark. At the end of a role, th
 that must not affect a later job:
 
 - a user's module whose file has changed since it was loaded: the next job needs the new version;
-- environment variables, the working directory or `sys.path`, if they differ from the start of the process;
+- environment variables, the working directory or `sys.path`, if they differ from those at the start;
 - settings of the process, of Python and of libraries (`process_state`): umask, limits, priorities, signal
   handlers, timeouts, `gc`, locale, warnings, logging, hooks, pools and the like;
 - functions and classes of Python, numpy, Arrow or Penstock that were replaced;

@@ -123,7 +123,7 @@ def _schema(form: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     for name, part in parts.items():
         described = _described(part)
         if schemas.setdefault(name, described) != described:
-            msg = f"two forms have the name {name}"
+            msg = f"two different schemas have the name {name}"
             raise ValueError(msg)
     return made
 
@@ -160,7 +160,7 @@ class _As:
 
 
 def _form(kind: type[Any], name: str = "", /, *, _without: tuple[str, ...] = (), **changed: Any) -> Any:
-    """The schema of a dataclass, with the name `name` in OpenAPI.
+    """A copy of a dataclass from which its schema is generated, with the name `name` in OpenAPI.
 
     Args:
         _without: Attributes to omit.

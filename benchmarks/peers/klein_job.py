@@ -1,7 +1,7 @@
 """Runs Klein's pipelines, one after another, on a cluster of the Ray in Klein's environment.
 
 Klein runs the queries without state, and running aggregates of one key as process functions. Its windows can
-only reduce, and its joins and SQL accept no changes.
+only reduce, and its joins and SQL accept no streams of changes.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Receiver(klein.SinkFunction):
 
 
 class RunningPrices(klein.KeyedProcessFunction):
-    """The numbers and prices of an auction's bids on a day."""
+    """Counts and price statistics of an auction's bids on a day."""
 
     def process(self, value: Row, context: Any) -> Row:
-        """Emit the updated numbers and prices."""
+        """Emit the updated counts and statistics."""
         state = context.state(ValueStateDescriptor("prices"))
         row = steps.q17(state.value, value)
         state.value = row
@@ -93,7 +93,7 @@ def main(given: dict[str, Any]) -> None:
     ray.init(num_cpus=16, include_dashboard=False, logging_level="ERROR")
     settings = {
         "execution.checkpointing.trigger.interval-duration": timedelta(seconds=given["checkpoint_every"]),
-        # The default is a checkpoint each 512 records.
+        # The default is a checkpoint every 512 records.
         "execution.checkpointing.trigger.interval-records": 1 << 30,
         "execution.checkpointing.dir": str(Path(given["folder"]) / "klein-checkpoints"),
     }

@@ -1,4 +1,5 @@
 """Settings of checkpoints, restarts and whole jobs: frozen dataclasses that check their fields.
 
-An error names the setting, its unit and its allowed values. Imports `record` and `errors`.
+An error names the setting, its unit and its allowed values. Imports only `time`, `record`,
+`names`, `redaction` and `errors`.
 """

@@ -252,7 +252,7 @@ class Fleet:
         """Provide a process for each of these subtasks, and end processes of removed subtasks.
 
         Calls `then` with `None`, or with the reason why some subtasks could not be placed. Cancelling the
-        result ends the processes that were started for it.
+        result ends the processes that were chosen for it.
         """
         self._end_unfit()
         needed = {s: ProcessSpec.of(self._graph.subtask(s)) for s in self._graph.subtasks if s in subtasks}

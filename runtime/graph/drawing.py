@@ -9,9 +9,9 @@ is escaped, and the picture has no script, no link and no reference to another f
 2. Order: the order with the fewest crossings is NP-hard to find. The median heuristic comes close. Layer by
    layer, down and up, a node moves to the median place of its neighbours. The best of these orders is kept.
    Ties keep their order, so the same graph always gives the same picture.
-3. Places: the ideal place of a node is the mean of its neighbours. The nodes of a layer keep their order and
-   a minimum distance. An isotonic regression finds the places nearest to the ideal places, by the sum of
-   squares. Several sweeps down and up align the layers with each other.
+3. Places: the ideal place of a node is the mean of its neighbours' places. The nodes of a layer keep their
+   order and a minimum distance. An isotonic regression finds the places nearest to the ideal places, by the
+   sum of squares. Several sweeps down and up align the layers with each other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Layered:
     """A graph in layers.
 
     Attributes:
-        layers: The nodes of each layer, the highest first. Nodes from number `vertices` on are bends.
+        layers: The nodes of each layer, the highest first. Nodes numbered `vertices` or higher are bends.
         routes: The nodes that each edge passes, from its source to its target.
     """
 

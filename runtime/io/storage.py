@@ -447,8 +447,8 @@ def _require_conditional_put(storage: ObjectStorage) -> None:
         )
         raise StorageError(msg) from error
     msg = (
-        f"{storage.url} can't be a checkpoint storage: it overwrites an object that was to be created only "
-        "if absent, so two attempts of a job could both become its owner. Use a storage with conditional "
+        f"{storage.url} can't be a checkpoint storage: it overwrites an object that a writer may only "
+        "create, so two attempts of a job could both become its owner. Use a storage with conditional "
         "writes: AWS S3, Google Cloud Storage, Azure Blob Storage, MinIO from 2024, or a file system"
     )
     raise StorageError(msg)

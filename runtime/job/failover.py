@@ -215,7 +215,7 @@ MAX_SECONDARY: Final = 16
 
 
 class FailureKind(Enum):
-    """The failed part: an operator, a subtask's process, or damaged state that was to be restored."""
+    """The failed part: an operator, a subtask's process, or damaged state in the restored checkpoint."""
 
     OPERATOR = "operator"
     PROCESS = "process"

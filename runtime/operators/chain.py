@@ -159,7 +159,7 @@ class OperatorChain:
     def process(self, batch: Batch, input_index: int = 0) -> Work:
         """Put a batch through the chain; yield after every batch that left it.
 
-        No operator receives an empty batch, and none leaves a chain that has operators.
+        No operator receives or emits an empty batch.
 
         Args:
             input_index: Number of the first operator's input; 1 for the second one of a `TwoInputOperator`.
@@ -176,7 +176,7 @@ class OperatorChain:
             yield from self._drive_all(self._calls_of_readers(-1, batch, _PROCESS[input_index]))
 
     def process_time(self, passing: TimeElement) -> Work:
-        """Pass a watermark or status to the operators in order, after the outputs that it causes.
+        """Pass a watermark or status through the operators in order; each first emits the output that it causes.
 
         An operator that makes its own watermarks forwards only the end of time.
         """

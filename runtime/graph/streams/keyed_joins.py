@@ -158,8 +158,8 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
         Args:
             other: The right stream, such as quotes or readings.
             strategy: `"backward"` takes the newest right record up to the left record's timestamp.
-                `"forward"` takes the first right record from this timestamp on. `"nearest"` takes the nearer
-                of these two, and the earlier if both are equally near.
+                `"forward"` takes the first right record at or after this timestamp. `"nearest"` takes the
+                nearer of these two, and the earlier if both are equally near.
             tolerance: Maximum time between a left record and its partner. With it, the state of keys without
                 further records is deleted. Without it, `"forward"` and `"nearest"` may wait for a partner
                 until the end of the data, and the output's watermark waits with them.

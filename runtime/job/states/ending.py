@@ -49,7 +49,7 @@ class Finished(Terminal):
 
 
 def enter_earlier_end(job: JobContext, found: EndedBefore) -> None:
-    """Enter the terminal state in the log; the job's statistics then show that end."""
+    """Enter the terminal state that the log holds; the job's statistics then show that end."""
     job.ended, job.attempt, job.restarts = found, found.attempt, found.restarts
     kinds: dict[JobState, type[Terminal]] = {kind.name: kind for kind in (Finished, Failed, Cancelled)}
     job.enter(kinds[found.state](job, found.cause), "it had ended before")

@@ -180,7 +180,7 @@ class Overwriting(ObjectStorage):
 
 
 def test_a_store_that_ignores_the_condition_is_refused() -> None:
-    with pytest.raises(StorageError, match="it overwrites an object that was to be created only if absent"):
+    with pytest.raises(StorageError, match="it overwrites an object that a writer may only create"):
         _require_conditional_put(Overwriting(RemoteObjects(MemoryStore()), "s3://old"))
 
 

@@ -124,7 +124,10 @@ class PartNames:
 
 @dataclass(frozen=True, slots=True)
 class PendingFile:
-    """A pre-committed file; any subtask can commit it, even if the sink's directory has changed since."""
+    """A pre-committed file; any subtask can commit it.
+
+    If the sink's directory has changed since, only a sink with `trust_paths` commits it.
+    """
 
     directory: str
     name: str
@@ -267,7 +270,7 @@ class FileSinkWriter:
         final = f"{pending.directory}/{pending.final}"
         if outcome is Publication.OCCUPIED:
             msg = (
-                f"{final} exists and is not {pending.name}, which is to be committed under this "
+                f"{final} exists and is not {pending.name}, which must be committed under this "
                 "name; nothing was overwritten. Two jobs use the same job id: move the older file away"
             )
             raise ConnectorError(msg)
