@@ -80,7 +80,7 @@ _AUTHORIZATION: Final = re.compile(
 )
 _BEARER: Final = re.compile(r"\b(bearer|Basic)(?:\s{1,8}|: ?|=|%20|\+)[\w.~+/=%-]{8,}", re.IGNORECASE)
 #: Tokens that are recognised by their beginnings (web tokens, GitHub, GitLab, Slack, Google, Hugging Face,
-#: npm).
+#: npm, OpenAI).
 _SHAPED: Final = re.compile(
     r"\b(?:eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*+)*+|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|"
     r"xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}|hf_\w{20,}|npm_\w{20,}|sk-[\w-]{20,})"

@@ -176,7 +176,7 @@ class OperatorChain:
             yield from self._drive_all(self._calls_of_readers(-1, batch, _PROCESS[input_index]))
 
     def process_time(self, passing: TimeElement) -> Work:
-        """Pass a watermark or status through the operators in order; each first emits the output that it causes.
+        """Pass a watermark or status through the operators, each of which first emits the output it causes.
 
         An operator that makes its own watermarks forwards only the end of time.
         """

@@ -6,5 +6,6 @@
 - `checkpoint_record`: metrics of subtasks, and checkpoints for display. `plain_values`: dataclasses as JSON.
 - `storage`: storages in memory and on disks.
 
-Stored formats have versions: an old snapshot must stay readable. Imports `record`, `errors` and `ports`.
+Stored formats have versions: an old snapshot must stay readable. Imports only `record`, `trust`, `ports`,
+`error_text` and `errors`.
 """

@@ -33,7 +33,8 @@ from penstock.runtime.state.state_table import StateTable
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
 
-#: Files of logs die by themselves, so they are merged only if they are many.
+#: Files of logs die without a merge, when all their rows have been deleted. So they are merged only if they
+#: are many.
 _OF_LOGS: Final = CompactionPolicy(max_files=32, growth=inf)
 
 #: Entries in the files of logs for each live row, above which files are merged as for other state. If all

@@ -181,9 +181,9 @@ class _Builder:
         return Subtask(parts, self._gateway, runner, self._clock)
 
     def _shape(self, left_out: int) -> tuple[Sequence[int] | None, Collection[int] | None]:
-        """Producers and emitting operators of the chain; it lacks the first operators, which are left out."""
+        """Producers and emitting operators of the chain, which lacks the first `left_out` operators."""
         if self._descriptor.finished_before:
-            return None, None  # no record passes the chain
+            return None, None  # no record passes through the chain
         vertex = self._vertex
         indices = range(len(vertex.operators))
         with_edge = {spec.operator for spec in self._descriptor.subtask.outputs if spec.tag is None}

@@ -80,7 +80,7 @@ class FilesInHandles:
         return handle.data
 
 
-#: Loaded by name when a backend is opened: `runtime/` must not import a module that touches files.
+#: Loaded by name when a backend is opened, because `testing` must not import `io`.
 _OPENER: Final = "penstock.runtime.io.rocksdb.backend"
 
 

@@ -75,7 +75,7 @@ class SortedRows:
         return self._rows(groups, np.searchsorted(self._numbers, groups * self._base + ends) - 1)
 
     def after(self, groups: Slots, times: Moments, *, is_exact: bool) -> Places:
-        """For each key and moment, the last row with the first timestamp from this moment on."""
+        """For each key and moment, the last row with the first timestamp at or after this moment."""
         starts = np.searchsorted(self._times, times, side="left" if is_exact else "right")
         rows = self._rows(groups, np.searchsorted(self._numbers, groups * self._base + starts))
         found = np.flatnonzero(rows >= 0)
@@ -233,8 +233,8 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
     def _before(self, table: ColumnTable, groups: Slots, times: Moments, keys: Slots, at: Moments) -> Places:
         """The last right row up to each left row; `groups` and `times` are those of the right rows.
 
-        Mostly the key has no right row in this step, or its last one is the partner. Only the others are
-        searched.
+        Usually the key has no right row in this step, or its last one is the partner. Only the other left
+        rows need a search.
         """
         partners = table.last_rows(groups, keys)
         found = np.flatnonzero(partners >= 0)

@@ -1,8 +1,8 @@
 """`JoinShape`: the settings of a join on which the rows in its state depend.
 
 A join refuses restored rows of a join with other settings. With a wider interval, rows that have already
-expired would be missing. Another kind of join would not know which rows had a partner. Keys from other columns
-would never equal the keys of new rows.
+expired would be missing. Another kind of join would not know which rows had a partner. Keys from other
+columns would never equal the keys of new rows.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ class RankedColumnsOperator(Operator):
         return self._table.column(name, pa.from_numpy_dtype(ranks.dtype))
 
     def _lives(self, slots: Slots, rows: RankedRows) -> Iterator[tuple[bool, Slots]]:
-        """Yield the indexes of the rows, grouped by the lives of their keys: first lives first.
+        """Yield the indexes of the rows, grouped by the lives of their keys, earlier lives first.
 
         Expiry by TTL ends a life, and every row counts as a use. The first item of a pair is true if the
         state of these keys still belongs to an earlier life.

@@ -176,7 +176,7 @@ class SimulatedExecution(JobExecution):
         raise AssertionError(msg) from error
 
     def started(self) -> None:
-        self._world.trace.note(f"{self._master}: the job is taken up")
+        self._world.trace.note(f"{self._master}: the job has started")
 
     def keep_last_report(self, then: Then) -> None:
         then()
@@ -244,7 +244,7 @@ class ObservedScheduler:
         self._master = master
 
     def on_deployed(self, attempt: int) -> None:
-        self._world.trace.note(f"{self._master}: all are deployed")
+        self._world.trace.note(f"{self._master}: all subtasks are deployed")
         self._master.scheduler.on_deployed(attempt)
 
     def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None:

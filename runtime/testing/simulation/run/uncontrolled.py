@@ -1,4 +1,4 @@
-"""Finds uncontrolled inputs in users' code: clocks, randomness, threads, and global values.
+"""Finds uncontrolled inputs in users' code: clocks, randomness, threads, networks and global values.
 
 The module inspects users' functions and methods, and the users' functions that these call by name.
 Nothing is executed, so indirect calls are not found. They become visible when a replay diverges.
