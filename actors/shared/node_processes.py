@@ -1,4 +1,4 @@
-"""Reads the processor time of a node's processes from the kernel, kills processes, and calls other nodes.
+"""Reads processor times of a node's processes, kills processes, and calls functions on other nodes.
 
 A hanging process can't answer, so another process on its node reads `/proc`: the caller if it runs there,
 otherwise a Ray task. So no node needs a watcher, and a task works even when all processes of a job hang. The

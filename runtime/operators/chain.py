@@ -127,7 +127,7 @@ class OperatorChain:
         self.is_busy = False
         producers = range(-1, self._last) if producers is None else producers
         self._emitting = frozenset((self._last,) if emitting is None else emitting)
-        #: Readers of each operator's main output, the last one first; of the source's at the end.
+        #: Readers of each operator's main output, the last one first. The entry of the source is at the end.
         self._readers: list[list[int]] = [[] for _ in range(len(operators) + 1)]
         for index, producer in reversed(list(enumerate(producers))):
             self._readers[producer].append(index)
@@ -176,7 +176,7 @@ class OperatorChain:
             yield from self._drive_all(self._calls_of_readers(-1, batch, _PROCESS[input_index]))
 
     def process_time(self, passing: TimeElement) -> Work:
-        """Pass a watermark or status through the operators, each of which first emits the output it causes.
+        """Pass a watermark or status through the operators in order; each emits the resulting output first.
 
         An operator that makes its own watermarks forwards only the end of time.
         """

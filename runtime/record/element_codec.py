@@ -7,7 +7,8 @@ buffer's payload is not read. Numbers are little-endian.
 **Batches** become buffers. A payload begins with one byte: the version of the format in the upper half, the
 kind of batch in the lower. The value codec encodes rows as one list, and transposes tuples, dicts and
 records. Their timestamps precede them as raw 64-bit integers. Columns of numbers are plain msgpack.
-Msgpack takes a few nanoseconds per value more than raw bytes, but is faster and smaller for small integers.
+Compared with raw bytes, msgpack takes a few nanoseconds more per value. For small integers it is faster and
+smaller.
 
 An Arrow stream begins at a multiple of 8 bytes, so that the reader's columns are views into the payload. The
 timestamps of an Arrow batch precede it as raw 64-bit integers, and are read as a view, too.

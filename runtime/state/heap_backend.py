@@ -37,8 +37,8 @@ _DEFAULT_POLICY: Final = CompactionPolicy()
 #: are many.
 _OF_LOGS: Final = CompactionPolicy(max_files=32, growth=inf)
 
-#: Entries in the files of logs for each live row, above which files are merged as for other state. If all
-#: rows live equally long there are about three, because a deletion is an entry, too.
+#: Maximum number of entries per live row in the files of logs; with more, the files are merged as for other
+#: state. If all rows live equally long, there are about three, because a deletion is an entry, too.
 _MOST_ENTRIES_OF_A_ROW: Final = 6
 
 
@@ -151,7 +151,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         )
 
     def _base_and_policy(self) -> tuple[KeyedStateHandle | None, CompactionPolicy]:
-        """The state to build on, and how to merge its files; without dead files if all state is in logs."""
+        """The state to build on, and how to merge its files; omits dead files if all state is in logs."""
         base, logs = self._increments.base, self._logs()
         others = any(table.entries for table in self._tables.values()) or any(self._column_tables.values())
         if base is None or not logs or others:

@@ -3,7 +3,7 @@
 Key group, key and, in a nested table, a second part identify an entry of keyed state (`state_table.py`).
 The heap (`heap_backend.py`) and RocksDB (`runtime/io/rocksdb/backend.py`) differ in where they keep entries
 and in what their snapshots contain. This module has the common part: tables and their names, declared states
-and their views, TTL, the numbers of snapshots, and a restore's bookkeeping. Savepoints of all backends have
+and their views, TTL, the ids of snapshots, and a restore's bookkeeping. Savepoints of all backends have
 one format (`keyed_chunk.py`), so each backend restores savepoints of the others.
 
 Guarantees for operators:

@@ -148,8 +148,8 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
     ) -> DataStream[Any]:
         """Join each record of this stream with one record of another stream, chosen by time and `strategy`.
 
-        The result has the left record's timestamp. It is emitted when no other right record can be its
-        partner any more. With `strategy="backward"` this is when the watermark reaches the left record. Of
+        The result has the left record's timestamp. It is emitted when no other right record can become
+        the partner. With `strategy="backward"` this is when the watermark reaches the left record. Of
         right records with the same timestamp, the last to arrive counts.
 
         A record is late if its timestamp is not after the watermark. Late records go to the side outputs

@@ -57,7 +57,7 @@ class KeyMatches:
         partial: Partial matches by id, in the order in which they were made.
         held: Complete matches by id that wait for partial matches that began earlier.
         ids: Ids of the partial matches in each state.
-        deadline: The moment at which the first target of a partial match ends, in microseconds. It is
+        deadline: The moment at which the first target of a partial match expires, in microseconds. It is
             infinite if none does, and `None` if it has to be computed.
         changed: Ids of the partial and held matches that were added, changed or removed.
         added: Numbers of new records.
