@@ -190,7 +190,7 @@ class RayJobHandle(NearestMembers):
         return path_of(self._take_savepoint(savepoint, timeout), self._job_id)
 
     def take_savepoint(self, savepoint: Location | None = None) -> SavepointTaken:
-        """Like `savepoint`, but returns whether the job still needs the savepoint, and does not warn."""
+        """Like `savepoint`, but does not warn: the result says whether the job still needs the savepoint."""
         return taken(self._take_savepoint(savepoint, None), self._job_id, SavepointError)
 
     def _take_savepoint(self, savepoint: Location | None, timeout: Duration | None) -> SavepointAnswer:
@@ -244,7 +244,7 @@ class RayJobHandle(NearestMembers):
         timeout: Duration | None = None,
         **operators: int,
     ) -> None:
-        """Change the parallelism of operators while the job runs: save state, redeploy, continue.
+        """Change the parallelism of operators while the job runs: take a checkpoint, redeploy, continue.
 
         Returns when the job runs again. Records that were read after the checkpoint are read again, as after
         a failure; results stay exactly-once.
