@@ -35,7 +35,7 @@ class Sample:
         at: Monotonic seconds.
         records: Input records of the measured operator.
         busy: Processor seconds that the processes of all subtasks have used.
-        memory: Resident bytes of the processes of all subtasks.
+        memory: Resident bytes of the processes of all subtasks, without shared pages.
     """
 
     at: float
@@ -103,7 +103,7 @@ class Figures:
 def options(description: str | None, **defaults: float) -> argparse.ArgumentParser:
     """The command line of a benchmark: `--json` and one option for each default."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to this file")
     for name, default in defaults.items():
         parser.add_argument(
             f"--{name.replace(chr(95), chr(45))}",
@@ -218,7 +218,7 @@ def watch(
         samples.append(seen)
         completed = job.statistics().completed_checkpoints
     if samples[-1].at - samples[0].at < seconds / 2:
-        raise RuntimeError(f"{rows:,} rows are too few to watch {operator} for {seconds:g} s: give it more")
+        raise RuntimeError(f"{rows:,} rows are too few to watch {operator} for {seconds:g} s: use more")
     return Steady(tuple(samples), completed - before)
 
 

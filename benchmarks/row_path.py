@@ -2,10 +2,10 @@
 
     python benchmarks/row_path.py --json row_path.json
 
-All contenders run the functions of `workload.py`, with a checkpoint (Bytewax: a snapshot) every second. In
-every round the contenders run one after another, for some seconds each. Start-up and warm-up do not count. A
-ratio compares two contenders of one round, so a machine that slows down slows both. The table shows the
-median of all rounds.
+All contenders run the functions of `workload.py`. Penstock takes a checkpoint every second, and Bytewax a
+snapshot. In every round the contenders run one after another, for some seconds each. Start-up and warm-up do
+not count. A ratio compares two contenders of one round, so a machine that slows down slows both. The table
+shows the median of all rounds.
 
 The table also shows the processor time per row, summed over all processes of a contender. Users see the rate.
 But on a busy machine a contender with several processes gets a larger share of the processors. Processor time
@@ -77,7 +77,7 @@ class RowPath:
         self.runs: dict[str, list[Steady]] = {}
 
     def run_round(self) -> None:
-        """Run every contender once; contenders that are compared run directly one after another."""
+        """Run every contender once; contenders that are compared run shortly after one another."""
         self._add(LOOP, call(self._records, bare_keyed_sum))
         self._add(ONE, steady(keyed_sum(self._folder, 1), "sum", self._warm_up, self._seconds))
         if self._with_bytewax:

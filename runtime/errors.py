@@ -1,7 +1,7 @@
 """Errors that users see: what happened, where, and what to do.
 
-Every error of Penstock is a `PenstockError`. Errors that belong to one place of a job carry an
-`OperatorLocation`. So the message names the operator, the subtask and the user's own line.
+All of them are `PenstockError`s, except `OperatorInterrupt`. Errors that belong to one place of a job carry
+an `OperatorLocation`. So the message names the operator, the subtask and the user's own line.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class RestoreError(PenstockError):
 
 
 class StateMismatchError(RestoreError):
-    """A snapshot does not fit the job that should start from it; the message names the operator and why."""
+    """A snapshot does not fit the job that should start from it; the message names operator and reason."""
 
 
 class JobTimeoutError(PenstockError, TimeoutError):

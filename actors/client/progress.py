@@ -219,7 +219,7 @@ _BOX: Final = (
 
 
 def card(report: JobReport, line: str, link: str | None = None) -> str:
-    """Return a job as HTML, with the text of `ProgressText`; escapes all text of users."""
+    """Return a job as HTML, with the text of `ProgressText`; escapes all text from users."""
     rows = [f"<b>{escape(report.name)}</b> <code>{escape(report.job_id)}</code>"]
     rows.append(escape(line.removeprefix(f"{report.name}: ")))
     bottleneck = report.bottleneck
@@ -264,7 +264,7 @@ class LiveCard:
                 if self.draw().status.is_terminal:
                     return
             except (PenstockError, ray.exceptions.RayError, ValueError):
-                return  # the cluster has ended; the last card stays
+                return  # the job can't be reached any more; the last card stays
 
 
 def show_card(report: Callable[[], JobReport], link: Callable[[], str | None]) -> None:

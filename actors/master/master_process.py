@@ -1,8 +1,8 @@
 """`MasterProcess`: an actor process on Ray that is the JobMaster of one job after another.
 
-Half of the processor time that a small job takes is the start of its JobMaster. So a process whose job has
-finished, or was cancelled, waits for the next job of the same program, as `SubtaskActor` does. `MasterRunner`
-decides whether the process waits; `ProcessResidue` detects leftovers of users' code that forbid it.
+Starting its JobMaster takes half of a small job's processor time. So a process whose job has finished, or was
+cancelled, waits for the next job of the same program, as `SubtaskActor` does. `MasterRunner` decides whether
+the process waits; `ProcessResidue` detects leftovers of users' code that forbid it.
 
 Ray restarts a process that dies. The new process finds its job in the cluster's key-value store
 (`registry.py`), because the old one may have taken another job since its start. It never repeats a job that
@@ -57,7 +57,7 @@ class MasterProcess:
         first = replace(first, chunks=chunks)
         self._loop = asyncio.get_running_loop()
         self._process = process
-        #: Distinguishes this incarnation of the actor from others, which share its name and its calls.
+        #: Distinguishes the incarnations of the actor: Ray may deliver a call for one of them to another.
         self._incarnation = secrets.token_hex(8)
         self._cluster = ClusterCalls()
         log_to_ray()

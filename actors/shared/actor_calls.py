@@ -37,8 +37,8 @@ def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
 
 def no_answer(who: str, seconds: float) -> NoAnswerError:
     return NoAnswerError(
-        f"{who}: no answer for {seconds:g} s, although the process is alive. Its node is overloaded or out "
-        "of memory (`ray status`, `ray list nodes`), or it is stuck (`ray stack`)"
+        f"{who}: no answer for {seconds:g} s, and Ray has not reported its death. Its node may be overloaded "
+        "or out of memory (`ray status`, `ray list nodes`), or it may be stuck (`ray stack`)"
     )
 
 

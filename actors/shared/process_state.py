@@ -2,7 +2,7 @@
 
 A job may change any of these values, on purpose or through a library. A later job in the same process would
 see the change. Resetting a value is safe only if no code depends on the new value, which can't be known. So
-`ProcessResidue` only compares, and ends a process in which something differs.
+`ProcessResidue` only compares. If something differs, the process ends.
 
 The umask, signals, threads, children and open files are read from `/proc`, where it exists. On Linux each
 thread has its own priority, so `read_threads` reads all of them.
@@ -48,7 +48,7 @@ INSTALLED: Final = tuple(
 #: Packages of the standard library, except `distutils`, which setuptools replaces.
 _STANDARD: Final = sys.stdlib_module_names - {"__main__", "distutils"}
 _PROC: Final = Path("/proc/self")
-#: Fields of `/proc/self/status` that a job may change.
+#: Fields of `/proc/self/status` that a job can change.
 _OF_STATUS: Final = frozenset({"Uid", "Gid", "Groups", "Umask", "SigIgn", "SigCgt", "NoNewPrivs", "Seccomp"})
 #: Types of a class's attributes that are code. All other attributes are data, which may change.
 _CODE: Final = (
@@ -61,7 +61,7 @@ _CODE: Final = (
     property,
     type,
 )
-#: Packages besides the standard library whose own functions are watched.
+#: Packages besides the standard library whose functions and classes are watched.
 _WATCHED: Final = frozenset({"numpy", "pyarrow", "penstock"})
 
 
@@ -141,7 +141,7 @@ def _collector() -> object:
 
 
 def _warnings() -> object:
-    """Warning filters, except the one for Ray's own code, which each job sets."""
+    """Warning filters, except the one for `RayDeprecationWarning`, which each job sets."""
     return [entry for entry in warnings.filters if entry[2] is not RayDeprecationWarning]
 
 

@@ -2,10 +2,11 @@
 
 A checkpoint is one trace, with a span for each subtask. Parts of such a span are the start delay, the
 alignment, the synchronous and the asynchronous part. A subtask measures durations, not times, so the parts
-are laid end to end from the trigger on. The trace of a failed checkpoint has the failure reason.
+are laid end to end, starting at the trigger. The trace of a failed checkpoint has the failure reason.
 
-An episode is a period in which a job does not run. It begins with the submission, a failure or a rescale, and
-ends when the job runs again, or has ended. It is one trace with a span for each state of the job.
+An episode is a period in which a job does not run. It begins with the submission, a failure, a rescale or a
+cancellation, and ends when the job runs again, or has ended. It is one trace with a span for each state of
+the job.
 
 `metric_tags`: Ray's C++ side, its agent and Prometheus take any UTF-8. Only the Cython layer in between
 refuses it, by calling `value.encode("ascii")`. A `str` whose `encode` returns UTF-8 is accepted, and

@@ -136,7 +136,7 @@ _TRIED: Final = 20
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 #: Addresses that mean every interface.
 _EVERYWHERE: Final = ("0.0.0.0", "::")
-#: Seconds for open streams to end.
+#: Seconds that a shutdown waits for open streams to end.
 _CLOSING: Final = 5.0
 
 
@@ -159,7 +159,10 @@ class ServerOptions:
 
 
 def serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `on_ready` gets the server's address, and the login address."""
+    """Serve until SIGINT, SIGTERM or, with `ends_with_input`, the end of standard input.
+
+    `on_ready` gets the server's address and the login address.
+    """
     check_bind(options.host, options.token)
     asyncio.run(_serve(options, on_ready))
 

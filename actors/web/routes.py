@@ -1,6 +1,6 @@
 """The routes of the server. Requests that change a job return at once; `triggers` shows their outcome.
 
-A page that listens to server-sent events receives new reports, and the age of the last one while the
+A page that listens to server-sent events receives new reports, and the age of the last report while the
 JobMaster is silent.
 """
 

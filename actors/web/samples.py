@@ -114,7 +114,7 @@ _WINDOW: Final = 60.0
 _LEAST: Final = 10.0
 
 _FEWEST: Final = 4
-#: Minimum slope, in seconds per second, from which a lag counts as growing or shrinking.
+#: Minimum slope of a lag that counts as growing or shrinking, in seconds per second.
 _SLOPE: Final = 0.02
 #: Lag in seconds below which it does not count as shrinking: watermarks trail in every job.
 _NO_LAG: Final = 5.0

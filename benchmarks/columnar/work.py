@@ -20,10 +20,10 @@ class Scale:
     """The sizes and durations of the work.
 
     Attributes:
-        rows: Rows of the files, most of which are hard links.
+        rows: Maximum rows of a workload's files; some workloads repeat one file by hard links.
         seconds: Length of a steady part.
-        warm_up: Seconds of a job that do not count.
-        spark_warm_up: Seconds of Spark's batches that do not count.
+        warm_up: Seconds at the start of a job that do not count.
+        spark_warm_up: Seconds of Spark's first batches that do not count.
         round_trip_rows: Rows of the DataFrame that goes out of Spark and back.
         memory_rows: Rows of the job whose memory is sampled.
         with_spark: Whether Spark takes part.

@@ -1,8 +1,8 @@
-"""The same interval join in Penstock, Flink's SQL and Structured Streaming.
+"""The same interval join in Penstock, Flink SQL and Structured Streaming.
 
 Row `n` of a side has the time `base_time` plus `n / event_rate` seconds. Its key is `n * factor % keys`; each
 side has its own factor. There are as many keys as rows in the band, so each row matches one row of the other
-side. The band is ten seconds in both directions. Penstock and Spark read Parquet files, Flink makes the rows.
+side. The band is ten seconds in both directions. Penstock and Spark read Parquet files; Flink generates rows.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Band:
         return pa.record_batch({"key": numbers * factor % self.keys, payload: numbers, "ts": moments})
 
     def own(self, count: int, batch_format: Literal["rows", "arrow"], folder: Path) -> Ended:
-        """Run the join in Penstock over `count` rows, half of them of each side."""
+        """Run the join in Penstock over `count` rows, half of them on each side."""
         storage = str(folder / f"checkpoints-{batch_format}-{count}")
         env = StreamEnvironment("interval-join", checkpointing=Checkpointing(every=1.0, storage=storage))
         sides = []
@@ -74,7 +74,7 @@ class Band:
         return run_to_end(env, f"join, {batch_format}", count)
 
     def flink(self, jobs: Sequence[Job], folder: Path, *, collect: bool = False) -> list[Ended]:
-        """Run the join in Flink's SQL."""
+        """Run the join in Flink SQL."""
         return run_flink({"join": asdict(self), "jobs": jobs, "collect": collect}, folder, 1.0)
 
     def spark(self, jobs: Sequence[Job], folder: Path, *, collect: bool = False) -> list[Ended]:

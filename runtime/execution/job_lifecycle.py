@@ -270,7 +270,7 @@ class JobLifecycle:
 
     def _adopted_to_end(self, fleet: Fleet | StartFailure) -> None:
         if isinstance(fleet, StartFailure):
-            self._host.note("its processes end by their leases", fleet.error)
+            self._host.note("its processes end when their leases expire", fleet.error)
         else:
             self._fleet = fleet
         self._end()

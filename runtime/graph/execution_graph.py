@@ -28,8 +28,8 @@ class InputChannelSpec:
 
     Attributes:
         gate: Number of the edge among the receiver's input edges.
-        forced_aligned: Whether barriers stay in line although in-flight data could be redistributed; see
-            `edges_to_align`.
+        forced_aligned: Whether barriers overtake no records although in-flight data could be redistributed;
+            see `edges_to_align`.
     """
 
     index: int

@@ -1,9 +1,10 @@
 """`PosixDisk`: the `Disk` port on top of system calls.
 
 The root may be reached through symbolic links, because the user has chosen it. Below it no link is followed.
-Other users may write into the folder, or it may come from their archive. A link in it would make a job read,
-write or delete undeclared files. So each call opens the folders from the root down, one by one, and refuses
-links, even ones created in between. Only plain files are read: a pipe or a device has no end.
+Other users may write into the folder, or it may come from an archive that they made. A link in it would make
+a job read, write or delete files outside of it. So each call opens the folders from the root down, one by
+one, and refuses links, even ones created in between. Only plain files are read: a pipe or a device has no
+end.
 
 Files are readable by their owner only (0600, folders 0700), regardless of the umask: state is as confidential
 as its records. A root that is writable by its group is a shared storage: there the group may read and write
@@ -166,7 +167,7 @@ def _open_below(folder: int, name: str, flags: int) -> int:
 
 
 def _share(folder: int, name: str) -> None:
-    """Open a new folder to its group, which is inherited from the parent folder."""
+    """Let the group of a new folder read and write it; keeps the set-group-ID bit."""
     fd = _open_below(folder, name, os.O_RDONLY | _FOLDER)
     try:
         os.fchmod(fd, 0o770 | os.fstat(fd).st_mode & stat.S_ISGID)

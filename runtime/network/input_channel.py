@@ -129,7 +129,7 @@ class InputChannel:
         first = min(self._early, default=self._expected)
         return (
             f"{self}: element {self._expected} has not arrived; later elements that wait for it: "
-            f"{len(self._early)}, from number {first} on"
+            f"{len(self._early)}, starting at number {first}"
         )
 
     def _receive_out_of_order(self, first: int, elements: Sequence[bytes]) -> Sequence[StreamElement]:

@@ -8,11 +8,11 @@ parts are taken at different moments: the coordinator's first, then each subtask
 An event must be sent and handled on the same side of the checkpoint. Otherwise the checkpoint must hold it.
 Two rules ensure that.
 
-*From the coordinator to a subtask.* The valve holds events between the coordinator's part and the barriers of
-the sources. This is not enough, because a barrier reaches a subtask later. So each event names the checkpoint
-after which it was sent. The subtask holds the event until it has taken its part of that checkpoint, or will
-never take it (`task/subtask_checkpoints.py`). Events that were sent before the coordinator's part have
-arrived before any source is triggered (`OperatorCoordinatorHolder`).
+*From the coordinator to a subtask.* A valve holds back events between the coordinator's part and the barriers
+of the sources. This is not enough, because a barrier reaches a subtask later. So each event names the
+checkpoint after which it was sent. The subtask holds the event until it has taken its part of that
+checkpoint, or will never take it (`task/subtask_checkpoints.py`). Events that were sent before the
+coordinator's part have arrived before any source is triggered (`OperatorCoordinatorHolder`).
 
 *From a subtask to the coordinator.* An event that a subtask sent before its part may arrive after the
 coordinator's part was taken. Neither state contains the event, so the checkpoint records it (Chandy and
@@ -182,7 +182,7 @@ class CoordinatorHost(OperatorCoordinator):
     # -- lifecycle ------------------------------------------------------------------------------------------
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Start the operator from a checkpoint, or from nothing.
+        """Prepare a start from a checkpoint, or without one.
 
         Raises:
             CorruptSnapshotError: The state is damaged, or belongs to another kind of coordinator.
@@ -221,7 +221,7 @@ class CoordinatorHost(OperatorCoordinator):
         self._notify("subtask_failed", subtask, reason)
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
-        """Reset a restarted subtask: its events count from 1, and no checkpoint is being taken."""
+        """Reset a restarted subtask: its events count from 1 again, and belong after no checkpoint."""
         self._inboxes.pop(subtask, None)  # a report of the failed subtask may have arrived meanwhile
         self._after.pop(subtask, None)
         self._notify("subtask_reset", subtask, checkpoint_id)
@@ -229,7 +229,7 @@ class CoordinatorHost(OperatorCoordinator):
     # -- events ---------------------------------------------------------------------------------------------
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """Handle an event of a subtask; a duplicate is handled once."""
+        """Handle an event of a subtask; drops duplicates."""
         if not isinstance(event, EventOfSubtask):
             msg = f"a subtask of {self.operator_id!r} sent {event!r:.80}"
             raise TypeError(msg)

@@ -109,5 +109,5 @@ class Silent:
 def test_an_actor_of_the_bridge_that_is_silent_is_named() -> None:
     silent = Silent.remote()
     assert answer_of(silent.name.remote(), "the actor") == "silent"
-    with pytest.raises(NoAnswerError, match=r"the actor: no answer for 0.2 s, although the process is alive"):
+    with pytest.raises(NoAnswerError, match=r"the actor: no answer for 0.2 s, and Ray has not reported"):
         answer_of(silent.anything_else.remote(), "the actor", SHORT)

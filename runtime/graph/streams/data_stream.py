@@ -287,7 +287,7 @@ class DataStream(JoinOperations[T_co]):
             function: Takes a record and the number of subtasks, and returns the index of a subtask, from 0.
                 An index out of range ends the job; the error names the record.
             batch_format: With `"arrow"` the function takes a `pyarrow.RecordBatch` and the number of
-                subtasks, and returns an array of whole numbers, one for each row. Rows must be dicts then.
+                subtasks, and returns an array of whole numbers, one for each row. Rows must then be dicts.
                 Records keep their own format.
 
         Example:

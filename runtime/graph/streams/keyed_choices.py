@@ -165,7 +165,7 @@ class KeyedChoices(RecordOperations[T_co]):
                 holds whole records. With keys named by columns, results are Arrow batches, a missing value
                 is null, and each column keeps its type. By default records that leave are not emitted.
             ttl: Time without a record of a key after which its places are empty again; by default never.
-                Nothing is emitted then.
+                The expiry emits nothing.
             **options: See `OperatorOptions`.
 
         Example:

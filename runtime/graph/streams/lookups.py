@@ -196,7 +196,7 @@ def _records(table: Any, key: Callable[[Any], Any]) -> TableOfRecords:
 
 def _column_key(key: Callable[[Any], Any]) -> ColumnKey:
     if not isinstance(key, ColumnKey):
-        refuse("lookup: a pyarrow.Table needs on=..., the names of its columns that are the key")
+        refuse("lookup: a pyarrow.Table needs on=..., the names of its key columns")
     return key
 
 

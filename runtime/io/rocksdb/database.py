@@ -164,7 +164,7 @@ class Database:
             self._db.delete_range(first, end, self._unlogged)
 
     def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """The current rows with a prefix, from `first` on, in the order of their bytes."""
+        """The current rows with a prefix, starting at `first`, in the order of their bytes."""
         return self.rows(max(prefix, first), end_of(prefix))
 
     def rows(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:

@@ -16,7 +16,7 @@ class RocksDBRowLog(RowLog):
     """The rows of a nested table.
 
     The table may drop entries from memory after each report of changes, so changes are reported last. A
-    search reports that nothing has changed, because a log that is only read has no changes.
+    search reports an empty change. Otherwise a log that is only read would keep all read entries in memory.
     """
 
     def __init__(self, table: StateTable) -> None:

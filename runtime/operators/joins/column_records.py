@@ -1,10 +1,10 @@
 """Records by key for lookups over Arrow batches: the records of a table, or a cache of a function's records.
 
-`TableRecords` keeps the columns of a table as they are, and indexes their rows by key. `CachedRecords` is a
+`TableRecords` keeps the columns of a table as they are, and indexes their rows by key. `CachedRecords` has a
 `ColumnTable`, whose slots can be changed and deleted. Both answer a whole batch of keys at once.
 
 The cache follows the rules in `lookup_join.py`. An entry expires by age, even one for a key without a record.
-An expired entry is gone before the function is called again.
+An expired entry is deleted before the function is called again.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def test_description_of_a_gap_names_channel_sender_number_and_what_waits(channel
     channel.receive(4, marks(4, 5))
     text = channel.describe_gap()
     assert text.startswith("channel 3 (from lines[1]): element 1 has not arrived")
-    assert "later elements that wait for it: 2, from number 4 on" in text
+    assert "later elements that wait for it: 2, starting at number 4" in text
 
 
 def test_statistics_count_what_arrived_and_what_waits(channel: InputChannel) -> None:

@@ -113,7 +113,7 @@ def test_old_gap_fails_with_channel_sender_number_and_deadline(gate: InputGate, 
     for part in (
         "channel 1 (from lines[1])",
         "element 0 has not arrived",
-        "from number 4",
+        "starting at number 4",
         "30.0 s",
         "restart",
     ):

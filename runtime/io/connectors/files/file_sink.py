@@ -34,7 +34,7 @@ from penstock.runtime.redaction import without_secrets
 
 DEFAULT_MAX_FILE_SIZE: Final = 256 * 1024 * 1024
 
-#: Maximum size of one copy request in object stores.
+#: Maximum bytes of one copy request in object stores.
 _LARGEST_COPY: Final = 5 * 1024**3
 
 #: Larger than any attempt number.
@@ -79,7 +79,7 @@ class FileSink(metaclass=NearestNames):
         by = self.partition_by
         is_one = isinstance(by, str)
         if is_one or not all(isinstance(n, str) and n for n in by) or len(set(by)) < len(by):
-            msg = f"partition_by={by!r} is not allowed: give a list of different names of columns"
+            msg = f"partition_by={by!r} is not allowed: give a list of distinct column names"
             raise ConfigurationError(msg)
         if hidden := [name for name in by if name.startswith(".")]:
             msg = (
@@ -89,7 +89,10 @@ class FileSink(metaclass=NearestNames):
             raise ConfigurationError(msg)
         object.__setattr__(self, "partition_by", tuple(by))
         if self.max_file_size < 1 or ("://" in self.directory and self.max_file_size >= _LARGEST_COPY):
-            msg = f"max_file_size={self.max_file_size} is not allowed: give 1 or more bytes, less than 5 GiB"
+            msg = (
+                f"max_file_size={self.max_file_size} is not allowed: give at least 1 byte and, in an object "
+                "store, less than 5 GiB"
+            )
             raise ConfigurationError(msg)
 
     @property
