@@ -132,7 +132,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, path: str, to: str) -> None:
-        """Rename a file atomically; replaces an existing file of the new name."""
+        """Rename a file atomically; replaces an existing file with the new name."""
         ...
 
     def remove(self, path: str) -> None: ...
@@ -192,7 +192,7 @@ class StagesFiles(Protocol):
 
 
 class StorageOpener(Protocol):
-    """Opens other storages than the job's own: a savepoint's folder, or that of the initial snapshot."""
+    """Opens storages other than the job's own: a savepoint's folder, or that of the initial snapshot."""
 
     def __call__(self, url: str, *, create: bool = False) -> SnapshotStorage:
         """Open the storage behind a URL; blocks.

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class RequestedSplits(Generic[T]):
-    """A `SourceReader` that reads one assignment after the other."""
+    """A `SourceReader` that reads one assignment after another."""
 
     def __init__(
         self,
@@ -384,13 +384,13 @@ class SourceOperator:
         return self._reader
 
     def doing(self, what: str) -> str:
-        """Name of the running code in errors: a method of the reader, or `_STRATEGY`."""
+        """Name of the running code in errors: a method of the reader, or a function of the strategy."""
         if what == _STRATEGY and self._watermarks is not None:
             return self._watermarks.doing
         return f"source {type(self._source).__name__}: {what}"
 
     def guarded(self, what: str, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Call code of the user; its error becomes an `OperatorError` that names the code."""
+        """Call the user's code; its error becomes an `OperatorError` that names the code."""
         try:
             return call(*arguments, **named)
         except OPERATOR_ERRORS:

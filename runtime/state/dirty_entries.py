@@ -159,7 +159,7 @@ class DirtyEntries:
         """Report the deletion of entries, as `remove` does; for entries of a key that were deleted together.
 
         A backend may write back all reported changes of a key at once. A deletion that is not reported yet
-        would be lost then.
+        would then be lost.
         """
         if self.dirty_keys or not self.written.keys().isdisjoint(entries):
             for entry in entries:

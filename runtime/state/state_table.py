@@ -1,9 +1,9 @@
 """`StateTable`: one named table of keyed state on the heap, and its entries with a TTL as views see them.
 
 All kinds of state use this table. A *flat* table has one entry per key. A *nested* table has several entries
-per key, each with a second part: a map key, or the number of a list element. Each is saved separately. So a
-checkpoint's size depends on the changed entries, even if one key has a million of them. Other operators use
-the start of a window or the name of a timer service as the second part, like Flink's namespace.
+per key, each with a second part: a map key, or the number of a list element. Each entry is saved separately.
+So a checkpoint's size depends on the changed entries, even if one key has a million of them. Other operators
+use the start of a window or the name of a timer service as the second part, like Flink's namespace.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class LiveParts(MutableMapping[Any, Any]):
             self._life.watch(entry, now)
         elif before[0] is not None and before[0] > now:
             now = before[0]
-        # The cell is set before the change is noted: a backend may then write it back at once.
+        # The cell is set before the change is noted, because a backend may write it back at once.
         self.cells[part] = self._entries._written[entry] = now, value
 
     def __delitem__(self, part: Any) -> None:

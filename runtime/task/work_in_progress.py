@@ -12,10 +12,10 @@ the outputs have moved does nothing, so consecutive checkpoints don't accumulate
 emit endlessly for one record. So `settle` emits a bounded number of records for a batch. Work beyond that
 continues as credits allow, and the checkpoint waits for its end.
 
-**Slices.** Between slices of about ten milliseconds a subtask serves barriers and control. The size follows
-the measured time per row: whole batches for cheap operators, a few rows for a slow function. A list slice has
-at most a few thousand rows: more would gain nothing, exceed the processor's cache and start Python's cycle
-collector. An Arrow batch is a few objects whatever its size, so it may be larger.
+**Slices.** Between slices of about ten milliseconds a subtask serves barriers and control messages. The size
+follows the measured time per row: whole batches for cheap operators, a few rows for a slow function. A list
+slice has at most a few thousand rows: more would gain nothing, exceed the processor's cache and start
+Python's cycle collector. An Arrow batch is a few objects whatever its size, so it may be larger.
 
 A slice has a fixed cost, too. Each Arrow batch calls every operator of the chain, and the cost of calling a
 model may hardly depend on the number of rows. Where that cost is large, smaller slices are not faster, only
@@ -34,7 +34,7 @@ from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.task.outputs import SubtaskOutputs
 
-#: Decay of a slice's weight with each later slice; about fifteen slices count.
+#: Decay of a slice's weight with each later slice; about sixteen slices count.
 _DECAY: Final = 15 / 16
 
 #: Number of slices before a line is fitted.
@@ -149,7 +149,7 @@ class BatchRemainder:
         return left.take(len(self._batch))
 
 
-#: Maximum records that settling may emit for one batch; each output batch counts as several.
+#: Maximum records that settling may emit for one batch; each output batch counts as at least 64.
 MOST_SETTLED: Final = 65_536
 
 _LEAST_OF_A_BATCH: Final = 64

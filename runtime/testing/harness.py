@@ -1,7 +1,7 @@
 """`OperatorHarness`: one operator in one subtask, without a cluster.
 
 The harness runs the same code as a job: operator chain, keyed state backend with incremental snapshots, value
-codec and redistribution of state. Time stands still until a test advances it, and files stay in memory. So
+codec and redistribution of state. Time passes only when a test advances it, and files stay in memory. So
 tests of restored state, and of commits that wait for their checkpoint, also hold on a cluster. The harness
 resembles Flink's `OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver`.
 """

@@ -1,4 +1,4 @@
-"""A clock and timers that stand still until a test advances them.
+"""A clock and timers that advance only when a test advances them.
 
 Both are deterministic. Callbacks that are due at the same time run in the order in which they were scheduled.
 """

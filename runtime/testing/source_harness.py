@@ -115,7 +115,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def read_all(self, max_rows: int = 1_000, *, most_polls: int = 100_000) -> list[Any]:
-        """Poll to the end of all splits; time advances to the times at which the reader wants to be polled.
+        """Poll to the end of all splits; time advances to the reader's `ready_at` whenever it has no records.
 
         Args:
             max_rows: Approximate number of records of a poll.
@@ -147,7 +147,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         self._operator.notify_checkpoint_complete(snapshot.checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
-        """Counters of the records that were read, skipped or set aside."""
+        """Counters of the records that were read, skipped or emitted as dead letters."""
         return self._operator.statistics()
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ class Step:
     Attributes:
         name: Name of the step; for a group, its steps as text.
         contiguity: Records that may lie between this step and the previous step.
-        is_negative: Whether a record must not match.
+        is_negative: Whether the step describes records that must be absent.
         at_most: Maximum number of records; `None` for no limit.
         inner: Records that may lie between two records of this step.
         until: Ends the step: it takes neither the record that matches this condition nor a later one.

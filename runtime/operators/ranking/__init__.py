@@ -2,5 +2,5 @@
 
 - `ranked_columns`: base of the operators whose keys are named by columns; their state is in columns.
 - `deduplicate`: the first record of a key, and the latest one. `top_n`: the best records of a key.
-- `ranking_functions`: the same for keys of a function, with keyed state in rows.
+- `ranking_functions`: these choices with a key function; their keyed state is in rows.
 """

@@ -124,7 +124,7 @@ class ProcessingTimeTrigger(Trigger[Any]):
 
 
 class CountTrigger(Trigger[Any]):
-    """Emits whenever a window has received a number of records."""
+    """Emits each time that a window has received `count` records."""
 
     def __init__(self, count: int) -> None:
         self.count = positive("CountTrigger", count)
@@ -391,7 +391,7 @@ class CountEvictor(Evictor[Any]):
 
 
 class TimeEvictor(Evictor[Any]):
-    """Keeps records less than a span older than the newest record; the span is a `timedelta`, or seconds."""
+    """Keeps the records of the last `span` up to the newest record; `span` is a `timedelta`, or seconds."""
 
     def __init__(self, span: Duration) -> None:
         self.span = micros_of_user("span", span)

@@ -1,11 +1,11 @@
 """A simulated job, its JobMaster process with the real scheduler (`Master`), and the calls of its guards.
 
-A run may have several JobMasters: one after the other because they die, or two at once because one was
+A run may have several JobMasters: one after another because they die, or two at once because one was
 declared dead by mistake. Writes of a dead JobMaster may still succeed. Messages to it reach its successor.
 
-A compaction of the decision log writes its record, then the hint, and then deletes the earlier slots in
-several calls. The JobMaster may die before each call after the record, and in the middle of a call that
-deletes several files. Its earlier calls keep their effect.
+A compaction of the decision log writes its record, then the hint (`log/compaction`), and then deletes the
+earlier slots in several calls. The JobMaster may die before each call after the record, and in the middle of
+a call that deletes several files. Its earlier calls keep their effect.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class RestartLedger:
         self.last_stop = now
 
 
-#: Suffix of a hint's path.
+#: Suffix of the hint's path.
 _HINT = "/log/compaction"
 
 
@@ -153,7 +153,7 @@ class StorageOfMaster(WatchedStorage):
         super().delete(deleted)
 
 
-#: Seconds of processor time that a JobMaster gains between two reads.
+#: Seconds of processor time that a JobMaster uses between two reads.
 _USED: Final = 0.01
 
 #: Seconds after which an unanswered report is repeated.
