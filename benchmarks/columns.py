@@ -3,11 +3,11 @@
     python benchmarks/columns.py --json columns.json
     python benchmarks/columns.py --only windows --rounds 1 --seconds 5
 
-In each round the contenders of a workload run one after another. They read the same Parquet files. Penstock
-takes a checkpoint every second, and Spark with each micro-batch. Rates cover only the steady part, without
-start-up and warm-up. Spark runs on `local[2]` in a process of its own. Its settings are printed. The final
-sums of the contenders are compared exactly, on fewer rows. `memory` is one job over many rows; it shows the
-memory of the job's processes.
+In each round the contenders of a workload run one after another. They read the same Parquet files, except in
+`round_trip`, where Spark generates the rows. Penstock takes a checkpoint every second, and Spark with each
+micro-batch. Rates cover only the steady part, without start-up and warm-up. Spark runs on `local[2]` in a
+process of its own. Its settings are printed. The final sums of the contenders are compared exactly, on fewer
+rows. `memory` is one job over many rows; it shows the memory of the job's processes.
 """
 
 from __future__ import annotations

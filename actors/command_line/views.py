@@ -34,8 +34,9 @@ _NO_DATE: Final = (OverflowError, ValueError, OSError)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _COLOURS: Final = {**COLOURS, "lost": "red"}
 _CHECKPOINTS_SHOWN: Final = 10
-#: Maximum rows of the newest checkpoints, and of older failed checkpoints and savepoints.
+#: Maximum rows of the newest checkpoints.
 _HISTORY_SHOWN: Final = 100
+#: Maximum rows of older failed checkpoints, and of older savepoints.
 _RARE_SHOWN: Final = 20
 #: Maximum number of subtasks whose watermarks are shown separately.
 _WATERMARKS_SHOWN: Final = 32

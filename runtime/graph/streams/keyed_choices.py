@@ -67,8 +67,8 @@ class KeyedChoices(RecordOperations[T_co]):
             id: The operator's id; a restore finds the operator's state by this id.
             keys: The key, as in `key_by`.
             keep: `"first"` emits the first record of a key, in the order of arrival. `"last"` emits the
-                records that have the greatest timestamp of their key so far, once per batch; see `latest_by`.
-                Without timestamps the order of arrival counts.
+                records that have the greatest timestamp of their key so far, as `latest_by` does. Without
+                timestamps the order of arrival counts.
             ttl: Time after which a key is forgotten: a `timedelta`, seconds, or a `StateTtl`. With
                 `keep="first"` it runs from the emitted record. If reads refresh it, each duplicate restarts
                 it. By default keys are never forgotten.
