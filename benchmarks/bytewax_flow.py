@@ -69,7 +69,7 @@ class CountingPartition(StatelessSinkPartition[Any]):
 
 
 class CountingSink(DynamicSink[Any]):
-    """A sink with a single `CountingPartition`."""
+    """A sink with one `CountingPartition` per worker."""
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> CountingPartition:
         return CountingPartition()

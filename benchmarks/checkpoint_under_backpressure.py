@@ -1,12 +1,12 @@
-"""Duration of a checkpoint when a sink is too slow for its source, for each alignment of barriers.
+"""Duration of checkpoints when a sink is too slow for its source: aligned, unaligned, and with a timeout.
 
     python benchmarks/checkpoint_under_backpressure.py --json checkpoint_under_backpressure.json
 
 Source -> key_by -> running sum -> rebalance -> a sink that takes a millisecond for each record. Under back
 pressure the source is as fast as possible, so every buffer is full. An aligned barrier waits until the sink
-has drained them all. In the idle job, the source makes a record now and then. The benchmark measures the time
+has drained them all. In the idle job, the source makes 50 records per second. The benchmark measures the time
 from the trigger of a checkpoint to its completion, when everything is durable. Only checkpoints that began
-with full buffers count.
+after the warm-up count. Under back pressure all buffers are full by then.
 """
 
 from __future__ import annotations

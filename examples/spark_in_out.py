@@ -146,9 +146,9 @@ def run(spark: SparkSession, count: int, storage: str, kill: bool) -> dict[str, 
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """A whole number of at least 1."""
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 

@@ -72,9 +72,7 @@ class Memory(Work):
         curve = self.curve
         rows = curve.samples[-1].records
         print(table(["rows", "memory of all subtasks"], curve.lines()), end="\n\n")
-        print(
-            f"At the end of {rows:,} rows it is {curve.growth:.2f} times what it was after a sixth of them."
-        )
+        print(f"After {rows:,} rows, the memory is {curve.growth:.2f} times what it was after 15 % of them.")
         print()
         figures.ratios["memory_growth"] = curve.growth
         figures.details[name] = [[seen.records, seen.memory] for seen in curve.samples]

@@ -58,7 +58,7 @@ class Nexmark:
         return ended
 
     def klein(self, jobs: Sequence[Job], *, collect: bool = False) -> list[Ended]:
-        """Run pipelines of Klein, on a cluster of the Ray in Klein's environment."""
+        """Run pipelines of Klein, on a cluster of the Ray version in Klein's environment."""
         given = {"config": self._settings(), "jobs": jobs, "collect": collect}
         given |= {"folder": str(self._folder), "checkpoint_every": self._checkpoint_every}
         return run(environments.prepare("klein"), "klein_job.py", given)
@@ -86,7 +86,7 @@ QUERIES: Final[Mapping[str, Sequence[str]]] = {
 
 
 def _far_ahead() -> pa.RecordBatch:
-    """An event of each kind in the year 2100, with ids of -1; it ends all windows."""
+    """An event of each kind in the year 2100, with ids of -1; they end all windows."""
     batch = events(NexmarkConfig(persons=1, auctions=1, bids=1), np.arange(3, dtype=np.int64))
     rows = batch.to_pylist()
     for row in rows:

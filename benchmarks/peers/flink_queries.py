@@ -1,7 +1,7 @@
 """The queries of Nexmark and the interval join in Flink's SQL.
 
-Flink's SQL can't run query 6, because no window of rows may follow a join with changing results. Query 12 is
-left out, because its results depend on the clock.
+Flink's SQL can't run query 6, because its OVER window may not read results that change. Query 10 is left out,
+because it measures a file system, and query 12, because its results depend on the clock.
 """
 
 from __future__ import annotations

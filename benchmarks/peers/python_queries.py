@@ -1,6 +1,6 @@
 """Steps of Nexmark's queries for systems whose operators take Python functions; an event is a dict.
 
-The module runs in the other systems' Python environments, so it imports only the generator of events.
+The module runs in the other systems' Python environments, so it imports only numpy and the event generator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def config_of(settings: Mapping[str, Any]) -> NexmarkConfig:
 
 
 def blocks(config: NexmarkConfig, start: int, count: int) -> Iterator[list[Row]]:
-    """Lists of events from number `start` on."""
+    """Yield the events with numbers from `start` to `count - 1`, as lists."""
     for first in range(start, count, _BLOCK):
         numbers = np.arange(first, min(first + _BLOCK, count), dtype=np.int64)
         yield as_rows(events(config, numbers))
