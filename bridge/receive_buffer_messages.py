@@ -152,7 +152,7 @@ class ReceiveBufferStatistics:
 #: The program that would transfer the rest has ended.
 NO_PROGRAM: Final = (
     "the program with the Spark session ended, or stopped the session, before all partitions were "
-    "transferred; keep both until wait_for_transfer(job) returns, and start the job again"
+    "transferred; start the job again, and keep both until wait_for_transfer(job) returns"
 )
 #: Ray could not reach that program's rendezvous for a long time, and does not report it dead.
 UNREACHABLE_PROGRAM: Final = (

@@ -3,10 +3,9 @@
 Reading: each subtask's range of key groups is one partition, which a task reads from the storage. Without a
 schema, a first pass over the state finds the types of the columns.
 
-Writing: Python workers hash the keys, and Spark sends the rows to one partition per subtask. Each task writes
-the files of its subtasks, and the program writes the metadata. A retried or speculative task writes files
-with other names. Only files that are named in Spark's result become part of the savepoint. Other files are
-deleted.
+Writing: Python workers hash the keys, and Spark repartitions the rows by subtask. Each task writes the files
+of its subtasks, and the program writes the metadata. A retried or speculative task writes files with other
+names. Only files that are named in Spark's result become part of the savepoint. Other files are deleted.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: Schemas of the tasks' reports, in Spark's DDL format.
+#: Schemas of the rows that tasks return, in Spark's DDL format.
 TYPES: Final = "schema binary"
 
 ROWS: Final = "data binary"
@@ -297,7 +296,7 @@ def write_state(
     columns = list(df._jdf.columns())  # `df.columns` fails on types that PySpark can't read
     missing = [name for name in names if name not in columns]
     if missing:
-        msg = f"the DataFrame lacks {' and '.join(map(repr, missing))}, it has {columns}"
+        msg = f"the DataFrame lacks {' and '.join(map(repr, missing))}; its columns are {columns}"
         raise UnsupportedTypeError(msg)
     df = df.select(*names)
     schema = arrow_schema_of(df)  # refuses unsupported types, for keyed state too

@@ -3,7 +3,7 @@
 - `job_master`: the Ray actor and its calls. `master_process` runs jobs one after another, and `job_runner`
   runs one job. Their decisions are in `master_process` and `job_lifecycle` of `runtime/execution`.
 - `job_assembly`: makes the runtime's `JobScheduler`, `JobExecution` and `Fleet`, which decide.
-- `cluster_calls`: calls to Ray's GCS, in a thread, so that a hanging GCS blocks no other work.
+- `cluster_calls`: calls to Ray's GCS, in a thread, so that a hanging GCS does not stop other work.
 - `ray_processes`: starts, calls and ends processes of subtasks, and turns Ray's errors into values.
 - `job_requests`: users' requests. `job_reporter` and `job_telemetry`: the state of the job, for readers.
 

@@ -48,7 +48,7 @@ NO_CHECKPOINTS = (
     "ended. Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
 )
 
-#: Maximum numbers of failed checkpoints and of savepoints that a report lists before its last checkpoints.
+#: Maximum numbers of older failed checkpoints and of older savepoints in a report.
 _RARE_SHOWN = 5
 
 #: Maximum number of failures in a report.
@@ -222,7 +222,7 @@ class JobReporter:
         )
 
     def _seen(self) -> SchedulerStatistics | None:
-        """Return the scheduler's statistics, `None` without a scheduler; remember its graph and warning."""
+        """Return the scheduler's statistics, `None` if the job has not begun; keep graph, warning and end."""
         if self._scheduler is None or self._begin_failure is not None:
             return None
         if self._scheduler.graph is not self._described:  # the job was rescaled
@@ -270,7 +270,7 @@ class JobReporter:
         return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """Older failed checkpoints and savepoints, then the last ones, including earlier JobMasters'."""
+        """Some older failed checkpoints and savepoints, then the newest checkpoints, of all JobMasters."""
         if seen is not None:
             return newest_and_rare(seen.checkpoint_history, CHECKPOINTS_SHOWN, _RARE_SHOWN)
         return () if self._earlier is None else self._earlier.checkpoint_history

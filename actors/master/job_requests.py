@@ -82,7 +82,7 @@ class JobRequests:
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; return the savepoint, or the reason why the job continues.
 
-        While a stop is in progress, an identical request gets the same answer; any other is refused.
+        While a stop is in progress, an identical request gets the same answer; a different stop is refused.
         """
         scheduler = await self._settled()
         request = StopRequest(drain, target)
@@ -102,7 +102,7 @@ class JobRequests:
         try:
             saved = await self._ask(partial(scheduler.stop_with_savepoint, request))
             answer = self._saved(saved, drain=request.drain)
-            # A stop that is repeated after the JobMaster's death may arrive when the job has ended.
+            # A stop that is repeated after the JobMaster's death may arrive after the job has ended.
             if isinstance(answer, SnapshotRefused) and not scheduler.state.is_terminal:
                 return answer
             return await self._end(request)

@@ -207,7 +207,7 @@ class RayProcesses:
         self._call(process, lambda actor: actor.stop.remote(role), reply)
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
-        """Call `renew` of a process; a guard also receives the location of this process."""
+        """Call `renew` of a process; a guard of the JobMaster also receives the JobMaster's place."""
         guarded = self._place if guards else None
         self._call(process, lambda actor: actor.renew.remote(role, guarded), reply)
 

@@ -7,9 +7,9 @@ mailbox; the answers of one iteration of the loop are one mail.
 A coroutine that blocks delays all other coroutines. Once a second a watchdog thread schedules a callback on
 the loop and waits for it to run. If the callback has not run after a second, the watchdog logs a warning with
 the line of the user's code that blocks the loop. After `limit` seconds it reports the line to the owner, if
-the same coroutine still runs. The first steps of thousands of coroutines may take as long on a busy machine,
-though none of them blocks. After a freeze of the process, the loop gets 0.2 s more before the warning. No
-warning is logged if the loop runs no user code.
+the same coroutine still runs. If another one runs by then, none of them blocks: the first steps of thousands
+of coroutines may take as long on a busy machine. The loop gets 0.2 s more before the warning, because the
+process may have been frozen. No warning is logged if the loop runs no user code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 #: Seconds without a run of the callback after which a warning is logged, and after which the calls fail.
 _WARN_AFTER: Final = 1.0
 _FAIL_AFTER: Final = 5.0
-#: Seconds that the callback gets after a freeze of the process.
+#: Additional seconds for the callback, because the process may have been frozen.
 _GRACE: Final = 0.2
 #: Maximum seconds for the whole of `close`, and for the cancelled tasks within it.
 _CLOSE_WITHIN: Final = 10.0

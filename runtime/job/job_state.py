@@ -75,8 +75,8 @@ class RescaleRecord:
         attempt: The attempt that ran at the time of the request.
         before: Old parallelism by vertex, of the vertices in the request.
         after: Requested parallelism of the same vertices.
-        ended_at: Wall-clock seconds at which the new deployment began or the rescale was cancelled; `None`
-            until then.
+        ended_at: Wall-clock seconds at which the new deployment began or the rescale failed; `None` until
+            then.
         checkpoint_id: The checkpoint that holds the state for the new parallelism; `None` without one.
         failure: Reason why the parallelism did not change; empty after success, or while in progress.
     """

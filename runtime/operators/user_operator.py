@@ -275,7 +275,7 @@ class UserOperator(Operator):
 
 
 class TwoInputUserOperator(TwoInputOperator, UserOperator):
-    """Runs a copy of a user's operator with two inputs; `by_key` takes the keys of the running input."""
+    """Runs a copy of a user's operator with two inputs; `by_key` uses the current input's keys."""
 
     def __init__(
         self, operator: TwoInputOperator, first: KeySelector = None, second: KeySelector = None

@@ -4,7 +4,7 @@
 decide the type of a column. Here each value has a type of its own. Columns are then made of values of one
 type (`row_columns.py`).
 
-    bool, int, float, str, bytes     bool; int64, from 2**63 on uint64; double; string; binary
+    bool, int, float, str, bytes     bool; int64, or uint64 if larger; double; string; binary
     date, time, timedelta            date32, time64[us], duration[us]
     datetime                         timestamp[us], with its zone
     times of pandas and numpy        timestamp or duration in their own unit, nanoseconds included

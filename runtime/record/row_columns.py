@@ -67,7 +67,7 @@ class RowColumn:
         """The column of some values.
 
         Args:
-            convert: Converts a value of another type to a plain type.
+            convert: Converts values that may have no Arrow type; not called if all are of one plain type.
             nulls_apart: Whether nulls have a type of their own. Otherwise a null has the type of the value
                 before it.
         """

@@ -2,8 +2,8 @@
 
 `ValueDecoder` is the inverse of the encoder. Whatever the bytes are, the outcome is a value or a
 `CodecError`. Lengths are checked against the data before memory is taken. Nesting is bounded, because every
-level takes C stack. Without pickle, no class, function or module that the data names is ever called; only
-records and enums are rebuilt.
+level takes C stack. Without pickle, no function or class that the data names is ever called, and no module is
+imported; only records and enums are rebuilt.
 """
 
 from __future__ import annotations

@@ -4,20 +4,19 @@ Views are the same on the heap, in RocksDB and with a TTL. Only the entries behi
 cache in front of a disk, or `LiveEntries` (`state_table.py`).
 
 Reading and writing state is the inner loop of every process function, so methods repeat code instead of
-calling each other. No method checks whether there is a current key: `NO_KEY` has no hash, so the first access
-to a dict raises.
+calling each other. Only `clear` checks whether there is a current key. Elsewhere the first access to a dict
+raises, because `NO_KEY` has no hash.
 
 A write is reported with the value (`dirty_entries.py`). Each view keeps the types of the values that it has
 accepted, so one look-up checks a value. Only a value of a new type is checked in full, and clears
 `only_leaves` of the dirty entries if it is not a leaf.
 
-A state copies the values that it takes and returns, unless they are immutable (`own_copy.py`). So
-changing a value in place without putting it back changes nothing, on the heap as in RocksDB. The state owns
-an accumulator, and its function may change it in place.
+A state copies the values that it takes and returns, unless they are immutable (`own_copy.py`). So changing a
+value in place without putting it back changes nothing, on the heap as in RocksDB. The state owns an
+accumulator, and its function may change it in place.
 
-Each element of a list is an entry, and the second part of the entry is a number. Numbers grow within a list,
-so they give the order of its elements. An appended element is one new entry, so a checkpoint writes only the
-elements that were added.
+Each element of a list is an entry `(key, number)`. Numbers grow within a list, so they give the order of its
+elements. An appended element is one new entry, so a checkpoint writes only the elements that were added.
 """
 
 from __future__ import annotations

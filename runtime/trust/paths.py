@@ -45,7 +45,7 @@ def check_declared(path: object, declared: Iterable[str]) -> str:
 
     Args:
         path: A path from a snapshot: an absolute path or a URL, without `.` and `..`.
-        declared: Absolute paths or URLs: files, folders (all below is declared), glob patterns.
+        declared: Absolute paths or URLs: files, folders (with everything below them), glob patterns.
 
     Raises:
         UntrustedPathError: The path lies elsewhere or is malformed.

@@ -2,7 +2,7 @@
 
 *A trigger.* `try_target` first tries the folder that a user names for a savepoint; no other request waits for
 it. A request waits in `CheckpointRequests` until it may start. `CheckpointStarts` prepares its location,
-calls the master hooks, and triggers the sources.
+takes the snapshots of operator coordinators and master hooks, and triggers the sources.
 
 *An acknowledgement* is noted in its `PendingCheckpoint`. After the last one, `CheckpointCompletions` has the
 record written into the decision log. From then on the checkpoint exists. `CheckpointFiles` drops older

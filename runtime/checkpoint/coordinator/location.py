@@ -3,9 +3,9 @@
 *The location.* A storage that can't be written fails every subtask of a checkpoint, after barriers have
 blocked the job. For a synchronous savepoint the subtasks would even end their data. So `SnapshotLocation`
 writes a small file first. In a user's folder it deletes the file again, even after a failed write, which may
-have stored it.
-The name is always the same, so the next savepoint into the folder removes the file of a dead JobMaster. If
-only some other nodes can't write there, the check succeeds, and their subtasks decline the checkpoint.
+have stored it. The name is always the same, so the next savepoint into the folder removes the file of a dead
+JobMaster. If only some other nodes can't write there, the check succeeds, and their subtasks decline the
+checkpoint.
 
 *The id.* Master hooks put the id of a checkpoint into external systems, as the mark of an externally induced
 source. The mark stays when the JobMaster dies before the checkpoint is complete. If another JobMaster gave
@@ -79,7 +79,7 @@ class SnapshotLocation:
         self._open_location = open_location
 
     def prepare(self, checkpoint_id: int, attempt: int) -> int:
-        """Take the first id from `checkpoint_id` on that no older attempt has, and return it; blocks.
+        """Take and return the first id, `checkpoint_id` or higher, that no older attempt has; blocks.
 
         Raises:
             PastAttemptError: A newer attempt has begun.

@@ -33,7 +33,7 @@ them. The next record names them in its `passes`; from then on they have no effe
 readable. A truncated slot that no later record names is damage, because a later writer has read it intact.
 
 *Damage* is an error that names the file. With `allow_damaged` the reader skips damaged slots, and their
-decisions are lost. An older compaction replaces a damaged one; without an older one, the error stays.
+decisions are lost. Another readable compaction replaces a damaged one; without one, the error stays.
 """
 
 from __future__ import annotations

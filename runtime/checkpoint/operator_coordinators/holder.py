@@ -259,7 +259,7 @@ class OperatorCoordinatorHolder:
                 partial(self._take_snapshot, snapshot), partial(self._fail_snapshot, snapshot)
             )
             self._coordinator.checkpoint(checkpoint_id, answer)
-        except BaseException as error:  # users' enumerators may raise anything
+        except BaseException as error:  # users' code may raise anything
             if self._snapshot is snapshot:
                 self._snapshot = None
             on_error(error)
@@ -309,7 +309,7 @@ class OperatorCoordinatorHolder:
         """Make a call; an error fails the job and names the coordinator."""
         try:
             call()
-        except BaseException as error:  # users' enumerators may raise anything
+        except BaseException as error:  # users' code may raise anything
             self.fail_job(error if isinstance(error, PenstockError) else error_text(error))
 
     def _finish_snapshot(self) -> None:

@@ -1,4 +1,4 @@
-"""`GeneratorSource`: makes records from their indices; for examples, tests and load.
+"""`GeneratorSource`: makes records from their indices; for examples, tests and benchmarks.
 
 Record `i` is `function(i)`, so a position is one number. A restore is exact as long as the function depends
 only on its argument. The source keeps the rate by returning the time of the next poll, never by sleeping.

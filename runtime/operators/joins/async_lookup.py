@@ -1,18 +1,18 @@
 """`stream.lookup(...)` with a coroutine function: calls are in flight as in `map_async`.
 
-A record is called, saved, restored and given out as `async_map.py` says. Here are the differences:
+Calls, snapshots, restores and the emission of results work as `async_map.py` says, except for:
 
-- *Keys.* Calls of one key run one after the other. A record that waited for a call of its key then finds the
-  result in the cache. So records of a key keep their order, also with `ordered=False`, and a key that is not
-  in the cache is asked for once.
+- *Keys.* Calls for one key run one after the other. A record that waited for a call for its key then finds
+  the result in the cache. So records of a key keep their order, even with `ordered=False`, and a key that is
+  not in the cache is looked up once.
 - *The cache* is read when a call would begin, on the task thread. The tries of a call run on the event loop
   and never read it. So a retry can't meet an entry that an earlier try, or the first failure, left behind.
 - *Records without a call.* While no record waits, records whose keys are in the cache are emitted at once.
   They are neither encoded nor part of a snapshot.
 - *Output* is made on the task thread when a result leaves, because users' functions make it.
 
-Over Arrow batches a call is for the keys of a batch that are not in the cache. Each batch in flight asks for
-its own keys. Batches keep their order, and so do the records of each key.
+Over Arrow batches, one call looks up all keys of a batch that are not in the cache. Each batch in flight has
+a call of its own. Batches keep their order, and so do the records of each key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AsyncLookupOperator(AsyncMapOperator):
     """Looks up a record by the key of each input record.
 
     Args:
-        function: Takes a key; its result is awaited, and is a record, or `None` if there is none.
+        function: A coroutine function that takes a key; returns a record, or `None` if there is none.
     """
 
     kind: ClassVar[str] = "lookup"
@@ -134,7 +134,7 @@ class AsyncColumnLookupOperator(AsyncMapOperator):
     ) -> None:
         super().__init__(function, settings)
         self._lookup = lookup
-        #: Batches whose calls have begun, by their sequence numbers.
+        #: Batches that were looked up and not yet emitted, by their sequence numbers.
         self._found: dict[int, LookedUp] = {}
 
     def open(self, context: OperatorContext) -> None:

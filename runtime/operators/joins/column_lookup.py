@@ -4,7 +4,7 @@ A `pyarrow.Table` is indexed by its keys when the subtask starts. A function tak
 that are not in the cache, and returns their records with these keys. So a batch needs at most one call.
 
 A cache knows the types of all columns that a function has returned. A snapshot has these types, so a batch
-without any record has the same columns after a restart. It has no records.
+without any record has the same columns after a restart. A snapshot does not have the records.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class LookedUp:
     """A batch that was looked up in a table or cache.
 
     Attributes:
-        places: The record of each row; `UNKNOWN` for the rows in `unknown`.
+        places: Number of the record of each row; `UNKNOWN` for the rows in `unknown`.
         known: The columns of these records, null for other rows.
-        unknown: Positions of the rows whose keys must be asked for.
-        missing: Their distinct keys.
-        of_row: The number of the key of each row in `unknown`.
+        unknown: Positions of the rows whose keys are not in the table or cache.
+        missing: The distinct keys of these rows.
+        of_row: For each row in `unknown`, the index of its key in `missing`.
     """
 
     batch: ArrowBatch
@@ -71,7 +71,7 @@ class LookedUp:
 
     @property
     def argument(self) -> pa.RecordBatch:
-        """The argument of the function: the distinct keys that must be asked for."""
+        """The argument of the function: the distinct keys to look up."""
         return pa.RecordBatch.from_arrays(list(self.missing.values()), names=list(self.missing))
 
 
@@ -80,7 +80,7 @@ class ColumnLookup:
 
     Args:
         source: The table, or the settings of the cache of a function.
-        emits_alone: Whether rows are emitted for which no record was found.
+        emits_alone: Whether rows without a record are emitted.
     """
 
     _records: KeyedRecords
@@ -200,7 +200,7 @@ class ColumnLookup:
 
 
 def check_table(table: pa.Table | pa.RecordBatch, key: ColumnKey, what: str) -> None:
-    """Refuse a table without a column of the key, with a column twice, or with a name of the cache."""
+    """Refuse a table that lacks a key column, repeats a column, or uses a column name of the cache."""
     names = table.schema.names
     lacks = [name for name in key.names if name not in names]
     twice = [name for at, name in enumerate(names) if name in names[:at] or name in OWN_COLUMNS]

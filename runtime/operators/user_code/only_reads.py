@@ -4,11 +4,12 @@ A record is copied when it is emitted, because a function could change it later.
 `lambda row: (row["user"], row["cents"])` has no instruction that changes anything but a local variable. If
 all functions of a subtask only read, nothing is copied.
 
-The bytecode is examined. Every instruction must be known as harmless: loads, locals, arithmetic, comparisons,
-literals, comprehensions, `yield`. A call is harmless if it calls one of the builtin functions and methods
-below, a plain record class, or another function that only reads. A store into an object, an assignment with
-`+=`, an import, a `try` or any other call may change something. The answer is then no, which only costs a
-copy. Two stores are known as harmless: `self.count += 1`, and a store into a `MapState` of `self`.
+The bytecode is examined. Every instruction must be known to be harmless: loads, locals, arithmetic,
+comparisons, literals, comprehensions, `yield`. A call is harmless if it calls one of the builtin functions
+and methods below, a plain record class, or another function that only reads. A store into an object, an
+assignment with `+=`, an import, a `try` or any other call may change something. The answer is then no, which
+only costs a copy. Two stores are known to be harmless: `self.count += 1`, and a store into a `MapState` of
+`self`.
 
 Operators, properties and hashes of users' classes are assumed to change nothing.
 
@@ -65,7 +66,7 @@ _BUILTINS_TEXT: Final = """
 """
 _BUILTINS: Final = frozenset(_BUILTINS_TEXT.split())
 
-#: Methods that only read. No builtin type and no numpy array has a changing method of one of these names.
+#: Methods that only read. No builtin type and no numpy array has a mutating method of one of these names.
 _METHODS_TEXT: Final = """
     as_integer_ratio astimezone bit_length capitalize casefold center conjugate copy count date decode
     encode endswith find fromisoformat get hex index is_integer isalnum isalpha isascii isdecimal

@@ -41,7 +41,7 @@ _LINE_END: Final = re.compile(rb"\r\n?|\n")
 
 
 class LineBlocks:
-    """Blocks of whole lines of one split, from its position on; the caller closes the file.
+    """Blocks of whole lines of one split, starting at its position; the caller closes the file.
 
     Args:
         strip_bom: Leave out a UTF-8 byte order mark at the beginning of the file.

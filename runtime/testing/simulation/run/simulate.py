@@ -91,7 +91,7 @@ def simulate(
         output: Reads the output of the sinks; called with the world when `build` returned one.
         seeds: Seeds of the runs with failures, one run each.
         equal: Returns whether two outputs are equal; by default outputs are compared as multisets of rows.
-        interleavings: Runs without failures, which come first.
+        interleavings: Number of runs without failures, which come first.
         rescale: Whether operators are rescaled during runs.
         faults: Additional faults by name, such as `"zombies"`. `docs/testing.md` lists them. With
             `"damaged_files"` and `"lost_files"` a job may also fail, if its error names the file. With
