@@ -107,7 +107,10 @@ def parts_of_columns(
     names = _key_names(table, keys)
     extra = sum(_is_extra(name) for name in names[1:])
     if any(map(_is_extra, names[1 : len(names) - extra])):
-        msg = f"the key's columns are {names}: put columns that begin or end with a colon after all others"
+        msg = (
+            f"the key's columns are {names}: put columns whose names begin or end with a colon after all "
+            "others"
+        )
         raise ConfigurationError(msg)
     columns = {name: canonical_column(_one(table[name]), name) for name in names}
     block = _block(table, columns, extra, draft)

@@ -11,7 +11,7 @@ note in the storage then names that folder. A user who can write the storage, or
 change the note. Without a check, workers would then open any folder or bucket. So two rules hold.
 
 - A note must name the folder that Penstock itself would have made: `.../savepoint-<job>-<id>-<attempt>`, with
-  the job, number and attempt of the note. A job that restarts from its own savepoint needs no other check,
+  the job, id and attempt of the note. A job that restarts from its own savepoint needs no other check,
   because its own user chose the place.
 - For a snapshot that a user names, the folder must also be inside of the storage that the user has named. A
   savepoint elsewhere is opened when the user names its folder, and thereby trusts it.

@@ -87,7 +87,7 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
 
     @property
     def only_reads(self) -> bool:
-        """Whether the function has no side effects."""
+        """Whether the function can neither change nor keep a record; see `Source`."""
         return only_reads(self.function)
 
     def splits(self, parallelism: int) -> Sequence[IndexRange]:
