@@ -1,4 +1,4 @@
-"""An operator with a coordinator: subtasks report counts, and together begin batches of limited size.
+"""An operator with a coordinator: subtasks report counts, and the coordinator begins new batches.
 
 Each subtask of `limited` adds the number of the current batch to its orders. It reports the number of orders
 to its coordinator, which runs in the JobMaster. When all subtasks together have seen another `--every`
