@@ -133,8 +133,8 @@ def _length(item: pytest.Item) -> int:
 def _without_shared_cluster_first(items: list[pytest.Item]) -> None:
     """Files that do not use the shared cluster come first, and in the other files the tests that do not.
 
-    Such a test ends the cluster. The next file starts it again, but the next test of the same file does not:
-    the fixture `ray_cluster` is set up once for each file.
+    Such a test ends the cluster. The next file starts it again, but not the next test of the same file. The
+    fixture `ray_cluster` is set up once for each file.
     """
     on_ray = [index for index, item in enumerate(items) if item.get_closest_marker("ray") is not None]
     sharing = {items[index].path for index in on_ray if _shares_cluster(items[index])}

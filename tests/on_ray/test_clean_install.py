@@ -46,6 +46,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(900)  # pip installs all dependencies first
 def test_the_first_program_runs_where_the_wheel_alone_is_installed(python: Path, tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "hamlet.txt").write_text(TEXT)
@@ -58,7 +59,7 @@ def test_the_first_program_runs_where_the_wheel_alone_is_installed(python: Path,
             env=kept | {"RAY_TMPDIR": ray_folder},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=400,
         )
 
     assert done.returncode == 0, done.stderr

@@ -100,10 +100,10 @@ def test_a_hook_that_does_not_come_back_fails_the_start_of_an_attempt():
     run = Run(Hooked(CollectionSource(range(4)), Hook()), hooks_hang=True)
     run.scheduler.start()
     run.runner.run_all()
-    run.timers.advance(60)
+    run.timers.advance(300)
     assert run.scheduler.state is JobState.FAILING
     message = run.scheduler.statistics().failures[0].root.message
-    assert "did not return within 60 s (deployment_timeout), so they are not restored: 'outside'" in message
+    assert "did not return within 300 s (deployment_timeout), so they are not restored: 'outside'" in message
     run.cluster.stopped()
     run.timers.advance(1)
     run.user_runner.run_all()
