@@ -3,10 +3,9 @@
     python benchmarks/recovery.py --json recovery.json
 
 A job keeps state of a given size. When a checkpoint covers all of it, the process that holds it is killed
-with SIGKILL. The benchmark measures the time until the restored state has processed the first record. In this
-time the death is detected, the attempt is stopped, and a new one is logged. Then a process starts, the state
-is read, and the source continues. The restart strategy adds no delay. A process needs about a second of
-processor time to start, which is most of the time when the state is small.
+with SIGKILL. The benchmark measures the time until the restored operator has processed its first record. In
+this time the death is detected, the attempt is stopped, and a new one is logged. Then another process takes
+the role, the state is read, and the source continues. The restart strategy adds no delay.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def first_mark_after(folder: Path, moment: float) -> float:
 
 
 def wait_for_checkpoint(job: RayJobHandle, keys: int) -> None:
-    """Wait until a checkpoint that began after the state was full is complete.
+    """Wait for the completion of a checkpoint that began after the state was full.
 
     Raises:
         TimeoutError: No such checkpoint completed.

@@ -1,6 +1,6 @@
 """The work that every contender does, function by function; plain Python without any import.
 
-Each record costs one call of every function. So contenders differ only in the cost that they add.
+Every contender calls the same functions for each record. So contenders differ only in the cost that they add.
 """
 
 KEYS = [f"sensor-{number}" for number in range(1000)]
@@ -37,7 +37,7 @@ def doubled(pair: tuple[str, int]) -> tuple[str, int]:
 
 
 def measurement(number: int) -> dict[str, object]:
-    """The same measurement as a dict."""
+    """The measurement of `with_key` as a dict, with its unit."""
     return {"sensor": KEYS[number % 1000], "value": number & 1023, "unit": "C"}
 
 

@@ -27,7 +27,7 @@ SHOPS = 50
 
 
 def write_sales(folder: Path, rows: int, files: int = 4) -> None:
-    """Write files of sales; one sale in ten is a return, which has negative cents."""
+    """Write files of sales; about one sale in ten is a return, which has negative cents."""
     folder.mkdir(parents=True)
     draws = np.random.default_rng(1)
     for number in range(files):
@@ -58,7 +58,7 @@ def last_totals(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def totals_of(files: Path) -> dict[str, tuple[int, int, int]]:
-    """The totals of all sales, computed by pyarrow."""
+    """The totals of all sales except returns, computed by pyarrow."""
     paid = ds.dataset(str(files)).to_table(filter=pc.field("cents") > 0)
     grouped = paid.group_by("shop").aggregate([("cents", "sum"), ("cents", "count"), ("cents", "max")])
     return {

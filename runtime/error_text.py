@@ -24,7 +24,8 @@ _SEEN_FOR_SECRETS: Final = 4
 #: Maximum number of a group's errors in its text.
 _OF_GROUP: Final = 3
 
-#: Characters that control a terminal, can't be in JSON, or reorder the text around them. Lines and tabs stay.
+#: Characters that control a terminal, can't be in JSON, or reorder the text around them. Tab and line feed
+#: are allowed.
 _UNFIT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 #: Characters that a terminal obeys or can't encode: control characters except tab and line feed, marks of the

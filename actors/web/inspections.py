@@ -1,7 +1,7 @@
 """Answers that are computed on request: the content of a job's newest snapshot, and flame graphs of subtasks.
 
-A snapshot belongs to its job, and may hold values of users' classes. This module unpickles and imports
-nothing: such values are shown in their encoded form.
+A snapshot may hold values of users' classes. This module unpickles and imports nothing: such values are shown
+in their encoded form.
 
 For a flame graph, py-spy samples the stacks of a subtask for some seconds, on the subtask's node. It reads
 another process's memory. The system may forbid that (`ptrace`): in containers, or by
@@ -38,9 +38,9 @@ from penstock.runtime.state_processor.states import (
     read_keyed,
 )
 
-#: Maximum number of shown entries of one key, and of characters of each.
+#: Maximum number of entries of one key that are shown.
 _MOST_ENTRIES: Final = 100
-
+#: Maximum number of characters shown of a part or a value.
 _MOST_CHARACTERS: Final = 2_000
 
 
@@ -118,7 +118,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}… ({len(text):,} characters)"
 
 
-#: Samples per second. Each sample stops the process for a fraction of a millisecond.
+#: Samples per second. py-spy takes them without pausing the process (`--nonblocking`).
 RATE: Final = 100
 #: Maximum sampling time, in seconds.
 MOST_SECONDS: Final = 30.0
@@ -148,7 +148,7 @@ def flame_graph(process: SubtaskProcess, seconds: float) -> dict[str, Any]:
 
 
 def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
-    """Stacks of a process of this node as `frame;frame count`, and the reason if there are none; blocks."""
+    """Stacks of a process on this node as `frame;frame count`, and the reason if there are none; blocks."""
     beside = Path(sys.executable).with_name("py-spy")
     program = str(beside) if beside.exists() else shutil.which("py-spy")
     if program is None:

@@ -1,7 +1,7 @@
 """The Parquet files that all contenders of `columns.py` read, and their expected sums.
 
-All files after the first few are hard links to these, so billions of rows take no space. Files with event
-time are all different, because time advances in them.
+By default only one file is written, and the others are hard links to it, so billions of rows take little
+space. Files with event time are all different, because time advances from file to file.
 """
 
 from __future__ import annotations

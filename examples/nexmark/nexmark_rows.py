@@ -113,8 +113,8 @@ def q3(events: Rows, config: NexmarkConfig) -> Rows:
 class WinningBid(KeyedCoProcessFunction[int, Row, Row, Row]):
     """Emits an auction with its highest bid when the auction ends; of equal bids the earliest wins.
 
-    A bid may arrive before its auction. It waits until event time has reached the bid: no auction that
-    arrives later has begun by then.
+    A bid may arrive before its auction. It waits until the watermark reaches the time of the bid. Auctions
+    that arrive after that begin later than the bid.
     """
 
     auction = ValueState(dict)
@@ -303,7 +303,7 @@ def q11(events: Rows, config: NexmarkConfig) -> Rows:
 
 
 def q12(events: Rows, config: NexmarkConfig) -> Rows:
-    """The number of bids of each bidder in each ten seconds of processing time."""
+    """The number of bids of each bidder in each window of ten seconds of processing time."""
     windows = (
         bids(events).key_by(lambda bid: bid["bidder"]).window(TumblingProcessingTimeWindows(TEN_SECONDS))
     )

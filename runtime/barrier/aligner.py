@@ -92,7 +92,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
 
     def process_end_of_partition(self, channel: int) -> None:
-        """Stop waiting for barriers of this channel; the running alignment completes or is aborted."""
+        """Stop waiting for barriers of this channel; may complete or abort the running alignment."""
         self._close(channel)
         running = self._alignment
         if running is None:

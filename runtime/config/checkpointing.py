@@ -65,8 +65,8 @@ class Checkpointing(Settings):
         max_concurrent: Maximum number of checkpoints in progress.
         retain: Number of completed checkpoints that are kept.
         keep_after: Outcomes of the job after which its checkpoints stay.
-        tolerable_failures: Failed checkpoints in a row before the job fails and restarts; `None` for any
-            number.
+        tolerable_failures: Maximum number of failed checkpoints in a row; one more fails the attempt. `None`
+            for any number.
         allow_older: Start from an older checkpoint when the newest is damaged. Sinks may then repeat output
             that was committed after the older checkpoint.
         unaligned: Barriers overtake data, which becomes part of the checkpoint. Then back pressure does not

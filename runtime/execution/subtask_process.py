@@ -9,7 +9,7 @@ the code that runs in production.
 - An attempt begins when the previous one has ended. A newer deployment, or a stop of this attempt, may have
   arrived meanwhile, so the process checks again whether the attempt may begin.
 - An attempt ends once. The open `run` call, stops and a waiting deployment each get its outcome once.
-- A process ends if it gets no call from a JobMaster for a whole lease. So no orphan stays.
+- A process ends if it gets no call from a JobMaster for a whole lease. So no orphan is left behind.
 - A process that has given its role back is warm: it can take a role of another job. But a process ends if
   users' code has failed in it or has left something behind.
 """
@@ -353,7 +353,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         elements: list[bytes],
         answer: Callable[[DeliveryAnswer], None],
     ) -> None:
-        """Take a frame of another subtask; answers when it is consumed, or at once if the role differs."""
+        """Take a frame of another subtask; answers when it is consumed, or at once if it is not accepted."""
         fit, current = self._holder.fit(token, attempt), self._current
         if fit is CallFit.STALE:
             answer(DeliveryAnswer.STALE)

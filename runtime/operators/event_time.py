@@ -12,7 +12,7 @@ Watermarks are emitted after batches, and when time has passed (`tick`). Idlenes
 senders idle, and their records late.
 
 No snapshot holds the progress of a stream. A restored stream is active and has no watermark. So event time
-stands still until records come, or until the strategy's idleness timeout has passed.
+does not advance until records arrive, or until the strategy's idleness timeout has passed.
 """
 
 from __future__ import annotations

@@ -6,5 +6,5 @@
 - `arrow_types`, `arrow_values`, `own_types`, `row_columns`: Python values and Arrow columns.
 - `column_key`: keys by columns.
 
-Formats here are read by later versions: change them only with a new version.
+Later versions read these formats: change a format only together with its version number.
 """

@@ -334,7 +334,7 @@ def _decode_keyed(
     handles: object, folder: str, types: Types = (), states: tuple[SavedState, ...] = ()
 ) -> tuple[KeyedStateHandle, ...]:
     decoded = []
-    # Newer versions add items to the end of a list. Older snapshots lack them; tests/compatibility has some.
+    # Newer versions add items to the end of a list. Older snapshots, as in tests/compatibility, lack them.
     for first, last, entries, files, *more in map(items, items(handles)):
         if whole(first) > MOST_SUBTASKS or whole(last, -1) >= MOST_SUBTASKS:
             msg = f"key groups {first} to {last}; the maximum number of key groups is {MOST_SUBTASKS}"

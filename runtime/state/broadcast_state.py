@@ -34,8 +34,8 @@ class BroadcastState(DeclaredOperatorState, MutableMapping[K, V]):
 
     A function of `data.connect(rules.broadcast())` declares it. It can be changed only while a record of the
     broadcast stream is processed; elsewhere it is read-only. Reading returns a copy of a mutable value, so
-    immutable values such as tuples are faster. Broadcast streams with several senders arrive in a different
-    order in each subtask: then the map must not depend on their order.
+    immutable values such as tuples are faster. The records of several senders may arrive in a different order
+    in each subtask: then the map must not depend on their order.
 
     Args:
         key_type: The type of the map's keys; any type by default.

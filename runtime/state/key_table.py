@@ -14,7 +14,7 @@ Why it is correct:
 3. *Contention.* New keys that want the same empty cell all write to it; the key whose number is read back
    wins. The others check the same cell again, which now holds a slot, perhaps of an equal hash.
 4. *Deletion* leaves a mark in the cell, so that later cells of the probe are still found. Freed slots are
-   reused. The cells are rebuilt when less than half of them are empty.
+   reused. The cells are rebuilt when fewer than half of them are empty.
 
 Source: Knuth, The Art of Computer Programming, volume 3, section 6.4, algorithm L.
 """

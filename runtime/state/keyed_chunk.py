@@ -1,10 +1,10 @@
 """The file format of keyed state: a chunk of written and deleted keys, table by table.
 
 A chunk is a magic word, a version, a checksum (xxh3-64 of the rest) and a msgpack body `[max_parallelism,
-[block, ...]]`. A block is `[table, count, key groups, keys, values]`. Key groups are 16-bit little-endian
-numbers, so a reader that owns only some of them need not hash keys. Keys and values are lists. Each list is
-encoded as one value, so the value codec can put it into columns. A block without values lists deleted keys.
-Blocks apply in order; later blocks win.
+[block, ...]]`. A block is `[table, count, key groups, keys, values]`. It stores the key group of each key, as
+a 16-bit little-endian number. So a reader that owns only some key groups need not hash keys. Keys and values
+are lists. Each list is encoded as one value, so the value codec can put it into columns. A block without
+values lists deleted keys. Blocks apply in order; later blocks win.
 
 A block of a nested table has eight members. It has each key and its key group once, however many entries the
 key has; `count` is the number of entries. The sixth member is nil. The seventh has the number of entries of
@@ -200,7 +200,7 @@ def _unpack_rows(
     if counts is not None:
         numbers, seconds = np.frombuffer(counts, dtype="<u4"), one_nan(codec.loads(parts))
         total = int(numbers.sum(dtype=np.uint64))
-        if total != len(seconds):  # checked before keys are repeated: four bytes can stand for four billion
+        if total != len(seconds):  # checked first, because a damaged count may repeat a key billions of times
             msg = f"the keys of a nested table should have {len(seconds)} entries, but have {total}"
             raise ValueError(msg)
         pairs = zip(every, numbers.tolist(), strict=True)

@@ -8,7 +8,7 @@ each row before it adds it. This class appends instead.
 roughly in the order of their arrival, so the first live row moves ahead and frees slots. A full ring is
 rebuilt. The live rows move to the front, and the capacity doubles if they need more than three quarters of
 it. So a row with a time far ahead, which blocks the first slot, costs rebuilds, but not unlimited memory. A
-smaller ring is faster, because the first access to new memory costs more than the row.
+smaller ring is faster, because the first access to new memory costs more than writing a row.
 
 **Cells.** Hash, time, previous row of the chain, and number of a row share one cell of 32 bytes. A search
 reads rows in random order, so a row costs one cache miss instead of four.
@@ -16,19 +16,18 @@ reads rows in random order, so a row costs one cache miss instead of four.
 **Chains.** The rows whose hashes share some bits form a chain, the newest first. A search walks the chains of
 all its keys together, one row each per step. It compares hash and time in arrays. The subclass compares the
 keys of the hits. A chain ends at the first row that has left the ring. A search first links the rows that
-came since the last one. So rows that are only read by time are never linked. A step has a fixed cost, however
-few keys are left, and a key may have a million rows. A copy of the remaining keys' rows is faster then, but
-making it reads the whole ring. So the walk ends when its steps have cost as much as the copy.
+arrived since the last search. So rows that are only read by time are never linked. A step has a fixed cost,
+however few keys are left, and a key may have a million rows. Then a copy of the remaining keys' rows is
+faster, but making it reads the whole ring. So the walk ends when its steps have cost as much as the copy.
 
-**Pairs.** The number of pairs is known before they are made from the copy. A search for a limited number
-leaves out the last keys then. Otherwise a thousand keys with a million rows each would take all memory.
+**Pairs.** The number of pairs from the copy is known before they are made. So a search for a limited number
+can leave out the last keys. Otherwise a thousand keys with a million rows each would take all memory.
 
 **Time.** A segment is a run of slots. For each segment the ring has the earliest time of its live rows. A
 search for rows up to a moment reads only the segments that have such rows.
 
-**Numbers.** The number of a row grows with each row. In snapshots it distinguishes the rows of a key. No two
-live rows of a key have the same number, also after a restore: the next number is greater than all restored
-numbers.
+**Numbers.** Each new row gets the next number. In snapshots it distinguishes the rows of a key. No two live
+rows of a key have the same number, also after a restore: the next number is above all restored numbers.
 """
 
 from __future__ import annotations
@@ -53,14 +52,15 @@ _SEGMENT: Final = 1 << 12
 #: Rows of a chain that a search examines before it may copy the ring.
 _LEAST_STEPS: Final = 128
 
-#: Cost of a step, and of a row of the ring that is copied and sorted, both in rows of a step, as measured.
+#: Measured cost of a step, and of copying and sorting a row of the ring. The unit is the cost of one row in a
+#: step.
 _STEP_COST: Final = 1 << 10
 _COPY_COST: Final = 4
 
-#: Maximum number of hashes for which each row of the copy is compared, instead of sorting.
+#: Maximum number of hashes that are compared with each row of the copy, instead of sorting the copy.
 _FEW: Final = 12
 
-#: Rounds in which rows of one chain are linked one by one before they are sorted.
+#: Number of rounds that each link one row per chain; the remaining rows are sorted by chain.
 _MOST_ROUNDS: Final = 4
 
 #: Rows that are linked together; their chains stay in the processor's cache.
@@ -246,8 +246,8 @@ class RowRing:
                 the first one. `None` for all.
 
         Returns:
-            Places in `hashes` and slots, in runs by place, and the number of hashes that were searched. A
-            stable sort by place gives the order of arrival.
+            Indices into `hashes`, the slot of each, and the number of hashes that were searched. A stable
+            sort by index puts the slots of each hash in order of arrival.
         """
         if not self._length:
             return np.empty(0, np.int64), np.empty(0, np.int64), len(hashes)
@@ -258,10 +258,11 @@ class RowRing:
     def _walk(
         self, hashes: HashArray, earliest: Moments, latest: Moments, most: int
     ) -> tuple[Slots, Slots, int]:
-        """Walk the chains of all hashes together; return pairs of a row of `hashes` and a position.
+        """Walk the chains of all hashes together; return pairs of an index into `hashes` and a position.
 
-        Each step yields a run of pairs in order of the rows, oldest step first. So a stable sort by row only
-        merges runs, and leaves the pairs of each row in order of arrival.
+        Each step finds a run of pairs in order of the indices. The runs of later steps come first, because
+        they have older rows. A stable sort by index then only merges runs, and leaves the rows of each hash
+        in order of arrival.
         """
         found_rows, found_positions = [], []
         wanted, searched = hashes.view(np.int64), len(hashes)
@@ -305,8 +306,8 @@ class RowRing:
         """Find rows up to the position `newest` of each hash, in a copy that is sorted by hash and time.
 
         Returns:
-            Pairs of a place in `hashes` and a position, and the number of hashes that were searched. This is
-            at least one. Together they have no more than `most` rows, including rows after `newest`.
+            Pairs of an index into `hashes` and a position, and the number of hashes that were searched. At
+            least one hash is searched. Further hashes are searched up to about `most` rows.
         """
         wanted = np.unique(hashes)
         positions = np.arange(self._first, self._end)
@@ -379,7 +380,7 @@ class RowRing:
         self._rebuild(capacity)
 
     def _rebuild(self, capacity: int) -> Slots:
-        """Move the live rows to the first slots of arrays with another capacity; return their old slots."""
+        """Move the live rows to the first slots of new arrays with this capacity; return their old slots."""
         slots: Slots = np.arange(self._first, self._end) & self._mask
         slots = slots[self._is_live[slots]]
         kept = {name: getattr(self, name).take(slots, axis=0) for name in self._arrays}

@@ -216,7 +216,7 @@ def place_in(
     """Return the layout of a new state: the operator's layout in the base, else the requested one.
 
     Raises:
-        ConfigurationError: The base has another layout than requested, or the operator had finished there.
+        ConfigurationError: The operator has a different layout in the base, or had finished there.
     """
     known = None if base is None else base.operators.get(operator)
     if known is None:

@@ -233,11 +233,11 @@ class AsyncOperations(QuickLooks[T_co]):
             capacity: Maximum calls of a subtask whose results have not been emitted. At this limit the
                 operator takes no input.
             timeout: Maximum duration of a call, including all its tries and pauses; `None` for no limit.
-            retry: Number of tries, or a `Retry`. By default the first failure ends the job.
+            retry: Number of tries, or a `Retry`. By default the first failure of a call fails the job.
             ordered: Whether results are emitted in the order of the records. Otherwise a result is emitted as
                 soon as its call has ended, but never across a watermark.
             on_timeout: Takes the function's argument, and returns the result of a call that has timed out. By
-                default a timeout ends the job.
+                default a timeout fails the job.
             batch: Maximum records of a call. The function then takes a list of records, and returns a list
                 with one result for each record. With Arrow batches it is the maximum number of rows of a
                 call.

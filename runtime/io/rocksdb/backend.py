@@ -99,7 +99,7 @@ class ScannedLifetime(Lifetime):
         return None if now is None else now - self.microseconds
 
     def _sweep_rows(self, cached: CachedEntries, table: RocksDBTable, at: bytes, now: int, most: int) -> int:
-        """Check up to `most` rows from `at` on; return the number checked."""
+        """Check up to `most` rows, the first one at `at`; return the number checked."""
         seen, rows = 0, cached.rows
         written: list[tuple[bytes, bytes]] = []
         deleted: list[bytes] = []
@@ -366,7 +366,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             self._database.write(rows.encode(key, part, value) for (key, part), value in pairs)
 
 
-#: Number of entries per key group whose keys are checked on restore.
+#: Maximum number of entries per table and key group whose keys are checked on restore.
 _CHECKED_KEYS: Final = 1000
 
 

@@ -19,9 +19,9 @@ holds the parallelism, so a later JobMaster deploys it again. Records that were 
 read again. Nothing has failed, so the restart strategy does not count the rescale.
 
 The checkpoint follows the job's settings, so back pressure does not hold up the rescale of an unaligned job.
-Such a job takes an aligned checkpoint only if a rebalance becomes a forward exchange again, which has no
-place for in-flight data. If the checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the
-job restarts at the old parallelism.
+Such a job takes an aligned checkpoint only if an exchange that rebalances becomes a forward exchange, which
+has no place for in-flight data. If the checkpoint fails, the job stays as it was. If a subtask fails
+meanwhile, the job restarts at the old parallelism.
 """
 
 from __future__ import annotations
@@ -132,8 +132,7 @@ class Rescaling(State):
         new_parallelism, job = self._request.parallelism, self.job
         before = {vertex: job.graph.job.vertex(vertex).parallelism for vertex in new_parallelism}
         job.rescales.begin(RescaleRecord(job.clock.now(), job.attempt, before, dict(new_parallelism)))
-        # From now on only this checkpoint counts; it is aligned if the new graph has no place for in-flight
-        # data.
+        # No periodic checkpoint follows. This one is aligned if the new graph can't restore data in flight.
         coordinator.stop_periodic()
         aligned = not has_room_for_in_flight_data(job.graph.job, job.graph.job_at(new_parallelism))
         coordinator.trigger(urgent=True, aligned=aligned, on_answer=self._on_checkpoint)

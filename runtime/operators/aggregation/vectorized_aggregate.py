@@ -45,8 +45,8 @@ VectorState: TypeAlias = MutableMapping[str, NDArray[Any]]
 class VectorizedAggregate(ABC):
     """Base of users' own aggregate functions, over numpy arrays.
 
-    An object keeps only its constructor arguments, as several subtasks may share it. Rows in which one of the
-    columns is null are skipped, as nulls do not count in any aggregate function.
+    An object must hold only its constructor arguments, because several subtasks may share it. Rows in which
+    one of the columns is null are skipped, as nulls do not count in any aggregate function.
 
     With `merge` a sender can pre-aggregate before the exchange. Without it the sender sends all records.
 

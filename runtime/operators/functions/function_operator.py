@@ -153,7 +153,7 @@ def filtered_rows(batch: RowBatch, chosen: Sequence[Any]) -> RowBatch:
     )
 
 
-#: Types of keys of which every value is valid, alone and in tuples.
+#: Types whose values are all valid as keys, alone and in tuples.
 _ALWAYS_VALID: Final = frozenset((int, str, bool, bytes, type(None), tuple))
 
 
@@ -205,7 +205,7 @@ class KeyedFunctionOperator(FunctionOperator):
         return keys
 
     def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any]) -> None:
-        """Refuse invalid keys of a batch, each with its row, unless no value of their types is invalid."""
+        """Refuse invalid keys of a batch, each with its row; keys of `_ALWAYS_VALID` types need no check."""
         if not types_of_keys(keys) <= _ALWAYS_VALID:
             for key, _ in zip(keys, self._cursor.over(rows), strict=True):
                 self._check_key(key)

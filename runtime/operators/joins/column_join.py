@@ -176,7 +176,7 @@ class ColumnJoinOperator(TwoInputOperator):
         known.update({name: kind for name, kind in types.items() if name not in known or not is_null(kind)})
 
     def _stored(self, side: Side, slots: Slots, keys: Columns | None = None) -> dict[str, pa.Array]:
-        """Rows of a log; `keys` are theirs, if they are known, else these must be of one type."""
+        """Rows of a log; `keys` has their key columns. Without `keys`, the keys must be of one type."""
         log = self._logs[side]
         columns = columns_of(log.keys(slots)) if keys is None else dict(keys)
         for name, kind in self._types[side].items():

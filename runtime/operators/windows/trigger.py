@@ -211,7 +211,7 @@ class Trigger(ABC, Generic[T]):
 
     @property
     def shape(self) -> str:
-        """The kind of the trigger; a job refuses a snapshot with open windows of a different kind."""
+        """The kind of the trigger; a job refuses to restore open windows of a trigger of another kind."""
         return type(self).__qualname__
 
     def __repr__(self) -> str:

@@ -236,7 +236,7 @@ class WindowOperator(RowWindowOperator):
     ) -> list[tuple[Any, int]]:
         first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
         starts_of, late = self._assigner.starts, []
-        # Windows that start here or earlier have ended.
+        # Windows that start at `over` or earlier have ended.
         reached = self._reached.timestamp
         over = -inf if reached is None else reached + 1 - size
         starts: Sequence[int] = ()

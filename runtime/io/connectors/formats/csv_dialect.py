@@ -55,7 +55,7 @@ class CsvRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The syntax of CSV files; refuses special characters that are too long, or equal to each other.
+    """The syntax of CSV files; its special characters must be single and different characters.
 
     Attributes:
         skip_rows: Number of rows skipped at the beginning of each file.
@@ -321,7 +321,7 @@ def _arrow_type(name: str, kind: Any) -> pa.DataType:
     found = kind if isinstance(kind, pa.DataType) else _ARROW.get(kind)
     if found is None:
         msg = (
-            f"schema[{name!r}] is {getattr(kind, '__name__', kind)!r}, which is no column type: give an "
+            f"schema[{name!r}] is {getattr(kind, '__name__', kind)!r}, which is not a column type: give an "
             "Arrow type, such as pa.date32() or pa.decimal128(12, 2), or one of int, float, bool, str"
         )
         raise ConfigurationError(msg)

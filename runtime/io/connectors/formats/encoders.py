@@ -96,7 +96,7 @@ class CsvSinkFormat:
 
 @dataclass(slots=True)
 class _CsvColumns:
-    """The names and the number of the columns; the first row determines what is `None`."""
+    """The names and the number of the columns; `None` until the first row determines them."""
 
     names: tuple[str, ...] | None
     width: int | None
@@ -212,10 +212,10 @@ class CsvEncoder(_LineEncoder):
             problem = f"has a different number of fields, {len(row)}"
         else:
             problem = f"is a {type(row).__name__}; CSV takes dicts, tuples and lists"
-        wanted = names if names is not None else f"of the first row, {width}"
+        wanted = names if names is not None else f"of the first row ({width})"
         msg = (
             f"a row does not fit the CSV columns {wanted}: it {problem}; the row is {shown(row)}. Map the "
-            "rows before the sink, or give FileSink.csv the columns="
+            "rows before the sink, or give FileSink.csv the argument columns="
         )
         raise BadRecordError(msg)
 

@@ -129,7 +129,7 @@ def test_arrow_batches_without_types_are_text_and_functions_of_python_name_arrow
         assert isinstance(batch, ArrowBatch)
         assert batch.batch.schema.types == kinds
     with pytest.raises(
-        ConfigurationError, match=r"schema\['id'\] is 'Decimal', which is no column type: give an Ar"
+        ConfigurationError, match=r"schema\['id'\] is 'Decimal', which is not a column type: give an"
     ):
         FileSource.csv(path, schema={"id": Decimal}, batch_format="arrow")
     with pytest.raises(ConfigurationError, match=r"schema\['id'\] is list<item: int64>, which a CSV field"):
