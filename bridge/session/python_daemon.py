@@ -4,7 +4,7 @@ Spark's own daemon forks workers without preloaded modules. Each worker that ser
 `mapInArrow` then imports pandas, Arrow and Ray, which takes about a second of processor time. Spark starts
 new workers after each failed or cancelled task, and after a minute without work.
 
-The imports start no thread that a fork would lose. Arrow and numpy start their pools anew in a child, and Ray
+The imports start no thread that a fork would lose. Arrow and numpy restart their pools in a child, and Ray
 starts threads only when it connects.
 
 Spark runs this file as a program (`spark.python.daemon.module`), and reads the port from its standard output.
