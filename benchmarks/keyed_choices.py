@@ -3,8 +3,8 @@
     python benchmarks/keyed_choices.py --json figures.json
 
 Rows have an int64 key and a random int64 payload. Each key is in the table of the lookup. The figures are
-processor time. They cover all batches, even the first ones, in which every key is new. The last column covers
-only the last tenth of the batches.
+processor time. The first figure covers all batches, even the first ones, which bring new keys. The second one
+covers only the last tenth of the batches.
 """
 
 from __future__ import annotations

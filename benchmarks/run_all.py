@@ -59,7 +59,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
-#: The benchmarks that run other systems, unless they have `--without-peers`.
+#: The benchmarks that run other systems, unless `--without-peers` is given.
 WITH_PEERS: Final = ("row_path", "state", "nexmark", "joins")
 
 #: Ray's notices on the standard output of a program whose processes are killed.
@@ -114,9 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = options(__doc__)
     parser.add_argument("--results", metavar="FILE", default=str(RESULTS), help="the file with the tables")
     parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
-    parser.add_argument("--quick", action="store_true", help="only show that they run; ignore the figures")
+    parser.add_argument("--quick", action="store_true", help="only show that all run; ignore the figures")
     parser.add_argument("--without-peers", action="store_true", help="do not install or run other systems")
-    parser.add_argument("arguments", nargs="*", help="for the benchmarks; they come after --")
+    parser.add_argument("arguments", nargs="*", help="options of the benchmarks, after --")
     given = parser.parse_args(arguments)
     results = Path(given.results)
     collected: dict[str, Any] = {}

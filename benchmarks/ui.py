@@ -7,7 +7,7 @@ of a round are compared. The server is a process of its own on the same machine.
 opens a job of 100 vertices and 1,000 checkpoints. The reports of this job are made up.
 
 Rates vary with the load of the machine. Processor time per record varies less. It covers the job's own
-processes, including the JobMaster, because it answers the page. Both ratios have a bootstrap interval.
+processes, including the JobMaster, which answers the page. Both ratios have a bootstrap interval.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def page_times(figures: Figures) -> list[list[str]]:
         with opened(started, login) as page:
             page.locator("[data-vertex]").nth(_VERTICES - 1).wait_for()
             figures.seconds["page_of_100_vertices"] = time.monotonic() - began
-            # The time of an update is that of its scripts, from a new report to the new text in the graph.
+            # An update is measured by the browser's longest task until the graph shows the new text.
             page.evaluate("""() => {
                 window.longest = 0;
                 new PerformanceObserver((list) => list.getEntries().forEach((entry) => {

@@ -46,7 +46,7 @@ class Payment(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """A country's limit, which is in force from `second` on."""
+    """A country's limit, which takes effect at `second`."""
 
     second: int
     country: str
@@ -59,7 +59,7 @@ class AboveLimit(KeyedBroadcastProcessFunction[str, Payment, Limit, dict[str, An
     #: Payments that event time has not passed yet, by second; a card pays once a second.
     waiting = MapState(int, Payment)
 
-    #: Limits by country and the second from which they are in force.
+    #: Limits by country and the second at which they take effect.
     limits = BroadcastState(tuple, int)
 
     def process_element(self, value: Payment, ctx: RuntimeContext) -> None:

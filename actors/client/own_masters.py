@@ -60,7 +60,7 @@ class OwnMasters:
             ray.kill(master)
             msg = (
                 f"the JobMaster of '{job.name}' did not start within {_START_TIMEOUT:g} s: "
-                "the cluster has no free worker process (look at `ray status`)"
+                "the cluster may have no free worker process (look at `ray status`)"
             )
             raise DeploymentError(msg) from error
         except BaseException as stop:
@@ -87,7 +87,7 @@ class OwnMasters:
         return master
 
     def _reused(self, job: SubmittedJob) -> Any | None:
-        """Return the warm process that took the job; `None` if none was waiting or the process failed."""
+        """Return the warm process that took the job; `None` if none was waiting, or it failed or refused."""
         for process in self._known():
             if registry.claim_master(process):
                 return self._given(process, job)
@@ -180,7 +180,7 @@ def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) ->
             ray.get(master.cancel.remote(job_id), timeout=_CANCEL_TIMEOUT)
     except ray.exceptions.GetTimeoutError:
         ray.kill(master)
-        stop.add_note(f"the process that was to run job {job_id} has not started, and is killed")
+        stop.add_note(f"the process for job {job_id} did not answer, and was killed")
     except BaseException as error:  # the caller raises `stop`, whatever happens here
         name_job(stop, job_id, f"may run ({type(error).__name__} when it was cancelled)")
     else:

@@ -1,6 +1,6 @@
 """Keeps Ray's own notices to a program out of the program's output.
 
-A raylet notifies every driver of its cluster when a worker was killed, or when many were started. Ray's
+A raylet notifies every driver of its cluster when a worker has been killed, or many were started. Ray's
 thread `ray_listen_error_messages` prints these notices on standard output, even with `log_to_driver=False`.
 They then break a live display, or the JSON that a command prints. Ray has no setting for that. So Penstock
 marks the thread of each connection that it makes. `print_to_stdstream`, which prints for the thread, hands
@@ -11,10 +11,10 @@ takes only notices of deaths of Penstock's processes. A notice names node, proce
 actors names the owner. Ray prints all other notices as before. It prints everything with
 `start_local(log_to_driver=True)`, and in versions of Ray that name the two functions differently.
 
-A notice goes to the logger `penstock.ray` (INFO), and into one file for each job that this process has
-submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several jobs of one
-process get the same lines. An error in writing a file must not reach Ray's thread, because it would end the
-thread.
+A notice that is taken goes to the logger `penstock.ray` (INFO), and into one file for each job that this
+process has submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several
+jobs of one process get the same lines. An error in writing a file must not reach Ray's thread, because it
+would end the thread.
 """
 
 from __future__ import annotations

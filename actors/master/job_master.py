@@ -6,8 +6,8 @@ Ray loads an actor's class in every process that gets a handle of it, and each s
 has only the calls. `MasterProcess`, which only the actor's own process imports, carries them out.
 
 The process serves several jobs, one after the other, so every call of a client names its job. A call raises
-`ValueError` if the process does not run that job, or no longer runs it. Ray raises the same error for an
-actor that has ended.
+`ValueError` if the process does not run that job, or no longer runs it. `ray.get_actor` raises the same error
+if the actor has ended.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class JobMaster:
         return await self._process.runner.running(job_id).wait_end(seconds)
 
     async def cancel(self, job_id: str) -> None:
-        """Cancel the job; does nothing when it has ended. A cancellation outlives this process."""
+        """Cancel the job; does nothing when it has ended. If this process dies, the next one cancels it."""
         await self._process.runner.running(job_id).cancel()
 
     async def checkpoint(self, job_id: str, full: bool = False) -> CheckpointReply:

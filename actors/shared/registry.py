@@ -5,8 +5,8 @@ job that it serves.
 
 **JobMasters.** Four kinds of keys:
 
-- `master-of:<job>`: the process that is its JobMaster. Written before the job begins there, deleted when the
-  job has ended and its report is kept.
+- `master-of:<job>`: the process that is the job's JobMaster. Written before the job begins there, deleted
+  when the job has ended and its report is kept.
 - `job-of-master:<process>`: the last job that the process accepted, empty while it waits for a job. A process
   that Ray has restarted continues this job. Without the key it would run the job with which it was started.
   So the process never deletes the key. The program that started the process, or `penstock gc`, deletes the
@@ -62,7 +62,7 @@ def process_name(process: str) -> str:
 
 
 def is_process_name(actor_name: str) -> bool:
-    """Whether this actor is a process of JobMasters or of subtasks."""
+    """Whether this is the name of a process that serves as JobMaster, or that runs subtasks."""
     return actor_name.startswith((_MASTER_PREFIX, _PROCESS_PREFIX))
 
 
@@ -247,8 +247,8 @@ def processes_of_job(job_id: str) -> Sequence[str]:
 def offer(job_id: str, process: str) -> None:
     """Let other jobs of this program claim a process that has given its role back.
 
-    Does nothing if the process no longer belongs to this job. The process then ends when its lease expires.
-    It also ends then if the caller dies after it has deleted the record.
+    Does nothing if the process no longer belongs to this job. A process that is not offered ends when its
+    lease expires. This also happens if the caller dies after it has deleted the record.
     """
     record = _of_job(job_id, process)
     calls = get(record)

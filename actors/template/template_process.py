@@ -30,10 +30,11 @@ from penstock.actors.template.entry import AGREED, ARENAS, WORKER, YES
 
 logger = logging.getLogger(__name__)
 
-#: Seconds within which an `entry` must send its request; other entries wait meanwhile.
+#: Seconds to wait for each message of an `entry`; other entries wait meanwhile.
 _PATIENCE: Final = 5.0
-#: Variables that may differ: those set by shells and process titles, and a worker's Ray job (`RAY_JOB_ID`).
-#: At import, Ray reads a placeholder for the job; a forked worker learns its job from its first call.
+#: Variables that may differ: those set by shells and process titles, a worker's Ray job (`RAY_JOB_ID`), and
+#: the number of arenas, which the template has set. At import, Ray reads a placeholder for the job; a forked
+#: worker learns its job from its first call.
 _OWN: Final = {"_", "OLDPWD", "PWD", "SHLVL", "SPT_NOENV", "RAY_JOB_ID", ARENAS}
 _LENGTH: Final = struct.Struct("I")
 _STREAMS: Final = 3
@@ -95,7 +96,7 @@ def import_all() -> None:
     for public in ("", ".windows", ".aggregates", ".state", ".operators", ".connectors"):
         module = importlib.import_module(f"penstock{public}")
         for name in module.__all__:
-            getattr(module, name)  # saves a third of a second at a user's first module
+            getattr(module, name)  # saves a third of a second at the first import of a user's module
     del sys.modules[worker]  # in a worker it is the main module
 
 

@@ -9,13 +9,13 @@ identifies its workers by that id, not by the process that it has started.
 A forked worker behaves like any other worker, for these reasons:
 
 - The template has one Python thread, has connected to nothing, and holds no code of users.
-- It forks only for a worker with the same environment variables, interpreter and flags. Ray itself starts
-  workers that have a runtime environment of their own.
+- It forks only for a worker with the same environment variables as its own, and without the interpreter's
+  flags `-s` and `-S`. So Ray itself starts workers that have a runtime environment of their own.
 - The worker gets the streams, folder, process group, priority and blocked signals of its `entry`. It also
   gets the limit of open files, and the out-of-memory score.
 - The allocator has one arena in every worker, forked or not; see `entry`.
 - Random numbers of Python and numpy are seeded anew.
-- Without a template, or when the template does not answer, `entry` becomes Ray's own program.
+- Without a template, or when the template refuses or does not answer, `entry` becomes Ray's own program.
 
 The template ends with its node. Only Linux has the necessary system calls. Elsewhere workers start as usual.
 """

@@ -63,7 +63,7 @@ class Route:
 
     @property
     def changes(self) -> bool:
-        """Whether the route changes something; `--read-only` refuses changes of jobs."""
+        """Whether the route changes something; `--read-only` refuses changes to jobs."""
         return self.method != "GET"
 
 
@@ -112,7 +112,7 @@ class RequestTrigger:
     """One request to a job.
 
     Attributes:
-        call: The call of the job's handle in a thread; cancelled when the server ends before the call begins.
+        call: The call on the job's handle, in a thread; cancelled if the server ends before the call begins.
         asked: Text of the request; a repeated request must have the same text.
     """
 
@@ -200,7 +200,7 @@ class WebServer:
         return self._closing.is_set()
 
     async def close(self) -> None:
-        """End all streams and all polls of jobs; the jobs continue with their requests."""
+        """End all streams and all polls of jobs; requests that have begun continue in the jobs."""
         self._closing.set()
         for watcher in self._watchers.values():
             await watcher.end()

@@ -28,12 +28,12 @@ def keyed_sum(env: StreamEnvironment, files: Files, results: Path | None = None)
 
 
 def rows_aggregated(env: StreamEnvironment, files: Files) -> StreamEnvironment:
-    """The same job on records that are dicts; the operator to measure is `sums-combine`."""
+    """The job of `keyed_sum` on records that are dicts; the operator to measure is `sums-combine`."""
     return _into(_rows(env, files).key_by("k").aggregate("sums", total=Sum("v")), None)
 
 
 def rows_reduced(env: StreamEnvironment, files: Files) -> StreamEnvironment:
-    """The same sums by a `reduce` on dicts; the operator to measure is `sums`."""
+    """The sums of `keyed_sum`, by a `reduce` on dicts; the operator to measure is `sums`."""
     return _into(_rows(env, files).key_by("k").reduce("sums", added), None)
 
 

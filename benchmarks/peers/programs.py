@@ -70,10 +70,11 @@ def run(python: Path, program: str, given: Mapping[str, Any], **environment: str
     """Run the jobs of `given` by a peer's program.
 
     A job that ends the program, or takes longer than `PATIENCE`, is reported as one that the peer can't run.
-    The other jobs then run in a new process.
+    The remaining jobs of its query are skipped. Jobs of other queries then run in a new process.
 
     Raises:
-        RuntimeError: The program ended before its first report; the message has the end of its output.
+        RuntimeError: The program ended, or took longer than `PATIENCE`, before its first report. The message
+            has the end of its output.
     """
     ended: list[Ended] = []
     left: list[Job] = [(query, count) for query, count in given["jobs"]]

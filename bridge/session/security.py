@@ -206,7 +206,7 @@ def new_credentials() -> bytes:
 
 
 def _counted(text: bytes) -> bytes:
-    """Text after its length; Hadoop encodes lengths up to 127 in one byte."""
+    """The text, preceded by its length; Hadoop encodes lengths up to 127 in one byte."""
     return bytes([len(text)]) + text
 
 
@@ -265,7 +265,7 @@ def _no_match(error: Exception) -> str:
     cause = " ".join(str(error).split())[:300]
     return (
         f"Spark {version('pyspark')} and RayDP {version('raydp')} can't be authenticated: {cause}. "
-        "`penstock doctor` names the versions that fit. On nodes whose users you all trust, "
+        "`penstock doctor` names the versions that fit. On nodes where you trust all users, "
         'configs={"spark.authenticate": False} turns authentication off'
     )
 
@@ -286,7 +286,7 @@ def protect_gateway() -> None:
 
 
 def replace_gateway(master: Any, token: str) -> None:
-    """Open a Py4J port that requires a token, close the old one; runs in the process of RayDP's master."""
+    """Open a Py4J port that requires a token and close the old one; runs in the process of RayDP's master."""
     from py4j.java_gateway import GatewayParameters, JavaGateway
 
     old = master._gateway
@@ -306,14 +306,14 @@ def replace_gateway(master: Any, token: str) -> None:
 logger = logging.getLogger(__name__)
 
 _CREDENTIALS: Final = "credentials"
-_REMEDY: Final = 'Let TMPDIR or configs={"spark.local.dir": ...} name a folder that all nodes can write'
+_REMEDY: Final = 'Let TMPDIR or configs={"spark.local.dir": ...} name a folder that all nodes can write to'
 
 
 class SessionFolder:
     """Folders of one session on all nodes, until `remove`; the first one holds the credentials.
 
     Args:
-        parents: Parent folders, as in `spark.local.dir`; none for the temporary folder.
+        parents: Parent folders, as in `spark.local.dir`; empty for the temporary folder.
 
     Raises:
         DeploymentError: A node can't make the folders.

@@ -10,5 +10,5 @@ KEYS: Final = 10_000
 
 @cache
 def side_input() -> dict[int, str]:
-    """A value for two of three keys; bids of the other keys have no partner."""
+    """A value for two thirds of the keys; bids with other keys have no partner."""
     return {key: f"value-{key * 7919 % KEYS}" for key in range(KEYS) if key % 3}

@@ -1,4 +1,4 @@
-"""`NexmarkSource`: the events as a source, in rows or in Arrow batches, at any rate."""
+"""`NexmarkSource`: the events as a source, in rows or in Arrow batches, at a chosen rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes one subtask's part in checkpoints (Flink's `SubtaskCheckpointCoordinatorImpl`).
+"""Carries out one subtask's part in checkpoints (Flink's `SubtaskCheckpointCoordinatorImpl`).
 
 The steps, in this order and for these reasons:
 
@@ -14,10 +14,11 @@ The steps, in this order and for these reasons:
    whose operators are closed has no state and declines.
 6. The checkpoint is acknowledged when state and in-flight data are durable, or declined with the reason.
 
-In-flight data of a checkpoint that is declined, aborted or fails is discarded here, so the parts that capture
-it need no notice.
+In-flight data of a declined, aborted or failed checkpoint is discarded here, so the parts that capture it
+need no notice.
 
-It must never acknowledge state that is not durable, take a checkpoint twice, or leave a receiver waiting.
+The coordinator must never acknowledge state that is not durable, take a checkpoint twice, or leave a receiver
+waiting.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class CheckpointedState(Protocol):
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None: ...
 
     def forget(self, checkpoint_id: int) -> None:
-        """Make sure that no later checkpoint names the files of this one."""
+        """Make sure that no later checkpoint refers to the files of this one."""
         ...
 
 
@@ -221,7 +222,7 @@ class SubtaskCheckpointCoordinator:
         self._outputs.broadcast_event(CancelCheckpointMarker(checkpoint_id))
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
-        """Stop the asynchronous part of an aborted checkpoint, or remember not to take it.
+        """Stop the asynchronous part of an aborted checkpoint, or remember not to take the checkpoint.
 
         Without `is_running` the task has ended, and no barrier of the checkpoint can arrive.
         """
@@ -277,7 +278,7 @@ class SubtaskCheckpointCoordinator:
                 return
             running.snapshot = snapshot
             if running.has_in_flight and self._in_flight is not None:
-                # Requested last, so nothing else can fail once the in-flight data has an owner.
+                # Requested last: once the in-flight data is durable, nothing else may fail.
                 self._in_flight.writer.result(checkpoint_id, durable, failed)
             else:
                 durable(None)

@@ -92,7 +92,7 @@ _LEAST_MEMORY: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HeapState(Settings):
-    """Keyed state in dictionaries of the subtask's process: the fastest, limited by its memory."""
+    """Keyed state in the memory of the subtask's process: the fastest backend, limited by that memory."""
 
 
 @dataclass(frozen=True, slots=True)

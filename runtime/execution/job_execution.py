@@ -127,7 +127,7 @@ class JobExecution:
         on_fenced: Called when another JobMaster has taken the job over.
 
     Attributes:
-        listener: The scheduler; to be set before the first call.
+        listener: The scheduler; must be set before the first call.
     """
 
     listener: Listener
@@ -177,7 +177,7 @@ class JobExecution:
 
     def start(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Start these subtasks; the scheduler is notified when the `run` calls were made."""
-        # The order of the graph, because the order of a set differs by process.
+        # The order of the graph, because the order of a set differs between processes.
         started = {s: self._fleet.members.get(s) for s in self._graph.subtasks if s in subtasks}
         self._runs.update({s: OpenRun(member) for s, member in started.items() if member is not None})
         for subtask, member in started.items():

@@ -11,7 +11,7 @@ where possible (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is 
   Watermarks that leave a chain go to all of its edges. New watermarks say nothing about late records of the
   old event time, or about other branches. Side outputs of a source without a strategy don't count, because
   they have no event time,
-* chaining is not switched off for either of them.
+* chaining is not switched off for either of them, and the consumer does not start a new chain.
 
 All other connections become edges: forward between equal parallelisms, else rebalance, unless the user asked
 for a partitioning. Edges lead only to the first operator of a chain. A chain forks where the main output of
@@ -21,10 +21,11 @@ Push-down: `source.filter(pc.field("v") > 3).select("k", "v")` needs two columns
 files that may hold matching rows. So the source receives the needed columns and the filter as a hint, which
 it may use in part or not at all. The operators, their ids and their states stay as the user wrote them.
 
-The pass follows the steps after a source while each output has exactly one reader:
+A walk follows the steps after a source while each output has exactly one reader:
 
 * A filter by an expression is pushed unless a step before it computes columns or assigns timestamps. A
-  filter after the timestamps is not pushed, because the rows that it drops must still move the watermark.
+  source with a watermark strategy counts as such a step. A filter after the timestamps is not pushed, because
+  the rows that it drops must still move the watermark.
 * Columns are pushed only if the walk reaches a step that passes on no further columns: `select`, or an
   aggregation. The source then reads all columns that the steps up to this one read.
 

@@ -51,9 +51,9 @@ class JobStatistics(NearestMembers):
         status: The job's state.
         attempt: Number of the running attempt, from 1; 0 before the first attempt.
         restarts: Number of restarts after failures, without rescales.
-        completed_checkpoints: Completed checkpoints of all attempts. Checkpoints of the last two seconds
-            before a JobMaster's death may be missing.
-        failed_checkpoints: Failed or aborted checkpoints; some may be missing for the same reason.
+        completed_checkpoints: Completed checkpoints and savepoints of all attempts.
+        failed_checkpoints: Failed or aborted checkpoints and savepoints of all attempts. Those of the last
+            two seconds before a JobMaster's death may be missing.
         last_checkpoint_id: The newest completed checkpoint; `None` without any.
         operators: Counters of each operator by id, summed over its subtasks in the running attempt.
     """
@@ -229,7 +229,7 @@ class JobHandle(Protocol):
 
         Args:
             parallelism: Number of subtasks by operator id; operators of one chain change together.
-            **operators: The same, for ids that are Python names: `rescale(count=4)`.
+            **operators: Number of subtasks, for ids that are Python names: `rescale(count=4)`.
 
         Raises:
             RescaleError: The job continues at its old parallelism; the message says why.
@@ -245,7 +245,7 @@ class JobHandle(Protocol):
         ...
 
     def describe(self) -> str:
-        """The job graph as a picture in plain text."""
+        """The job graph as a plain-text diagram."""
         ...
 
 

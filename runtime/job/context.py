@@ -46,7 +46,7 @@ class ExecutionGateway(CoordinatorGateway, Protocol):
         ...
 
     def start(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """Let these subtasks restore and begin; answered by `on_started(attempt)` when all run."""
+        """Let these subtasks begin; answered by `on_started(attempt)` when all `run` calls have been made."""
         ...
 
     def stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
@@ -194,7 +194,7 @@ class JobContext:
         self.planner.leave_out(region)
         if self.coordinator is not None:
             self.coordinator.abort_all(CheckpointFailureReason.JOB_FAILOVER_REGION, detail)
-        # Sorted, because the order of a set differs by process, and splits are given back in this order.
+        # Sorted: the order of a set differs between processes, and splits are given back in this order.
         self.operators.failed(sorted(region), detail)
 
     def _begin(self, start: AttemptStart, *, is_rescale: bool = False) -> None:

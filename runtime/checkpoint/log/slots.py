@@ -1,6 +1,6 @@
 """`LogSlots`: claims slots of the decision log by put-if-absent.
 
-A put that seems to fail may have succeeded, or may still take effect. So a claim puts the same bytes again.
+A put that seems to fail may have succeeded, or may still take effect. So a claim retries the same bytes.
 If the slot is then taken, the claim reads its record, which may be the writer's own.
 """
 
@@ -37,7 +37,7 @@ class Fenced:
 Claim: TypeAlias = Claimed | Fenced
 
 
-#: Number of puts without an answer after which the outcome counts as unknown.
+#: Maximum number of puts that fail; then the outcome counts as unknown. After a timeout, one is enough.
 PUT_TRIES: Final = 3
 
 
@@ -66,7 +66,7 @@ class LogSlots:
         """Claim a slot; return `None` on success, otherwise the record that has the slot.
 
         Raises:
-            OutcomeUnknownError: No put was answered, or the storage can't read the taken slot.
+            OutcomeUnknownError: Every put failed, or the storage can't read the taken slot.
             CorruptSnapshotError: The record in the taken slot is damaged; `IncompleteFileError` if truncated.
         """
         self.was_in_doubt = self.in_doubt == slot

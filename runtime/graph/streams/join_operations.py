@@ -98,7 +98,7 @@ class JoinOperations(KeyedChoices[T_co]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Join each record with the record of another stream that is valid at its time.
+        """Join each record with one record of another stream, chosen by time and `strategy`.
 
         This is `key_by` on both streams, then `KeyedStream.join_asof`.
 
@@ -215,8 +215,8 @@ class JoinOperations(KeyedChoices[T_co]):
             batch_format: `"arrow"` looks up Arrow batches in a `pyarrow.Table`, several times faster than
                 rows. A function then takes a `pyarrow.RecordBatch` of distinct keys, and returns a batch or
                 table of their records with the columns of the key. Keys that it lacks have no record.
-            capacity: Maximum records, or Arrow batches, of a subtask that wait for a coroutine function; 100
-                by default.
+            capacity: Maximum number of a subtask's records, or Arrow batches, that wait for a coroutine
+                function; 100 by default.
             timeout: Maximum duration of a call of a coroutine function, with all its tries; `None` for no
                 limit.
             retry: Number of tries, or a `Retry`, for a coroutine function. A try never reads the cache.

@@ -263,7 +263,9 @@ class StreamEnvironment(NearestMembers):
         restore_from: Location | None = None,
         allow_non_restored_state: bool = False,
     ) -> JobHandle:
-        """Start the job and return at once; the job outlives this program.
+        """Start the job and return at once.
+
+        The job outlives this program, unless the program started the cluster.
 
         Args:
             name: Name of the job; by default the environment's.

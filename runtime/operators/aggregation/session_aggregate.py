@@ -24,8 +24,8 @@ This latest record is a running maximum within each key, computed for all keys a
 replaced by their ranks, and each key's ranks are shifted above the ranks of the keys before it.
 
 **Late records.** A session ends a gap after its last moment. It is late when the watermark has reached the
-microsecond before this end. Then all its records go to the side output. The records of a batch count as
-simultaneous. So a record is not late if other records of the batch join it to an open session.
+microsecond before this end. Then its records in the batch go to the side output. The records of a batch count
+as simultaneous. So a record is not late if other records of the batch join it to an open session.
 
 Never leave two live sessions of a key less than a gap apart: the next record would join only one of them.
 """

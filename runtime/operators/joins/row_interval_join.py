@@ -4,11 +4,11 @@ Each side has a `RowLog`, which finds rows by key and time. A batch is joined wi
 then added to its own side's log. So the row of a pair that arrives second finds the first. A row's flag says
 whether it had a partner.
 
-The partners of some rows of a batch are searched together. Their number is not known before, and each may
-have a million partners. So the number of rows follows the number of partners that the last rows had. A
-search that finds too many partners leaves out its last rows.
+One search finds the partners of several rows of a batch. A row may have a million partners, and their number
+is not known in advance. So the number of rows in a search depends on the number of partners that the previous
+rows had. A search that finds too many partners leaves its last rows to the next search.
 
-`interval_join.py` has the time rules. `column_interval_join.py` does the same for Arrow batches.
+`interval_join.py` has the time rules. `column_interval_join.py` is this join over Arrow batches.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from penstock.runtime.state.typed_columns import Slots
 #: Names of the logs.
 TABLES: Final = "join_left", "join_right"
 
-#: Results that are collected together, unless a function of the user makes them.
+#: Number of results that are collected together, unless a user's function makes them.
 _MOST_RESULTS: Final = 4096
 
-#: Rows that expire together if none of them comes out.
+#: Number of rows that expire together if none of them is emitted.
 _MOST_EXPIRED: Final = 1 << 14
 
 #: Segments of a log whose due rows are looked up together.
@@ -52,10 +52,10 @@ _SEGMENTS: Final = 16
 #: Number of pairs that a search should find.
 _PAIRS: Final = 1 << 14
 
-#: About the maximum number of pairs that are in memory, unless a single row has more.
+#: Approximate maximum number of pairs in memory, unless a single row has more.
 _MOST_PAIRS: Final = 1 << 17
 
-#: Rows whose partners are searched together at first.
+#: Number of rows in the first search.
 _FIRST_ROWS: Final = 1 << 8
 
 

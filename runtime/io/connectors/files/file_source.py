@@ -59,8 +59,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     Locations are paths, folders (all files below) and globs: `*`, `?`, `[...]`, and `**` for any folders.
     URLs (`file://`, `s3://`, `gs://`, `az://`) may also name files, folders and globs; a list may mix all
     kinds. Relative paths become absolute in the program that builds the graph. Folders and globs skip files
-    whose names begin with `_` or `.`. Text, JSON and CSV files that end in `.gz`, `.bz2` or `.xz` are
-    decompressed.
+    whose names begin with `_` or `.`, unless the last part of the glob begins so. Text, JSON and CSV files
+    that end in `.gz`, `.bz2` or `.xz` are decompressed.
 
     Attributes:
         locations: Absolute paths and URLs.
@@ -68,7 +68,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         filesystem: A custom file system, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files outside of `locations`, as after a move.
         partitioning: `"hive"` turns folders `name=value` into columns; `None` ignores them. By default
-            folders below the locations become columns, with a warning in the job's report.
+            such folders below the locations become columns, but not for text files. Either case leaves a
+            warning in the job's report.
     """
 
     only_reads: ClassVar[bool] = True
@@ -204,8 +205,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             schema: For some columns an Arrow type, `int`, `float`, `bool`, or (for rows) any function of a
                 `str`; also a `pa.schema`. An empty field of such a column is `None`. `"infer"` infers all
                 columns.
-            null_values: Texts that are read as `None` in every column, such as `"NA"`; `""` includes empty
-                texts.
+            null_values: Strings that are read as `None` in every column, such as `"NA"`; `""` includes empty
+                strings.
             quotechar: The character around quoted fields; `None` reads quotes as text.
             escapechar: The character that escapes the next one, such as a backslash.
             skip_rows: Number of rows to skip at the beginning of each file, before the header.
