@@ -1,11 +1,11 @@
-"""Walks through the house: the files that a call passes, recorded from a real job on a local Ray cluster.
+"""Walks through the code: the files that a call passes, recorded from a real job on a local Ray cluster.
 
     python tools/walks.py
 
 A walk crosses threads and processes, so it is a list of legs. A leg is the Python stack from one function to
 another. The recorder in `walk_recorder` wraps the last function of each leg, in every process of the cluster.
-A function that returns before the leg's end lies on no stack, so it does not count. `make house` prints the
-walks.
+A function that returns before the leg's end is on no recorded stack, so it does not count. `make house`
+prints the walks.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A call that crosses the house.
+    """A call that crosses several parts of the code.
 
     Attributes:
-        aim: Wanted maximum number of files.
+        aim: Intended maximum number of files.
         most: Maximum number of files today; it only gets smaller.
     """
 
@@ -147,7 +147,7 @@ def files_of(frames: Iterable[Frame]) -> list[str]:
 
 @contextmanager
 def recording(watched: Iterable[str]) -> Iterator[Path]:
-    """Give a folder in which processes that start inside the `with` block record their stacks."""
+    """Yield a folder in which processes that start inside the `with` block record their stacks."""
     with tempfile.TemporaryDirectory(prefix="penstock-walks-") as folder:
         path = os.pathsep.join(filter(None, (str(RECORDER), os.environ.get("PYTHONPATH", ""))))
         before = {name: os.environ.get(name) for name in ("PENSTOCK_WALKS", "PYTHONPATH")}

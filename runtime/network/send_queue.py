@@ -14,10 +14,10 @@ an aligned barrier waits behind every outstanding buffer. For a slow receiver, l
 work. So the buffers of all credits together hold the rows that the receiver consumes in `target` seconds.
 
 The measurement: a receiver answers a frame when it begins to process it. If other buffers are then
-outstanding or wait for a credit, the receiver counts as busy until its next answer, even if it reads other
-channels. Only this time counts. If nothing is outstanding after an answer, the measurement ends, because the
-receiver may then wait for the sender. A full buffer that did not keep the receiver busy shows that larger
-buffers do no harm.
+outstanding or wait for a credit, the receiver counts as busy until its next answer. This includes the time
+that it spends on other channels. No other time counts. If nothing is outstanding after an answer, the
+measurement ends, because the receiver may then wait for the sender. A full buffer that did not keep the
+receiver busy shows that larger buffers do no harm.
 
 The sender takes several answers at once, between two pieces of work. So answers are gathered for `_WINDOW`
 seconds. After that the size at most doubles or halves, so a pause of the receiver costs one step. A channel

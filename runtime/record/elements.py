@@ -49,7 +49,7 @@ def _taken(column: pa.Array, places: pa.Array) -> pa.Array:
     return column.take(places)
 
 
-#: The watermark after which no record can come: the end of event time.
+#: The watermark after which no record can follow: the end of event time.
 END_OF_TIME: Final = (1 << 63) - 1
 
 
@@ -183,7 +183,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Watermark:
-    """No record with a timestamp at or below `timestamp` (microseconds) follows on this channel."""
+    """Later records on this channel with a timestamp up to `timestamp` (microseconds) are late."""
 
     timestamp: int
 

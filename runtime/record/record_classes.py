@@ -1,24 +1,25 @@
 """Values of users' classes: found by name, rebuilt from their fields, or pickled.
 
 **Names.** Code that the data names is never run. A class of Penstock has a name of its own in data
-(`stable_names.py`). Any other class is looked up among the given classes (the only place of a job's own
-`__main__` classes), then in its module. Lookups read namespaces directly: no module-level `__getattr__`, no
-descriptor, no call. `trust/data.py` says when a module may be imported.
+(`stable_names.py`). Any other class is looked up among the given classes, then in its module. A job's own
+`__main__` classes are found only among the given classes. Lookups read namespaces directly: they use no
+module-level `__getattr__` and no descriptor, and call nothing. `trust/data.py` says when a module may be
+imported.
 
 **Shapes** of named tuples and dataclasses. A record is rebuilt from its fields without calling `__init__`,
 `__new__` or `__post_init__`. A channel must not change a value, as a constructor might. So a class has a
 shape only when its fields are its whole state. A class has no shape if it has its own pickling, its own
 `__new__`, a `__del__` or a builtin base with content of its own.
 
-Field names are written with the values. A class that changed between a savepoint and its restore is matched
-by name. A new field takes its default. A removed field is an error, because its data would be lost. An
-instance may have attributes besides its fields. They are kept, too.
+Field names are written with the values. If a class has changed between a savepoint and its restore, fields
+are matched by name. A new field takes its default. A removed field is an error, because its data would be
+lost. An instance may have attributes besides its fields. They are kept, too.
 
 **Pickle** is the last resort. Some values can be pickled but not unpickled, such as an exception whose
-`__init__` takes other arguments than it pickles. A checkpoint with it could never be read. So every pickle is
-read once when it is written, and a value that can't be read is refused there. That doubles the time of
-writing a pickle; decision 34 has figures. If the directory has its own name for a class, pickles use
-that name, too. So a pickle that may name a module of Penstock is made a second time, by a slower pickler.
+`__init__` takes other arguments than it pickles. A checkpoint with such a value could never be read. So every
+pickle is read once when it is written, and a value that can't be read is refused there. That doubles the time
+of writing a pickle; decision 34 has figures. If the directory has its own name for a class, pickles use that
+name, too. So a pickle that may name a module of Penstock is made a second time, by a slower pickler.
 """
 
 from __future__ import annotations

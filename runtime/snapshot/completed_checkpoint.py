@@ -102,7 +102,8 @@ def snapshot_url(checkpoint: CompletedCheckpoint, storage_url: str) -> str:
 class OperatorRestore:
     """The state that one operator of one subtask starts from; `lists` has encoded values.
 
-    `unasked` has this subtask's part of each list; snapshots hold it until the operator requests the list.
+    `unasked` has this subtask's part of each list. Until the operator requests a list, snapshots hold this
+    part unchanged.
     """
 
     keyed: tuple[KeyedStateHandle, ...] = ()

@@ -224,7 +224,7 @@ class KeyedSnapshot:
         codec: ValueCodec,
         has_older: bool,
     ) -> tuple[list[Block], int]:
-        """Merge file blocks with new blocks; return the result and the number of keys in the files."""
+        """Merge file blocks with new blocks; return the result and the number of entries in the files."""
         changes, read = MergedChanges(), 0
         for handle in chain:
             for block in read_chunk(files.read(handle), handle, self.max_parallelism, codec):

@@ -12,13 +12,13 @@ The gate returns restored elements of all channels before new elements. So a rec
 record of the same key.
 
 Watermarks, statuses and ends of data are not redistributed, because restored senders send new ones. Until
-then event time stands still, which is safe.
+then event time does not advance, which is safe.
 
 In a job of the same shape a status is not restored, either. A restored sender is active until it sends a
 status, so a stored `IDLE` would let event time run ahead of its records.
 
-What it must never do: duplicate a record or lose one. Every record has exactly one receiver, because all
-receivers read the same files by the same rule. It also never restores an element that no checkpoint stores: a
+A restore must never duplicate a record or lose one. Every record has exactly one receiver, because all
+receivers read the same files by the same rule. A restore also refuses an element that no checkpoint stores: a
 forged barrier could write a savepoint to any folder that it names.
 """
 
@@ -54,7 +54,7 @@ def restore_channels(
     """Put in-flight data back, before anything arrives or is sent; blocks, because it reads files.
 
     Args:
-        codec: Decodes the in-flight data, with the job's setting of trust in snapshots.
+        codec: Decodes the in-flight data; it trusts the data as much as the job trusts snapshots.
         decode_all: Decode every buffer now. The codec of the exchanges may trust more, because they carry
             data of the job's own subtasks.
 

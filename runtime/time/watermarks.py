@@ -92,7 +92,7 @@ class WatermarkGenerator(Generic[T]):
     """Base of users' own generators; see `WatermarkStrategy.for_generator`.
 
     Each subtask has its own generator, or each split if the source has the strategy. Snapshots do not contain
-    it. After a restart event time stands still until the new generator has emitted a watermark.
+    it. After a restart event time does not advance until the new generator has emitted a watermark.
 
     Example:
         >>> class BehindTheSecondNewest(WatermarkGenerator):
@@ -210,7 +210,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
 
         Args:
             watermark_of: Receives each record and its timestamp in microseconds. Returns the moment up to
-                which all records have come, or `None`. A moment is a `datetime` with a time zone, or
+                which all records have arrived, or `None`. A moment is a `datetime` with a time zone, or
                 microseconds since the epoch as an `int`.
 
         Example:

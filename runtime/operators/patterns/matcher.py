@@ -5,7 +5,7 @@ Matches follow the rules of Flink's CEP; `docs/patterns.md` lists the difference
 **Partial matches.** A partial match has the records that each step has taken, and *targets*: the transitions
 to the steps that may take the next record. `transitions.py` makes them from the pattern. A step that has
 taken a record and has room is a target. Once it has enough records, the next step is a target, too. Further
-steps are targets as well while all steps before them are optional. The end of the pattern is a target if the
+steps are targets as well if all steps before them are optional. The end of the pattern is a target if the
 pattern ends with a negative step. In other patterns a match is complete as soon as the last step has enough
 records.
 
@@ -15,8 +15,8 @@ waits, because no record may come in between. A relaxed target waits if the reco
 target always waits. A partial match without targets is deleted. So no two partial matches are equal. No match
 is found twice, unless its records can be divided into the runs of a group in two ways.
 
-The answers depend on the record and on the *state* of a partial match: its newest step, counts and targets.
-Only a condition that takes the match needs more. So partial matches in the same state share the answers.
+A decision depends on the record and on the *state* of a partial match: its newest step, counts and targets.
+Only a condition that takes the match needs more. So partial matches in the same state share a decision.
 
 - If a greedy step can take a record, all targets that leave this step or pass over it end. In a group that
   repeats, this holds for the run of the group to which the greedy step belongs.

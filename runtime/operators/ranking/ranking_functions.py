@@ -1,6 +1,6 @@
 """The first, latest or best records of each key, for keys that a function selects; the state is in rows.
 
-A record whose rank is `None` or NaN is never chosen; the functions count such records.
+A record for which the rank function returns `None` or NaN is never chosen; such records are counted.
 """
 
 from __future__ import annotations
@@ -143,7 +143,9 @@ def _shown(by: Callable[[Any], Any]) -> str:
 
 
 class TopOfKey(ChosenByFunction):
-    """Keeps the best records of a key as tuples of rank and record, the best one first.
+    """Keeps the ranks of the best records of a key, the best one first.
+
+    The state has pairs of rank and record. Without `change_kind`, the record is left out (`None`).
 
     Args:
         by: Returns a rank, or for several orders a tuple of ranks.
