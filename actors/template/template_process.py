@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds to wait for each message of an `entry`; other entries wait meanwhile.
 _PATIENCE: Final = 5.0
-#: Variables that may differ: those of shells and process titles, a worker's Ray job (`RAY_JOB_ID`), and
-#: the limit of arenas, which the template has anyway. At import, Ray reads a placeholder for the job; a forked
+#: Variables that may differ: those of shells and process titles, a worker's Ray job (`RAY_JOB_ID`), and the
+#: limit of arenas, which the template has anyway. At import, Ray reads a placeholder for the job; a forked
 #: worker learns its job from its first call.
 _OWN: Final = {"_", "OLDPWD", "PWD", "SHLVL", "SPT_NOENV", "RAY_JOB_ID", ARENAS}
 _LENGTH: Final = struct.Struct("I")
