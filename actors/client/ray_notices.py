@@ -1,6 +1,6 @@
 """Keeps Ray's own notices to a program out of the program's output.
 
-A raylet notifies every driver of its cluster when a worker has been killed, or many were started. Ray's
+A raylet notifies every driver of its cluster when a worker has died, or when many have been started. Ray's
 thread `ray_listen_error_messages` prints these notices on standard output, even with `log_to_driver=False`.
 They then break a live display, or the JSON that a command prints. Ray has no setting for that. So Penstock
 marks the thread of each connection that it makes. `print_to_stdstream`, which prints for the thread, hands

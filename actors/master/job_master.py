@@ -56,7 +56,7 @@ class JobMaster:
         return await self._process.runner.running(job_id).wait_end(seconds)
 
     async def cancel(self, job_id: str) -> None:
-        """Cancel the job; does nothing when it has ended. If this process dies, the next one cancels it."""
+        """Cancel the job; does nothing when it has ended. A restarted process cancels the job, too."""
         await self._process.runner.running(job_id).cancel()
 
     async def checkpoint(self, job_id: str, full: bool = False) -> CheckpointReply:
