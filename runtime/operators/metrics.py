@@ -196,7 +196,7 @@ class HistogramStatistics:
         return self.greatest
 
     def plus(self, other: HistogramStatistics) -> HistogramStatistics:
-        """Return the sum of both statistics.
+        """Return the statistics of both histograms together.
 
         Example:
             >>> one, other = Histogram(), Histogram()
@@ -261,7 +261,7 @@ class GaugeStatistics:
     total: float
 
     def plus(self, other: GaugeStatistics) -> GaugeStatistics:
-        """Return the sum of both statistics."""
+        """Return the statistics of both gauges together."""
         return GaugeStatistics(
             min(self.least, other.least), max(self.greatest, other.greatest), self.total + other.total
         )
@@ -329,7 +329,7 @@ already; give one of them another name
             )
             raise ConfigurationError(msg)
         if name in BUILT_IN:
-            msg = f"{call}: Penstock itself counts {name!r} of operators; give your metric another name"
+            msg = f"{call}: Penstock itself counts {name!r}; give your metric another name"
             raise ConfigurationError(msg)
         if len(self._metrics) >= MOST_METRICS:
             msg = (
@@ -452,7 +452,8 @@ class OperatorStatistics:
         records_skipped: Bad records that were skipped.
         dead_letters: Bad records that went to the dead-letter stream.
         extra: More values by name: Penstock's counters of this kind of operator, such as `late_records`, and
-            the user's metrics. `counters`, `gauges` and `histograms` are views of the latter.
+            the user's metrics. `counters` and `histograms` select the user's metrics; `gauges` also includes
+            the gauges of a join.
     """
 
     records_in: int = 0
@@ -492,5 +493,5 @@ class OperatorStatistics:
         )
 
     def with_metrics(self, metrics: Mapping[str, MetricValue]) -> OperatorStatistics:
-        """Return the same statistics with the user's metrics."""
+        """Return these statistics with the user's metrics added."""
         return replace(self, extra={**self.extra, **metrics})

@@ -235,7 +235,7 @@ class StreamEnvironment(NearestMembers):
             last = nodes[-1].operator
             msg = (
                 f"{last.defined_at}: the job {self._name!r} has no sink, so it has no results; "
-                f"end a stream with sink(id, sink) (its last operator is this {last.name})"
+                f"end a stream with sink(id, sink) (its last operator is {last.name})"
             )
             raise GraphError(msg)
         return build_job_graph(self._builder.graph, self._name, chaining=chained)
