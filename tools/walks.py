@@ -51,7 +51,7 @@ class Walk:
 
     Attributes:
         aim: Intended maximum number of files.
-        most: Maximum number of files today; it only gets smaller.
+        most: Current maximum number of files; it may only be lowered.
     """
 
     name: str

@@ -33,7 +33,7 @@ from ray._private import worker as ray_worker
 from penstock.actors.shared.output_capture import RAY, LogFile, logs_folder, open_log_file
 from penstock.actors.shared.registry import is_process_name
 
-#: Gets every notice as INFO.
+#: Receives every notice that is taken, as INFO.
 logger = logging.getLogger("penstock.ray")
 
 _LISTEN: Final = "listen_error_messages"

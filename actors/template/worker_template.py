@@ -8,7 +8,7 @@ identifies its workers by that id, not by the process that it has started.
 
 A forked worker behaves like any other worker, for these reasons:
 
-- The template has one Python thread, has connected to nothing, and holds no code of users.
+- The template has one Python thread, has connected to nothing, and holds no user code.
 - It forks only for a worker with the same environment variables as its own, and without the interpreter's
   flags `-s` and `-S`. So Ray itself starts workers that have a runtime environment of their own.
 - The worker gets the streams, folder, process group, priority and blocked signals of its `entry`. It also

@@ -65,7 +65,7 @@ _SECRET_NAME: Final = re.compile(
 _JAVA_OPTIONS: Final = "JavaOptions"
 #: RayDP's own settings, such as names of resources. RayDP reads them before the driver starts.
 _RAYDP: Final = "spark.ray."
-#: Prefixes of settings that RayDP writes into command lines of executors, wherever they come from.
+#: Prefixes of settings that RayDP writes into command lines of executors, wherever the settings come from.
 _STARTUP: Final = ("spark.auth", "spark.rpc", "spark.network", "spark.ssl")
 _JAVA_OPTION: Final = re.compile(r"-D(?!hadoop\.token\.files=)([^\s=]*)=\S")
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"

@@ -2,8 +2,8 @@
 
 The steps, in this order and for these reasons:
 
-0. A checkpoint that is not newer than the last one is not taken. The subtask declines it, unless it has
-   handled it before (messages to sources may overtake each other). So the checkpoint does not time out.
+0. A checkpoint that is not newer than the last one is not taken. It is declined, so that it does not time
+   out, unless it was handled before. (Messages to sources may overtake each other.)
 1. A checkpoint that was aborted before its barrier arrived is not taken. A cancellation marker goes
    downstream, so that receivers don't wait for the barrier.
 2. Work that must precede the barrier is done. It may still emit.

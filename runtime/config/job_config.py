@@ -231,8 +231,8 @@ class JobConfig(Settings):
         allow_pickle: Whether values that no other codec knows are pickled, and unpickled from the snapshot
             that the job starts from. `False` makes them an error. `"records"` allows it for records between
             subtasks, not for snapshots. With unaligned checkpoints, which hold records, it allows neither.
-        deployment_timeout: Time for subtasks to start, and before that for master hooks to restore. A
-            cluster that adds nodes on demand needs minutes.
+        deployment_timeout: Maximum time for subtasks to start. Before that, master hooks have the same time
+            to restore. A cluster that adds nodes on demand needs minutes.
         reuse_processes: Whether subtasks and the JobMaster may reuse processes of this program's earlier
             jobs, and leave their own to later jobs. A process costs about a second to start. `False` gives
             each of them a new process that ends with the job.

@@ -19,9 +19,9 @@ that it spends on other channels. No other time counts. If nothing is outstandin
 measurement ends, because the receiver may then wait for the sender. A full buffer that did not keep the
 receiver busy shows that larger buffers do no harm.
 
-The sender takes several answers at once, between two pieces of work. So answers are gathered for `_WINDOW`
-seconds. After that the size at most doubles or halves, so a pause of the receiver costs one step. A channel
-begins with small buffers.
+The sender takes several answers at once, between two pieces of work. So answers are gathered until the
+receiver has been busy for `_WINDOW` seconds. Each measurement at most doubles or halves the size, so a pause
+of the receiver costs one step. A channel begins with small buffers.
 """
 
 from __future__ import annotations

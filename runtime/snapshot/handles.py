@@ -116,8 +116,8 @@ class SavedTime:
 class KeyedStateHandle:
     """The keyed state of one operator in one subtask: a base and later changes, in order.
 
-    Later files overwrite earlier ones key by key. A checkpoint adds a file of changes and names the older
-    files again until they are compacted.
+    Later files overwrite earlier ones key by key. A checkpoint adds a file of changes, and refers to
+    the older files until they are compacted.
 
     Attributes:
         files: Base first, newest changes last.

@@ -37,7 +37,7 @@ class Fenced:
 Claim: TypeAlias = Claimed | Fenced
 
 
-#: Maximum number of puts that fail; then the outcome counts as unknown. After a timeout, one is enough.
+#: Number of failed puts after which the outcome counts as unknown; a put that times out is the last one.
 PUT_TRIES: Final = 3
 
 

@@ -469,7 +469,7 @@ def _check_csv(
     header: bool, columns: Sequence[str] | None, types: Mapping[str, Any], null_values: Sequence[str]
 ) -> None:
     if isinstance(columns, str):
-        msg = f"columns={columns!r} is a single text: give a list of names, [{columns!r}]"
+        msg = f"columns={columns!r} is a single string: give a list of names, [{columns!r}]"
         raise ConfigurationError(msg)
     if not header and not columns:
         msg = "header=False needs columns=[...], the names of all columns in their order"
@@ -482,5 +482,5 @@ def _check_csv(
         msg = f"columns={list(columns)} names a column twice"
         raise ConfigurationError(msg)
     if isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values):
-        msg = f"null_values={null_values!r} is not allowed: give a list of texts, such as ['NA', '-']"
+        msg = f"null_values={null_values!r} is not allowed: give a list of strings, such as ['NA', '-']"
         raise ConfigurationError(msg)
