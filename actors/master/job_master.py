@@ -68,7 +68,7 @@ class JobMaster:
         return await self._process.runner.running(job_id).requests.savepoint(target)
 
     async def stop(self, job_id: str, drain: bool, target: str | None) -> SavepointAnswer:
-        """Stop the job with a savepoint; return the savepoint after its end, or why the job continues."""
+        """Stop the job with a savepoint; return it after the job's end, or return why the job continues."""
         return await self._process.runner.running(job_id).requests.stop(drain, target)
 
     async def rescale(self, job_id: str, parallelism: Mapping[str, int]) -> RescaleAnswer:

@@ -168,8 +168,8 @@ class AdvancedConfig(Settings):
             does not advance, as under SIGSTOP. Status and logs name it after half of that time.
         gap_timeout: Time that a receiver waits for an element that a later element has overtaken.
         cancellation_timeout: Time that users' code may take to return after a cancellation.
-        storage_timeout: Time without progress after which a call to the storage fails. The end of a job also
-            waits no longer than this for its storage.
+        storage_timeout: Time without progress after which a call to the storage fails. At the end of a job,
+            its record and its deletions each wait no longer than this.
         alignment_memory: With `Checkpointing(alignment="store")`: bytes that a subtask keeps in memory. The
             rest goes to a file in the temporary folder of the node.
         max_raw_state_bytes: Maximum bytes of raw state of one operator in one subtask; a checkpoint with more
