@@ -39,7 +39,7 @@ from penstock.actors.shared.output_capture import own_file
 from penstock.actors.template.entry import ARENAS, ONE, SOCKET, WORKER
 
 _ENTRY: Final = Path(__file__).with_name("entry.py")
-#: Variables that Ray's node sets in the environment of a worker, besides its own process id.
+#: Variables that Ray's node sets in the environment of a worker, besides the node's process id.
 _OF_WORKERS: Final = {"RAY_JOB_ID": "f" * 8, "RAY_LD_PRELOAD_ON_WORKERS": "0"}
 #: Maximum number of workers that wait for a template that is still importing.
 _WAITING: Final = 128

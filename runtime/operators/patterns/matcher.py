@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
 
 
 class _Condition:
-    """A user's condition of one step, and the function that is called in its place."""
+    """A user's condition of one step, and the function that is called instead of it."""
 
     __slots__ = ("call", "function", "step", "takes_match")
 
