@@ -163,7 +163,7 @@ class SubtaskCheckpointCoordinator:
         Args:
             start_delay: Seconds from the trigger at the coordinator to the first barrier here.
             alignment_duration: Seconds for which barriers were aligned.
-            is_input_empty: Whether the input has no barrier handler, and so no in-flight data.
+            is_input_empty: Whether the input has no in-flight data, because it is a source or has ended.
         """
         checkpoint_id, stored = barrier.checkpoint_id, self._state.stored
         if checkpoint_id <= self._last_id:
