@@ -114,7 +114,7 @@ class Job:
             self._scheduler.acknowledge(1, subtask.id, checkpoint_id, snapshot, CheckpointMetrics(0.1, 0.1))
         self._runner.run_all()
         told = self._gateway.told - before
-        assert told == len(self._graph.subtasks), f"checkpoint {checkpoint_id} is not complete: {told} told"
+        assert told == len(self._graph.subtasks), f"checkpoint {checkpoint_id} is incomplete: {told} notified"
 
 
 def snapshot_of(operator: str, index: int, checkpoint_id: int) -> SubtaskSnapshot:

@@ -91,10 +91,10 @@ class PlainPush:
 
 
 class Making:
-    """Makes the rows of each piece."""
+    """Makes `BATCH` rows for each row of its input, whose column `first` has the first id."""
 
     def __call__(self, pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yields one Arrow batch for each piece."""
+        """Yield one Arrow batch for each row of the input."""
         for first in pieces["first"].to_pylist():
             yield made(first, BATCH)
 

@@ -56,7 +56,7 @@ QUERIES: Mapping[Format, Mapping[str, Query]] = {
     "arrow": {_SOURCE: lambda events, _: events, **columns.QUERIES},
 }
 
-#: Events of a batch of Penstock's source.
+#: Events in a batch of Penstock's source.
 _BLOCK: Mapping[Format, int] = {"rows": 4_096, "arrow": 32_768}
 
 #: Seconds between two checkpoints of every system.
@@ -106,7 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=every, default=every, help="some of the queries")
     parser.add_argument("--against", nargs="*", choices=[*_EVENTS], default=[*_EVENTS], help="other systems")
     parser.add_argument("--without-peers", action="store_true", help="no other systems")
-    parser.add_argument("--best", action="store_true", help="rows only where there is something to compare")
+    parser.add_argument(
+        "--best", action="store_true", help="over rows only queries without columns, or of Bytewax and Klein"
+    )
     given = parser.parse_args(arguments)
     if given.without_peers:
         given.against = []

@@ -14,7 +14,7 @@ from peers import environments
 VERSION = environments.version_of("flink")
 _HERE = Path(__file__).resolve().parent
 _PYTHON = environments.python_of("flink")
-#: Seconds between two reads of the file with its counts.
+#: Seconds between two reads of the file with the job's counts.
 _LOOK = 0.2
 #: Seconds beyond its run time after which the job counts as stuck.
 _PATIENCE = 180.0

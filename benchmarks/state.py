@@ -4,7 +4,7 @@
     python benchmarks/state.py --only snapshots timers
 
 - *snapshots*: every key changes between two checkpoints, while records are processed at full rate. A
-  checkpoint is taken meanwhile, and another thread encodes it. The benchmark measures its synchronous part,
+  checkpoint is taken meanwhile, and another thread writes it. The benchmark measures its synchronous part,
   and the longest gap between two batches of 100 records. It also compares the rate during the checkpoint with
   the rate without one. The backend is driven directly, with the code that a function's `ValueState` runs.
 - *timers*: a checkpoint is taken after timers are set, and another one after they have fired. Then as many
@@ -240,7 +240,7 @@ def measure_snapshots(figures: Figures, keys: int, rounds: int, undisturbed: flo
 
 
 def measure_timers(figures: Figures, timers: int, rounds: int) -> str:
-    """Measure timers that are set and fire, with a checkpoint after each and between two checkpoints."""
+    """Measure setting and firing timers, a checkpoint after each, and a checkpoint after both."""
     tables = []
     for name, config in BACKENDS.items():
         times = _timers_on(config, timers, rounds if isinstance(config, HeapState) else 1)
@@ -354,7 +354,7 @@ def _gigabyte_on(figures: Figures, size: int, backend: str, config: StateBackend
         begun = time.perf_counter()
         restored.backend.restore([handle], restored.files(), 2)
         times["recovery"] = time.perf_counter() - begun
-        assert sum(1 for _ in restored.backend.table("state").entries) == len(keys), "everything is restored"
+        assert sum(1 for _ in restored.backend.table("state").entries) == len(keys), "some keys are missing"
         restored.backend.close()
     name = f"{len(keys) * value / 1e9:.2g} GB{backend}"
     figures.seconds |= {f"{name}, {what}": seconds for what, seconds in times.items()}

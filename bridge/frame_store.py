@@ -4,8 +4,8 @@ Writing a frame to a file costs more than all other work on the frame. A job tha
 its frames at the next checkpoint. So frames are written to files only if more than `memory` bytes arrive
 between two checkpoints. A frame in a file stays there until it is released.
 
-A file is unlinked as soon as it is created, so it disappears with the process. It is closed when all its
-frames are released, so the files contain few released frames.
+A file is unlinked as soon as it is created, so it disappears with the process. A full file is closed when
+all its frames are released, which frees its space.
 
 The files have a limit, because they share a disk with Ray and all other processes of the node. Waiting for
 room would not help. The frames of a micro-batch can't be read before it is closed, and frames that were read

@@ -100,7 +100,7 @@ def _check_edges(
         if spec is None or not spec.can_be_redistributed:
             now = "has no such exchange now"
             if spec is not None:
-                now = f"now exchanges by {spec.partitioner.partitioning.value!r}"
+                now = f"now has a {spec.partitioner.partitioning.value!r} exchange there"
             msg = (
                 f"checkpoint {checkpoint.checkpoint_id} was taken unaligned and holds records in flight "
                 f"between {edge.source_operator!r} and {edge.target_operator!r}; the job {now}. Start the "

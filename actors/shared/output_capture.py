@@ -282,8 +282,8 @@ class _FileHandler(logging.Handler):
 class OutputCapture:
     """Copies the output and log lines of this process to a file until released.
 
-    The root logger then passes INFO, even after the release. Ray's own loggers don't propagate to it and
-    remain unchanged.
+    A root logger without a level of its own passes INFO from then on, even after the release. Ray's own
+    loggers don't propagate to it and remain unchanged.
     """
 
     def __init__(self, file: LogFile) -> None:
@@ -310,7 +310,10 @@ class OutputCapture:
 
 
 def log_to_ray() -> None:
-    """Let the root logger pass INFO, and give it Ray's own file if it has no handler; idempotent."""
+    """Let a root logger with the default level pass INFO, and one without handlers write to Ray's own file.
+
+    A second call changes nothing.
+    """
     root = logging.getLogger()
     if not root.handlers:
         to_ray = logging.StreamHandler(_Tee.of(sys.stderr, "err").stream)
@@ -337,7 +340,7 @@ def logs_folder() -> Path:
 def capture_output(job_id: str, vertex: str, index: int | None, key: bytes | None) -> OutputCapture | None:
     """Capture this process's output as that of a subtask, or of a JobMaster if `index` is `None`.
 
-    Returns `None` outside of a Ray actor, and without a key.
+    Returns `None` outside of a Ray actor, without a key, or if the file can't be opened.
     """
     is_actor = ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
     if key is None or not is_actor:

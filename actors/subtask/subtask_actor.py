@@ -102,7 +102,10 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
         return self.take_role(role, lease_timeout, heartbeat_timeout)
 
     async def leave(self, role: Role, stays: bool) -> bool:
-        """Give the role back; return `True` if the process then waits for another role, otherwise it ends."""
+        """Give the role back; the process then waits for another role (`True`) or ends.
+
+        Returns `False` and does nothing if the process holds another role.
+        """
         left: bool | ProcessEnds = await answered(partial(self.leave_role, role, stays))
         if isinstance(left, ProcessEnds):
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]

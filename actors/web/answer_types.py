@@ -20,7 +20,7 @@ class InfoAnswer(TypedDict):
 
 
 class JobOverviewRow(TypedDict):
-    """A job in the list. Times are wall-clock seconds, `records_in` is per second.
+    """A job in the list. Times are wall-clock seconds, `duration` is in seconds, `records_in` is per second.
 
     If the report can't be read, `problem` says why and `status` is `unreadable`. Else `problem` is `null`.
     """
@@ -47,7 +47,8 @@ class JobsOverviewAnswer(TypedDict):
 class JobAnswer(TypedDict):
     """A job: `report` as `penstock status --json` prints it, `age` in seconds since the JobMaster answered.
 
-    `lag_trend` says whether the job's event time catches up; `null` until ten seconds were measured.
+    `lag_trend` says whether the job's event time catches up. It is `null` without event time, in the first
+    ten seconds, and after the job's end.
     """
 
     report: Report
@@ -84,7 +85,7 @@ class Percentiles(TypedDict):
 
 
 class CheckpointSummary(TypedDict):
-    """Seconds from trigger to end, and bytes; `written_bytes` and `checkpointed_size` are the same."""
+    """Seconds from trigger to end, and bytes; `written_bytes` and `checkpointed_size` are equal."""
 
     end_to_end_duration: Percentiles
     state_size: Percentiles

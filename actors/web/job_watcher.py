@@ -187,7 +187,7 @@ class JobWatcher:
         return self._encoded[1]
 
     async def fresh(self) -> JobReport:
-        """Return a current report; after two seconds without one, the newest known.
+        """Return a current report, or the newest known one if the poll fails or takes more than two seconds.
 
         Raises:
             PenstockError, RayError: No report is known: the poll failed, or took more than two seconds.

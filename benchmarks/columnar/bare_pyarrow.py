@@ -13,7 +13,7 @@ _BATCH = 262_144
 
 
 def keyed_sum(files: Files, rows: int) -> dict[int, int]:
-    """Sum the first `rows` rows by key; starts over with the first file after the last one."""
+    """Sum whole batches by key until they have `rows` rows; after the last file, the first one follows."""
     totals: dict[int, int] = {}
     left = rows
     for path in cycle(files.paths):

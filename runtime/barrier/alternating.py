@@ -1,15 +1,15 @@
 """Unaligned checkpoints and aligned snapshots in one job.
 
-A savepoint must fit a changed graph, and the checkpoint before a rescale must fit other exchanges. So neither
-may contain in-flight data, and their barriers are always aligned. Aligned barriers go to an aligner, the
-others to an unaligner. The side that handled the last barrier is active. A barrier for the other side
-activates that side, and subsumes the pending checkpoint of the former side.
+A savepoint must fit a changed graph, so it may not contain in-flight data. Nor may the checkpoint before a
+rescale that turns a rebalance into a forward connection. Their barriers are always aligned. Aligned barriers
+go to an aligner, the others to an unaligner. The side that handled the last barrier is active. A barrier for
+the other side activates that side, and subsumes the pending checkpoint of the former side.
 
 Unaligned barriers act on arrival, aligned ones on consumption. So an unaligned checkpoint that arrives during
 the alignment of a savepoint subsumes the savepoint.
 
 Ends of channels go to both sides, cancellations to the active side alone. This handler ignores barriers up to
-the newest cancelled id, because the other side does not know the id.
+the newest cancelled id, except those of pending checkpoints, because the other side does not know the id.
 
 The model is Flink's `AlternatingCheckpointBarrierHandler` (since 1.12), which chooses by the barrier's
 options and the kind of snapshot.

@@ -1,8 +1,8 @@
 """The synchronous and the asynchronous part of a subtask's snapshot.
 
-The synchronous part encodes list states and the changes of keyed state, then makes a `SubtaskSnapshotTask`.
-The task's `run` is the asynchronous part. It uses no object of the subtask, so it may run in any thread.
-`apply` and `failed` are called in the task's thread.
+The synchronous part encodes list states and captures the changes of keyed state, then makes a
+`SubtaskSnapshotTask`. `SubtaskSnapshotTask.run` is the asynchronous part. It uses no object of the subtask,
+so it may run in any thread. `apply` and `failed` are called in the task's thread.
 """
 
 from __future__ import annotations

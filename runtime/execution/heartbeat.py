@@ -133,7 +133,7 @@ class Heartbeat:
         self._asked_at: float | None = None
         #: The last reading of the processor time.
         self._used: float | None = None
-        #: Seconds of silence when this value was first read, and when the last request confirmed it.
+        #: Seconds of silence when this value was first read, and when the last equal reading was requested.
         self._still_from = self._still_until = 0.0
         self._has_advanced = False
 
@@ -189,7 +189,7 @@ class Heartbeat:
         return not is_old and self._still_until - self._still_from >= self._limits.still_for
 
 
-#: Subtasks of a job that guard its JobMaster.
+#: Maximum number of a job's subtasks that guard its JobMaster.
 GUARDS: Final = 3
 #: Share of a lease after which a silent JobMaster is killed, before its subtasks exit.
 OVERDUE: Final = 0.9

@@ -216,7 +216,7 @@ class MasterRunner(Generic[JobT, RunT]):
             self._host.count_waiting(counted)
 
     def _leave_later(self, run: RunT, then: Then) -> None:
-        """Answer clients for a while; leave when the process is unregistered from its job."""
+        """Answer clients for a while, then unregister the process from its job and leave."""
 
         def leave() -> None:
             self._host.forget(run.job_id, LAST_NOTES, lambda is_noted: self._leave())

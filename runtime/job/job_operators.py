@@ -224,7 +224,7 @@ class JobOperators:
         Raises:
             PenstockError: The checkpoint does not fit.
         """
-        self.attempt_ended()  # also drops requests of readers that were being stopped
+        self.attempt_ended()  # drops events and reports that came while subtasks were being stopped
         restore_masters(
             self.hooks, self.coordinators, checkpoint, allow_non_restored=self._allow_non_restored
         )
@@ -392,8 +392,8 @@ class JobOperators:
     def _lost(self, subtask: SubtaskId, event: EventOfCoordinator, error: BaseException) -> None:
         """Fail the subtask that an event did not reach: its splits would be lost otherwise.
 
-        A finished subtask needs only events that must arrive. While the job stops with a savepoint, a subtask
-        needs no events, because it has passed its barrier.
+        A finished subtask needs only events that must arrive. While the job stops with a savepoint, it needs
+        no events, because it has passed its barrier.
         """
         job = self._job
         if job.planner.status[subtask] is SubtaskStatus.FINISHED and (

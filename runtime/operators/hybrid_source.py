@@ -2,8 +2,8 @@
 
 The source has two *phases*, the history and the live source. Its enumerator runs the enumerator of the
 current phase's source. For a source without an enumerator, it runs `OnRequest` in the history and `_Shares`
-in the live phase. Every split that a reader gets names its phase and the live source's start. So a reader,
-also after a restore, knows the source of each split.
+in the live phase. Every split that a reader gets names its phase, and a live split also names the live
+source's start. So a reader, also after a restore, knows the source of each split.
 
 **The switch.** The history has ended when no reader has a split, and no more splits will come. Only then does
 the live source begin, in all readers. So no record of the history follows a live record. A reader without
@@ -133,7 +133,7 @@ class HybridSource(Generic[T], metaclass=NearestNames):
 
     @property
     def only_reads(self) -> bool:
-        """Whether both sources never change or keep a returned record."""
+        """Whether neither source changes or keeps a returned record."""
         return all(getattr(source, "only_reads", False) is True for source in (self._history, self._then))
 
     @property

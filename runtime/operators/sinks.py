@@ -120,8 +120,8 @@ class SinkContext(ConnectorContext, AsksForLists, AsksForMetrics):
     r"""The subtask of a writer, with its lists and metrics.
 
     A writer keeps state other than transactions in lists. A checkpoint holds the lists as they are after its
-    `prepare_commit`. The class of the writer may also declare them; they can be used from the first `write`
-    on.
+    `prepare_commit`. The class of the writer may also declare them; they are available in `write` and in all
+    later calls.
 
     Example:
         >>> from penstock.state import OperatorListState

@@ -12,8 +12,8 @@ datetimes with the same zone object by their wall time, and adds a duration to t
 here is in that zone, so no result depends on the zone's rules.
 
 **Numpy scalars and arrays** are written as dtype and raw bytes. Only a dtype whose description restores it
-exactly is written this way. All others (sub-arrays with metadata, variable-width strings, foreign dtypes)
-are pickled. Bytes are never read as objects: a dtype that holds references is refused before numpy sees the
+exactly is written this way. All others (dtypes with metadata, variable-width strings, foreign dtypes) are
+pickled. Bytes are never read as objects: a dtype that holds references is refused before numpy sees the
 data.
 """
 
@@ -81,7 +81,7 @@ class ExtensionCode:
     COMPLEX: Final = 27  # two doubles
     FRACTION: Final = 28  # [numerator, denominator]
     DATETIMES: Final = 29  # [zone, int64 microseconds of wall time]: all in one zone, none in a fold
-    DEQUE: Final = 30  # [column, maximal length]
+    DEQUE: Final = 30  # [column, maximum length]
 
 
 #: Marks a value that has no native form.

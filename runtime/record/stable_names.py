@@ -143,6 +143,6 @@ def is_ours(module: str) -> bool:
 
 
 def name_in_hash(cls: type) -> str:
-    """The name of a class in the hash of a key; never changed, as hashes are stored."""
+    """The name of a class in the hash of a key; it never changes, because hashes are stored."""
     name = name_in_data(cls)
     return f"{cls.__module__}.{cls.__qualname__}" if name is None else f"{OURS}:{name}"

@@ -2,8 +2,8 @@
 
 A `ColumnLog` or `RowLog` numbers its rows, and deletes them roughly in this order. So if all state of a
 backend is in logs, its oldest files hold only deleted rows after some time. They are dropped from the chain
-without being read. The state of a join would be rewritten every few checkpoints otherwise, because changes
-outweigh it soon.
+without being read. Otherwise the state of a join would be rewritten every few checkpoints, because the
+changes soon outweigh it.
 
 A file holds only rows whose numbers are below the next numbers of the logs at its snapshot. So it is dead
 once all live rows have higher numbers. Deletions that it holds belong to rows of older files, which are

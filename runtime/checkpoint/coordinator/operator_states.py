@@ -2,8 +2,8 @@
 
 Every checkpoint takes over the last state of finished subtasks from the previous snapshot. A restart needs
 their empty lists of splits and their last transactions. The checkpoint also names the finished subtasks
-(`restore.py`). Usually the new checkpoint names the same files as the previous one. Files are
-copied if they have another owner or location:
+(`restore.py`). Usually the new checkpoint names the same files as the previous one. Files are copied if they
+have another owner or location:
 
 * The job was started from the previous snapshot, which belongs to another job or is a savepoint.
 * The previous snapshot is a savepoint of the job, whose files the user owns.

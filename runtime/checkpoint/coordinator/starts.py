@@ -260,7 +260,7 @@ class CheckpointStarts:
         if self._plan_after_place(request, attempt) is None:
             return
         if isinstance(error, PastAttemptError):
-            # Another JobMaster began the newer attempt: this one begins none while all subtasks run.
+            # Another JobMaster has begun the newer attempt: this one begins none while all subtasks run.
             self._parts.requests.refuse(request, TAKEN_OVER)
             self._callbacks.taken_over()
             self.ended(request)

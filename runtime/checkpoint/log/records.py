@@ -40,7 +40,7 @@ class AttemptBegun:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCompleted:
-    """A checkpoint or savepoint is complete from this record on.
+    """A checkpoint or savepoint; it is complete once this record is in the log.
 
     Attributes:
         at: Wall-clock seconds.

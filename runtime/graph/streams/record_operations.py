@@ -358,8 +358,8 @@ class RecordOperations(AsyncOperations[T_co]):
         """Limit the stream to a number of records per second, in all subtasks together.
 
         Each subtask has an equal share, even if others have nothing to read. A limited subtask takes no more
-        records, so it slows down the source or the senders. Checkpoints, cancellation and timers do not wait
-        for it. Records that wait in channels delay aligned checkpoints, as before a slow operator. So limit
+        records, so it slows down the source or the senders. It still processes barriers, cancellation and
+        timers. Records that wait in channels delay aligned checkpoints, as before a slow operator. So limit
         the rate directly after the source, or use unaligned checkpoints.
 
         Args:

@@ -40,7 +40,7 @@ MakeContents: TypeAlias = Callable[[], WindowContents]
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """Settings of windows; each method returns new settings, or raises `GraphError` with the user's line.
+    """Settings of windows; each `with_` method returns new ones, or raises `GraphError` with the user's line.
 
     Attributes:
         own_trigger: The user's trigger; `None` for the default of the assigner.

@@ -3,7 +3,7 @@
 `ReadAhead` decodes the next batch in a thread while the current one is processed. Decoding releases the GIL.
 So with a free processor a source reads nearly twice as fast, unless the subtask waits for something else.
 At most one batch is decoded ahead, so memory is bounded. The batches and their order are the same as
-without `ReadAhead`, and an error is raised instead of its batch.
+without `ReadAhead`. An error in decoding is raised when its batch is requested.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A row's key is
     key group (2 bytes, big-endian)   table   key   second part (of a nested table)
 
 *Key group first*: rows of a range of key groups are contiguous. So a rescaled subtask removes foreign rows
-with one range deletion, and copies its own rows with one scan.
+with two range deletions, and copies its own rows with one scan.
 
 *Table*: a byte for nested or flat, the length of the name, and the name. A number instead of the name could
 differ between subtasks.

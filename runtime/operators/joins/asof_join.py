@@ -1,9 +1,9 @@
 """`AsofJoin`: the rules that give a left row its partner by time, and say when the partner is decided.
 
 A left row gets at most one partner: a right row with the same key. *Backward* takes the newest right row up
-to the left row's timestamp. *Forward* takes the first right row from this timestamp on. *Nearest* takes the
-nearer row of these two, and the earlier row if both are equally near. Of right rows with the same timestamp,
-only the last to arrive counts.
+to the left row's timestamp. *Forward* takes the first right row at or after this timestamp. *Nearest* takes
+the nearer row of these two, and the earlier row if both are equally near. Of right rows with the same
+timestamp, only the last to arrive counts.
 
 A row whose timestamp is not after the watermark is late and is not joined. So all rows up to the watermark
 are known. A left row is *decided* as soon as later right rows can't change its partner:
@@ -12,7 +12,7 @@ are known. A left row is *decided* as soon as later right rows can't change its 
 | --- | --- |
 | backward | the left row |
 | forward | the partner, or the end of the tolerance |
-| nearest | a later right row, or the end of the tolerance, or the same distance as to an earlier right row |
+| nearest | a later right row, the end of the tolerance, or a time no nearer than the earlier right row |
 
 The end of time decides every row. An output row has the left row's timestamp. So the output's watermark stays
 before the earliest undecided left row.

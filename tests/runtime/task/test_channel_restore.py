@@ -280,7 +280,7 @@ def test_records_in_flight_on_an_exchange_that_is_gone_are_not_dropped_in_silenc
 
 def test_an_exchange_that_can_not_deal_out_records_takes_none_over() -> None:
     states = {SubtaskId("map", 0): ChannelState({}, {channel(0, 0): [rows(1)]})}
-    with pytest.raises(StateMismatchError, match="now exchanges by 'forward'"):
+    with pytest.raises(StateMismatchError, match="now has a 'forward' exchange there"):
         assign_channel_states(graph(1, 1, Partitioning.FORWARD), checkpoint({"map": 1, "count": 1}, states))
 
 

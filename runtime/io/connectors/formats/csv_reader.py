@@ -82,7 +82,7 @@ class CsvFormat:
     block_bytes: int = BLOCK_BYTES
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
-        """Return one split for each file; with typed columns, each holds the columns of all files."""
+        """Return a split for each file with data; with typed columns, each holds the columns of all files."""
         present = [info for info in files if info.size]
         splits = [whole_file(info, self.dialect.stored_as) for info in present]
         if not self.in_columns:
@@ -157,7 +157,7 @@ class _Block:
         return self.first_line + len(self.lines)
 
     def rest(self, line: int) -> tuple[int, bytes]:
-        """Offset and bytes of the block from a line on."""
+        """The offset of a line in the file, and the block's bytes from there to its end."""
         cut = offset_of_line(self.raw, max(0, line - self.first_line), self.line_end)
         return self.start + cut, self.raw[cut:]
 
@@ -263,7 +263,7 @@ class CsvReader:
         if names is None:
             return False
         if _is_undecodable(names):
-            msg = f"{path}: the header is not text in {self._encoding}. Say encoding=..."
+            msg = f"{path}: the header is not text in {self._encoding}. Set encoding=..."
             raise UnreadableInputError(msg)
         self._plan = self._plan_of(names)
         if self._split.position is not None:

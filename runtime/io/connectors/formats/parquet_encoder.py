@@ -30,7 +30,7 @@ from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-#: Rows of a row group.
+#: Minimum rows of a row group, except the last of a file.
 GROUP_ROWS: Final = 64 * 1024
 #: Number of schemas remembered for the next rows.
 _MOST_SCHEMAS: Final = 64
@@ -287,7 +287,7 @@ def _grouped_by_types(rows: Sequence[Any]) -> list[_TypedRows]:
 
 
 def _refuse_empty_dicts(name: str, values: Sequence[Any], kind: pa.DataType) -> None:
-    """Refuse every `{}`: Parquet has a type for it only if another dict of the column has fields."""
+    """Refuse every `{}`: Parquet could hold it only if another dict of the column had fields."""
     if kinds.is_struct(kind):
         present = [value for value in values if isinstance(value, dict)]
         if not all(present):
