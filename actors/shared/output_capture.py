@@ -282,8 +282,8 @@ class _FileHandler(logging.Handler):
 class OutputCapture:
     """Copies the output and log lines of this process to a file until released.
 
-    A root logger without a level of its own passes INFO from then on, even after the release. Ray's own
-    loggers don't propagate to it and remain unchanged.
+    A root logger with the default level then passes INFO, even after the release. Ray's own loggers don't
+    propagate to it and remain unchanged.
     """
 
     def __init__(self, file: LogFile) -> None:

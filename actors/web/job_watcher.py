@@ -304,7 +304,10 @@ class JobLog:
         self._lock = threading.Lock()
 
     def page(self, offset: int | None, is_wanted: Callable[[LogLine], bool]) -> dict[str, Any]:
-        """The lines from number `offset` (`None`: the last 500), and the number of the next line."""
+        """The wanted lines from number `offset` (`None`: of the last 500), and the number of the next line.
+
+        At most 2,000 lines.
+        """
         with self._lock:
             new = self._reader.read()
             self._lines.extend(new)

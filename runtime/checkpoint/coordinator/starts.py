@@ -3,8 +3,8 @@
 One checkpoint starts at a time, in five steps:
 
 1. Its id is fixed and its location in the job's storage is prepared, in the background and within the timeout
-   of a checkpoint. If that fails, the request is refused and counted as a failure. While the storage hangs,
-   later requests are refused without being counted.
+   of a checkpoint. If that fails, the request is refused, and counted as a failure unless it is for a
+   savepoint. While the storage hangs, later requests are refused without being counted.
 2. A `PendingCheckpoint` with a timeout is created.
 3. Operator coordinators take their snapshots (`MasterSnapshots`), and their valves close.
 4. Master hooks are triggered.
@@ -260,7 +260,7 @@ class CheckpointStarts:
         if self._plan_after_place(request, attempt) is None:
             return
         if isinstance(error, PastAttemptError):
-            # Another JobMaster has begun the newer attempt: this one begins none while all subtasks run.
+            # The newer attempt is another JobMaster's: this one begins no attempt while all its subtasks run.
             self._parts.requests.refuse(request, TAKEN_OVER)
             self._callbacks.taken_over()
             self.ended(request)

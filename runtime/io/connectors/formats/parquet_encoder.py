@@ -30,7 +30,7 @@ from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-#: Minimum rows of a row group, except the last of a file.
+#: Number of collected rows at which they are written as a row group.
 GROUP_ROWS: Final = 64 * 1024
 #: Number of schemas remembered for the next rows.
 _MOST_SCHEMAS: Final = 64
