@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 
 
 def with_columns_of(dataset: pa.Schema, block: pa.Table, number: int) -> pa.Table:
-    """Return a block with its dataset's columns, so that Arrow batches of several blocks can be joined.
+    """Return a block with its dataset's columns, because batches of several blocks may be concatenated.
 
-    A column whose values in the block are all null may have no type; every other difference is refused.
+    The block's columns may be in another order, and a column of nulls may lack a type. Any other difference
+    is refused.
     """
     if block.schema.equals(dataset):
         return block.replace_schema_metadata(None)
@@ -64,8 +65,8 @@ def with_columns_of(dataset: pa.Schema, block: pa.Table, number: int) -> pa.Tabl
 
 def _refused(number: int, what: str) -> ConnectorError:
     return ConnectorError(
-        f"block {number} of the Ray dataset: {what}. Make its blocks alike with Dataset.map_batches or "
-        'Dataset.select_columns, or read it with batch_format="rows"'
+        f"block {number} of the Ray dataset: {what}. Give all blocks the same columns with "
+        'Dataset.map_batches or Dataset.select_columns, or read the dataset with batch_format="rows"'
     )
 
 

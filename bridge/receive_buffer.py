@@ -55,7 +55,7 @@ from penstock.bridge.receive_buffer_messages import (
 
 
 class ClosedEpochs:
-    """The epochs whose rows can be read, by the number of frames up to their ends.
+    """The closed epochs, each with the number of frames up to its end.
 
     Attributes:
         newest: The newest closed epoch; -1 for none.

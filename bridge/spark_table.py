@@ -4,13 +4,13 @@ A file gets its final name when the checkpoint that covers it is complete (see `
 other names, in batch and as a stream. Types are cast to those that Spark reads correctly. A record in the
 folder names the job that owns the table. A second job is refused until the owner has ended.
 
-The first writer that knows the table's columns records them, and all other writers use them. A record is a
-serialized Arrow schema in `_penstock/schemas/<number>`, written by exactly one writer; the newest counts. A
-second record is written only
+The first writer that knows the table's columns records them, and all other writers use them. Such a record is
+a serialized Arrow schema in `_penstock/schemas/<number>`, written by exactly one writer; the newest counts. A
+new schema is recorded only in two cases:
 
-- when another job finds the table empty: nothing is committed, and no file waits for its commit. So a job
-  that died before its first commit does not fix the columns of later jobs;
-- when Spark's catalog has other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
+- Another job finds the table empty: nothing is committed, and no file waits for its commit. So a job that
+  died before its first commit does not fix the columns of later jobs.
+- Spark's catalog has other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
 
 `SparkTable.of` accepts only tables of Spark's catalog that are plain Parquet files, without partitions or
 buckets, in the session's own catalog.
@@ -340,7 +340,7 @@ class SparkTable(metaclass=NearestNames):
         """The committed rows as a DataFrame.
 
         Raises:
-            PenstockError: The table has no committed rows and no given schema.
+            PenstockError: Nothing is committed, and the table's columns are not known yet.
         """
         self._make_folder(spark)
         return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
@@ -349,7 +349,7 @@ class SparkTable(metaclass=NearestNames):
         """The committed rows and all later rows, as a streaming DataFrame.
 
         Raises:
-            PenstockError: The table has no committed rows and no given schema.
+            PenstockError: Nothing is committed, and the table's columns are not known yet.
         """
         self._make_folder(spark)
         return spark.readStream.schema(self._schema_for(spark)).parquet(str(self.path))
@@ -432,7 +432,7 @@ def claim_table(path: str, context: ConnectorContext) -> None:
     """Record this operator of this job as the owner of a table.
 
     Raises `OwnedTableError` if another operator of this job, or a job that has not ended, owns the table.
-    Owners are numbered; the newest counts, and exactly one job gets a number.
+    Owners are numbered, and each number is given to one writer only. The newest owner counts.
     """
     storage = open_storage(f"{path}/{PRIVATE_FOLDER}")
     mine = {"job": context.job_id, "operator": context.operator_id}

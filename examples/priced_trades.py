@@ -40,7 +40,7 @@ def trade(i: int) -> dict[str, Any]:
 
 
 def quote(i: int) -> dict[str, Any]:
-    """The i-th quote; some shares are quoted every 16 seconds, others every 128 seconds."""
+    """The i-th quote; four quotes a second. Nine of the shares are quoted, the others never."""
     share = i * i % SHARES
     return {"share": f"S{share}", "second": i // 4 + i * 104_729 % DELAY, "price": 100 + i % 17}
 

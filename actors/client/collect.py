@@ -47,7 +47,7 @@ class CollectorActor:
         self._by_run.setdefault(run, {}).setdefault(key, rows)
 
     def rows(self, start: int, run: str = "") -> list[bytes]:
-        """Return the transactions of a run from the `start`-th on; drop all other runs."""
+        """Return a run's transactions, beginning with index `start`; drop all other runs."""
         self._by_run = {run: self._by_run.get(run, {})}
         return list(self._by_run[run].values())[start:]
 
@@ -90,7 +90,7 @@ class RayCollector:
         """All rows committed so far, grouped by transaction, in the order of the commits.
 
         Raises:
-            PenstockError: The collector is closed.
+            PenstockError: The collector is closed, or its actor has died.
             NoAnswerError: Its actor does not answer within 60 s.
         """
         return self.rows_of_run("")

@@ -1,30 +1,31 @@
 """Removes leftovers of ended jobs from Ray's key-value store and the nodes' disks, for `penstock gc`.
 
-Ray keeps both until its cluster ends. After months a cluster would hold the report and the printed lines of
-every job that it has ever run.
+Ray keeps these leftovers until its cluster ends. After months a cluster would hold the report and the printed
+lines of every job that it has ever run.
 
 A running job needs its records, and so does a job that Ray is about to restart. A job whose JobMaster was
 killed for good ("lost") has not ended either: its report names the folder of its checkpoints. So a job's
-records are deleted only if all three conditions hold:
+records are deleted only if conditions 1 and 2 hold, and its report only if condition 3 holds, too:
 
 1. Its last report says that it has ended, and it ended long enough ago. Only the JobMaster writes such a
    report, and it begins no attempt of the job afterwards.
 2. No actor is its JobMaster, none of its processes has an actor, and no program is giving the job to a
    process. Ray also lists actors that it is restarting. Actors are listed *after* the records were read. So a
    record whose actor is not listed belongs to an ended actor: an actor exists before it writes.
-3. All nodes have deleted the job's lines. Otherwise its report stays, and the next run finds it again.
+3. All nodes have deleted the job's lines. Otherwise the next run finds the report, and deletes the other
+   lines.
 
 The record of a JobMaster's job (`job-of-master`) is deleted if the JobMaster's actor and the job have ended.
 The offer of a process is deleted if the process's actor has ended. Records of unknown kinds stay.
 
-Lines may outlive the records of their job. This happens if a node was unreachable when the records were
+Lines may outlive the records of their job. This happens if Ray had declared a node dead when the records were
 deleted, or if the head node lost its key-value store. These lines are deleted when they are old enough. Their
 files are listed *before* the records are read: a job has a record before it prints, so the lines of a new job
 stay.
 
 Checkpoints, savepoints and decision logs are never touched, because this module opens no storage. Ages are
-measured by the wall clock, because users give them in days. With a wrong clock at most reports of ended jobs
-are lost.
+measured by the wall clock, because users give them in days. With a wrong clock, leftovers of ended jobs may
+be deleted too early.
 """
 
 from __future__ import annotations

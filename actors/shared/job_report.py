@@ -38,7 +38,7 @@ from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 #: The format that `to_dict` writes.
 FORMAT: Final = 1
 
-#: Maximum number of recent checkpoints in a report. A report also lists earlier failures and savepoints.
+#: Maximum number of recent checkpoints in a report. It also lists some earlier failed ones and savepoints.
 CHECKPOINTS_SHOWN: Final = 20
 
 

@@ -54,7 +54,7 @@ class _AgainstSpark(Work):
         return files.sums(of.folder, self.key)
 
     def prepare(self) -> None:
-        """Compare the results on a few rows, then write all files."""
+        """Compare the results on fewer rows, then write all files."""
         few = self.files("few", min(_COMPARED, self.scale.rows // 10))
         right = self.right(few)
         for parallelism in (1, 2):
@@ -87,7 +87,7 @@ class _AgainstSpark(Work):
             )
             seen = spark_streaming.run(query, self.all)
             if not seen.rate:
-                raise RuntimeError(f"{self.all.rows:,} rows are too few for Spark to warm up: give it more")
+                raise RuntimeError(f"{self.all.rows:,} rows are too few for Spark to warm up: raise --rows")
             self.add(SPARK, seen.rate)
             self.notes[SPARK] = seen.in_words
 

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 _LOCAL_FOLDERS: Final = "spark.local.dir"
 
 _POLL: Final = 0.1
-#: Seconds for a JVM to register at a local cluster that is started here.
+#: Seconds that a JVM has to register with a local cluster that this process starts.
 _REGISTER_TIMEOUT: Final = "240"
 
 
@@ -104,7 +104,7 @@ def spark_session(
     Raises:
         ConfigurationError: No Java version fits, RayDP is not installed, an argument is invalid, or a session
             with other settings runs.
-        DeploymentError: The executors don't start; the message names what the cluster lacks.
+        DeploymentError: The executors don't start; the message compares what they need with what Ray has.
     """
     seconds = seconds_in("start_timeout", start_timeout)
     if existing is not None:
@@ -124,7 +124,7 @@ def spark_session(
 def _check(wanted: _Settings) -> None:
     for what, value in (("executors", wanted.executors), ("cores", wanted.cores)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            msg = f"{what}={value!r} is not allowed: give a whole number from 1"
+            msg = f"{what}={value!r} is not allowed: give a whole number of at least 1"
             raise ConfigurationError(msg)
     checked_name("app_name", wanted.app_name)
 
@@ -168,8 +168,8 @@ def _prepare_environment() -> None:
     use_java(find_java(os.environ), os.environ)
     if ray.is_initialized() and os.environ.get("PATH") != java_on_path:
         logger.warning(
-            "Ray was started before a Java was found (%s), so Ray's processes may not find it; call "
-            "spark_session before Ray starts, or put the bin folder of this Java on the PATH",
+            "Ray was started before Java was found (%s), so Ray's processes may not find Java; call "
+            "spark_session before Ray starts, or put the bin folder of this Java version on the PATH",
             os.environ["JAVA_HOME"],
         )
     # Ray ends a worker that has not registered within a minute; a JVM on a busy machine may take longer.
@@ -259,8 +259,8 @@ def _no_start(error: Exception) -> str:
     if _NO_JAVA in str(error):
         return (
             "Spark did not start on Ray: a node of the cluster has no `java` on its PATH. Start each node "
-            "with a Java that fits (PATH=/path/of/java/bin:$PATH ray start ...). If this program starts Ray, "
-            "call spark_session first"
+            "with a supported Java version (PATH=/path/of/java/bin:$PATH ray start ...). If this program "
+            "starts Ray, call spark_session first"
         )
     return f"Spark did not start on Ray: {error}. `penstock doctor` shows whether the versions fit"
 
