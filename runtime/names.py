@@ -1,8 +1,9 @@
 """Names: the rule for names that users give, and the nearest known name for a misspelt one.
 
 A name of a job, a state, a side output, a group or a hook is text in any alphabet. It appears in file names,
-Prometheus labels, OpenTelemetry spans, JSON, terminals and web pages, and each of these escapes it as needed.
-Only invisible characters and characters that can't be encoded are refused.
+Prometheus labels, OpenTelemetry spans, JSON, terminals and web pages; the code that writes it there escapes
+it. Only control characters, line separators, lone surrogates and characters that change the direction of text
+are refused, and spaces at either end.
 
 All names are in Unicode's normal form C. Otherwise the state under a name would be lost when an editor or a
 file system changes the form of the text. Letters that only look alike stay different, and so do upper and

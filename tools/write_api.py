@@ -1,6 +1,7 @@
 """Writes `docs/api.md`: the public modules, and the names in each.
 
-Run it when a public name is added or removed; `tests/docs/test_api.py` compares the page with the modules.
+Run it when a public name, or the first paragraph of its docstring, changes. `tests/docs/test_api.py` compares
+the page with the modules.
 """
 
 from __future__ import annotations

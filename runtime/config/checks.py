@@ -1,6 +1,6 @@
 """Checks that settings share: of locations, numbers, choices, and mappings with unknown names.
 
-Each check returns the value in the form that the runtime uses. Its `ConfigurationError` names the setting,
+A check of a value returns it in the form that the runtime uses. Its `ConfigurationError` names the setting,
 the given value and the allowed values.
 """
 

@@ -163,7 +163,7 @@ class ScratchFolder:
 
 
 def _remove(path: Path, lock: int, owner: int) -> None:
-    """Delete the folder in its owner's process; also runs when the last reference ends, and at exit."""
+    """Delete the folder in its owner's process; also runs when the object is collected, and at exit."""
     if os.getpid() == owner:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)

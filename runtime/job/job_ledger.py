@@ -256,8 +256,8 @@ class JobLedger:
         """Write the record of a complete checkpoint.
 
         Raises:
-            StorageError: The record does not exist.
-            OutcomeUnknownError: The record may exist.
+            StorageError: The record was certainly not written.
+            OutcomeUnknownError: The record may have been written.
         """
         retained = None if self._checkpointing is None else self._checkpointing.retain
         outcome = complete_checkpoint(

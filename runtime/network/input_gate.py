@@ -191,7 +191,7 @@ class InputGate:
     def _channel(self, index: int) -> InputChannel:
         if 0 <= index < len(self.channels):
             return self.channels[index]
-        msg = f"there is no input channel {index}; this subtask has {len(self.channels)}, from 0 on"
+        msg = f"there is no input channel {index}; this subtask has {len(self.channels)}, numbered from 0"
         raise StreamCorruptError(msg)
 
     def _enqueue_if_ready(self, channel: InputChannel) -> None:

@@ -135,7 +135,7 @@ def whole(value: object, least: int = 0) -> int:
     """Check a whole number that is at least `least` and below 2^62."""
     if type(value) is int and least <= value < _MOST:
         return value
-    msg = f"{_shown(value)} where a whole number from {least} should be"
+    msg = f"{_shown(value)} where a whole number of at least {least} should be"
     raise ValueError(msg) if type(value) is int else TypeError(msg)
 
 

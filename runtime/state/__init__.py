@@ -10,5 +10,5 @@
   blocks (`captured_rows`), and encoded as a file (`keyed_chunk`). `own_copy` copies mutable values.
 
 The stable hash and the assignment of key groups must never change: stored state depends on them. Imports
-`snapshot` and lower rooms.
+`snapshot`, `time` and the packages below them.
 """

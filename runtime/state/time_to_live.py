@@ -13,14 +13,15 @@ A snapshot records its time, and a restored job begins at that time, so expired 
 subtasks had reached different times, event time begins with the earliest, because no entry may expire early.
 
 **Found.** The cost of scans would depend on the size of the state, not on the number of expired entries. So
-entries wait in *buckets* by time of expiry; a bucket spans a 256th of the TTL. Writing an entry again changes
-only its stamp, which is checked when the bucket is due. A refreshed entry then moves to the bucket of its new
-time. So an entry is checked once per TTL, and a sweep can't delete a refreshed entry.
+entries on the heap wait in *buckets* by time of expiry; a bucket spans a 256th of the TTL. Writing an entry
+again changes only its stamp, which is checked when the bucket is due. A refreshed entry then moves to the
+bucket of its new time. So an entry is checked once per TTL, and a sweep can't delete a refreshed entry.
+Entries in RocksDB are scanned (`ScannedLifetime`).
 
 **Deleted.** The task sweeps some entries between two batches, whenever a bucket is due
-(`runtime/operators/keyed_state_requests.py`). A snapshot first completes the sweep, so it has no expired
-entries. Deleted entries count as changed: the next checkpoint records their deletion, so a restore ignores
-them in older files.
+(`runtime/operators/keyed_state_requests.py`). A snapshot of the heap first completes the sweep, so it has no
+expired entries. Deleted entries count as changed: the next checkpoint records their deletion, so a restore
+ignores them in older files.
 """
 
 from __future__ import annotations

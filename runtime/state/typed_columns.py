@@ -8,8 +8,8 @@ In a block of a snapshot the column of the first type has the plain name. The ot
 `total:sum|double`. Readers don't depend on which type is the first.
 
 `GrowingColumn` has values of one Arrow type. Arrow arrays can't be changed, so the values are in a numpy
-array, with a mask of the slots that have a value. Types other than numbers, booleans and times (text, bytes,
-decimals, lists) are Python objects, and a null is also `None`.
+array, with a mask of the slots that have a value. Numbers, booleans and times are plain numpy values. All
+other values, such as text, bytes, decimals and lists, are Python objects. A null among objects is `None`.
 """
 
 from __future__ import annotations

@@ -2,19 +2,19 @@
 
 The operators finish, and EndOfData goes downstream. No records follow, but transactions may still wait for
 their commit. So the subtask waits until a checkpoint that began afterwards is complete, and all output is
-committed. Then it sends EndOfPartition. It leaves when its receivers have consumed everything and all its
-senders have left. Without checkpoints it leaves at once.
+committed. Then it *leaves*: it sends EndOfPartition. Without checkpoints it leaves at once. A leaving subtask
+finishes when its receivers have consumed everything and all its senders have left.
 
 The subtask does not wait for a receiver that has ended. A finished receiver is not started again, even if its
 last answer was lost with its process. An unfinished one is restarted by the JobMaster together with this
-subtask, even if this subtask has left.
+subtask, even if this subtask has finished.
 
 The operators of a chain end one after the other. If an operator waits for answers, each of these steps waits
 until all answers have arrived. An operator that has ended must not end again after a restore. So no
 checkpoint is taken between the first such end and EndOfData.
 
-After the end of the data an operator emits no held records. Pending processing-time timers stay in the
-snapshot.
+After the end of the data the operators emit nothing more. Processing-time timers that are still pending stay
+in the snapshot.
 
 When the job is stopped with a savepoint, the end of the data precedes the barrier. Events that coordinators
 of operators sent before the savepoint are handled before the operators finish, and not at the barrier.

@@ -39,8 +39,8 @@ class DataEnded:
 class BatchArrived:
     """Records to process; `batch` is `None` if there are no records.
 
-    `dead_letters` are records that a source could not read. `is_active_again` marks the end of an idle time.
-    `then` follows the records. `input_index` is the number of the operator's input.
+    `dead_letters` are records that a source could not read. `is_active_again` marks the end of an idle
+    period. `then` follows the records. `input_index` is the number of the operator's input.
     """
 
     batch: Batch | None

@@ -136,7 +136,7 @@ class CheckpointHistory:
 
     def __init__(self, capacity: int = CAPACITY, detailed: int = 20) -> None:
         self._records = CheckpointRecords(capacity)
-        #: Metrics by id and attempt, because another JobMaster may reuse the id of an incomplete checkpoint.
+        #: Metrics by id and attempt: a checkpoint may have the id of one that an earlier attempt refused.
         self._measured: OrderedDict[tuple[int, int], _Measured] = OrderedDict()
         self._detailed = detailed
         self._counters = CoordinatorStatistics()
@@ -180,7 +180,7 @@ class CheckpointHistory:
         reason: CheckpointFailureReason,
         detail: str,
     ) -> None:
-        """Add a checkpoint that did not start for lack of a writable location; the next one reuses its id."""
+        """Add a checkpoint whose location can't be written, so it did not start; the next one gets its id."""
         record = CheckpointRecord(
             checkpoint_id,
             attempt,
@@ -239,7 +239,7 @@ class CheckpointHistory:
         self._counters = replace(self._counters, failed=self._counters.failed + 1)
 
     def counters(self) -> CoordinatorStatistics:
-        """The counters of the history; the coordinator's own counters are 0."""
+        """The counters that the history keeps; those that the coordinator adds are 0."""
         return self._counters
 
     def records(self) -> tuple[CheckpointRecord, ...]:

@@ -1,4 +1,4 @@
-"""Two connected streams: `ConnectedStreams`, and by key `KeyedConnectedStreams`.
+"""Two connected streams: without keys, by key, and with a broadcast stream as the second one.
 
 One operator reads both streams. It knows the stream of each record, so the streams may have records of
 different types, unlike in `union`.

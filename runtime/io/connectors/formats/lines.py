@@ -347,7 +347,7 @@ class JsonReader(LineReader):
 
 
 class JsonFormat(LineFormat):
-    """The JSON lines format; a line without a valid JSON value is bad."""
+    """The JSON lines format; a line that is neither blank nor a valid JSON value is bad."""
 
     __slots__ = ()
 

@@ -1,7 +1,8 @@
 """`FaultInjector`: injects the planned faults at their moments.
 
 A new kind of fault needs a name in `FaultKind` and a strike in `STRIKES`. A single fault counts itself when
-it really happens. A lasting fault, such as a cut network, ends when the world calms down (`World.when_calm`).
+it really happens. A lasting fault, such as a cut network, ends at the latest when the world calms down
+(`World.when_calm`).
 """
 
 from __future__ import annotations
