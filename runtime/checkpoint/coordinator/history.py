@@ -1,10 +1,10 @@
 """The history of a job's checkpoints, for display and for metrics.
 
-A new JobMaster continues the history from two sources. The job's record, written every two seconds, has the
+A new JobMaster continues the history from two sources. The job's report, written every two seconds, has the
 last checkpoints, including failed and running ones. The metadata of retained checkpoints has their final
 statistics, which may be newer. Metrics of failed checkpoints are lost, and so are checkpoints that ended
-after the job's last record and are not retained. Lost checkpoints are still counted, because each
-retained checkpoint stores the job's counters.
+after the job's last report and are not retained. Lost checkpoints are still counted, because each retained
+checkpoint stores the job's counters.
 
 Failed checkpoints and savepoints are rare, so some of them stay in the history longer than others. Otherwise
 a job with a checkpoint each second would drop a failure within minutes, before a user asks for it.
@@ -116,7 +116,7 @@ def newest_and_rare(
     chosen: list[CheckpointRecord] = []
     left = {is_failed: rare, is_savepoint: rare}
     completed, plain = CheckpointStatus.COMPLETED, SnapshotKind.CHECKPOINT
-    # A report is made every second, so a thousand ordinary records must cost next to nothing.
+    # Reports are made at least every two seconds, so a thousand ordinary records must cost next to nothing.
     others = [r for r in records[:-newest] if r.status is not completed or r.kind is not plain]
     for record in reversed(others):
         for is_kind in left:

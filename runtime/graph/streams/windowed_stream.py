@@ -307,11 +307,11 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 class WindowedStream(Windows[T, K]):
     """Records of type `T` grouped by keys of type `K` and by windows; made by `KeyedStream.window`.
 
-    A window emits when its trigger fires. The default trigger fires once, when event time, or processing
-    time, has passed the end of the window. Results of event-time windows have the window's last microsecond
-    as timestamp; results of other windows have none. A record that arrives after its windows have ended is
-    counted as late. It goes to the side output `late_records` of the returned stream, or is dropped if no
-    operator reads that output.
+    A window emits when its trigger fires. The default trigger fires when event time, or processing time, has
+    passed the end of the window. Results of event-time windows have the window's last microsecond as
+    timestamp; results of other windows have none. A record is late if its windows have ended and their
+    allowed lateness is over. Late records are counted. They go to the side output `late_records` of the
+    returned stream, or are dropped if no operator reads that output.
     """
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """`FileSystem`: the port through which file sources and sinks reach files.
 
-A path of the local disk is a plain absolute path. An object in a store is a full URL (`s3://bucket/key`).
+A local file is named by its absolute path, an object in a store by its full URL (`s3://bucket/key`).
 """
 
 from __future__ import annotations
