@@ -1,7 +1,7 @@
 """`RayCollector`: the committed rows of a job, in the program that submitted it; for notebooks and tests.
 
 Subtasks commit rows when a checkpoint completes. A small actor keeps the rows pickled, with one entry for
-each transaction. So a commit that is repeated after a failure adds no rows, and only the program needs the
+each transaction. So a commit that is repeated after a failure adds no rows, and the actor does not need the
 classes of the rows. The actor ends with the program, or with `close`. A job that outlives its program then
 fails, with a message that says so.
 """

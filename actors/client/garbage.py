@@ -108,7 +108,7 @@ def find_garbage(records: Records, now: float, older_than: float) -> Garbage:
 def find_unknown(
     written: Mapping[str, float], records: Records, now: float, older_than: float
 ) -> tuple[str, ...]:
-    """Return the sorted ids of jobs without a record whose last line is at least `older_than` seconds old.
+    """Return the sorted ids of jobs that have no record, and no line newer than `older_than` seconds.
 
     `written` has the wall-clock seconds of the last write to each file of lines, by file name. The records
     must be read after the files were listed.

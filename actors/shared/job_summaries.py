@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.actors.shared.job_report import SubtaskInfo
     from penstock.runtime.task.statistics import OutputFill
 
-#: A vertex limits the vertices that wait for it if its busiest subtask is at work this share of the time.
+#: A vertex limits vertices that wait for it if its busiest subtask works at least this share of the time.
 BUSY: Final = 0.5
 #: The same limit for a vertex that no other vertex waits for.
 BUSY_ALONE: Final = 0.9
-#: A vertex is back-pressured if one of its subtasks has no credit for this share of the time.
+#: A vertex is back-pressured if a subtask of it has no credit for at least this share of the time.
 BACKPRESSURED: Final = 0.1
 
 
@@ -51,7 +51,7 @@ class VertexSummary:
         total_records_in: Records from the source or from channels in this attempt.
         total_records_out: Records to channels in this attempt.
         watermark: Lowest watermark of its active subtasks, in microseconds since the epoch; `None` while an
-            active subtask has none.
+            active subtask has none, and if no subtask is active.
         state_bytes: Bytes of its state in the newest completed checkpoint.
     """
 

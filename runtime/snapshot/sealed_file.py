@@ -1,10 +1,10 @@
 """Files with a checksum, and checks of their decoded fields.
 
-Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes of xxh3-128 over version and rest, the
-rest. In a *sized* file the rest begins with 4 bytes of length and 4 bytes of its complement. So a file that a
-power cut has truncated is distinguishable from a damaged one: no flipped bits make a complete file look
-truncated. The body is plain msgpack, without extension types or pickle. The header holds the version, so an
-older Penstock can report a file that is too new for it.
+Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes of checksum, then the rest. The checksum
+is the xxh3-128 of version and rest. In a *sized* file the rest begins with 4 bytes of length and 4 bytes of
+its complement. So a file that a power cut has truncated is distinguishable from a damaged one: a flipped bit
+can't make a complete file look truncated. The body is plain msgpack, without extension types or pickle. The
+header holds the version, so an older Penstock can report a file that is too new for it.
 
 A file with a valid checksum may still hold any value, if it was changed on purpose. So `whole`, `seconds`,
 `text`, `binary`, `items` and `mapping` return their argument, or raise a `TypeError` or `ValueError`.

@@ -267,7 +267,7 @@ class TypedColumns:
         return same | ~(valid | has_value)
 
     def settle(self, slots: Slots, column: pa.Array) -> None:
-        """Give slots with equal values the type of `column` if it has precedence, whichever came first."""
+        """Give slots with equal values the type of `column` if this type has precedence over theirs."""
         if len(self.all) == 1 or kinds.is_null(column.type):
             return
         own = self.of(column.type)

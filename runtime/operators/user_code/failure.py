@@ -6,7 +6,7 @@ innermost frame of the traceback outside Penstock, installed packages and Python
 
 `RecordCursor` finds the current record of a loop over a batch, without any work per record. A fast operator
 is one list comprehension; when the user's function fails in it, the message must still show the record. A
-list's iterator knows the number of remaining records, so the cursor only keeps that iterator.
+list's iterator knows the number of remaining records, so the cursor keeps only the list and that iterator.
 
 `close_all` closes several resources without losing an error. A failure to close is often the consequence of
 an earlier failure. So the first failure is raised with the others as notes (`BaseException.add_note`).
