@@ -18,7 +18,9 @@ from penstock.runtime.names import nearest_name, problem_with_name
 from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.user_location import user_location
 
-_ID_HINT: Final = "; the id comes first, and must not change with the program: a restore finds state by it"
+_ID_HINT: Final = (
+    "; the id comes first, and must stay the same when the program changes: a restore finds state by it"
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
