@@ -7,7 +7,7 @@ KEYS = [f"sensor-{number}" for number in range(1000)]
 
 
 def reading(number: int) -> int:
-    """The record of a number, as a source makes it."""
+    """The record that a source makes from a number."""
     return number
 
 

@@ -159,7 +159,8 @@ def gc(
 ) -> None:
     """Delete the records and the printed lines of ended jobs from the cluster.
 
-    Checkpoints and savepoints are never touched. `penstock status --storage` still shows the job.
+    Checkpoints and savepoints are never touched. `penstock status --storage` still shows a job whose report
+    is in that storage.
     """
     seconds = _seconds(older_than)
     join(None, address)

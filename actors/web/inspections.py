@@ -1,7 +1,7 @@
 """Answers that are computed on request: the content of a job's newest snapshot, and flame graphs of subtasks.
 
-A snapshot may hold values of users' classes. This module unpickles and imports nothing: such values are shown
-in their encoded form.
+A snapshot may hold values of users' classes. This module neither unpickles such values nor imports their
+classes: it shows the values in their encoded form.
 
 For a flame graph, py-spy samples the stacks of a subtask for some seconds, on the subtask's node. It reads
 another process's memory. The system may forbid that (`ptrace`): in containers, or by

@@ -153,7 +153,7 @@ class RequestTriggers:
 
 
 def _message(failure: BaseException) -> str:
-    """The text of an error, with advice if the job may still have carried out the request."""
+    """The text of an error; adds advice if the outcome is unknown and the error does not say so itself."""
     # A user's exception may raise in its `__str__`; `traceback` handles that.
     is_own = isinstance(failure, PenstockError)
     text = str(failure) if is_own else "".join(traceback.format_exception_only(failure)).strip()
@@ -241,7 +241,7 @@ class WebServer:
         return {"jobs": list(map(overview_of, reversed(jobs)))}
 
     async def watcher(self, request: web.Request) -> JobWatcher:
-        """The watcher of the job in the request's path; raises `Problem` without such a job."""
+        """The watcher of the job in the request's path; raises `Problem` if there is no such job."""
         text = request.match_info["job"]
         if text in self._watchers:
             return self._watchers[text]
@@ -266,11 +266,11 @@ class WebServer:
             self._logs.pop(job_id, None)
 
     async def report(self, request: web.Request) -> JobReport:
-        """A new report of the job in the request's path; raises `Problem` without such a job."""
+        """A new report of the job in the request's path; raises `Problem` if there is no such job."""
         return await (await self.watcher(request)).fresh()
 
     async def log_of(self, request: web.Request) -> JobLog:
-        """The log of the job in the request's path; raises `Problem` without such a job."""
+        """The log of the job in the request's path; raises `Problem` if there is no such job."""
         watcher = await self.watcher(request)
         job_id = watcher.handle.job_id
         if job_id not in self._logs:

@@ -29,7 +29,7 @@ _BEGIN: Final = 1_767_225_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A folder of Parquet files of equal size.
+    """A folder of Parquet files with equal numbers of rows.
 
     Attributes:
         each: Rows in each file.

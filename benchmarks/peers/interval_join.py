@@ -51,7 +51,7 @@ class Band:
         return cls(event_rate, round(2 * BAND * event_rate))
 
     def side(self, name: str, start: int, end: int) -> pa.RecordBatch:
-        """Rows `start` to `end` of a side."""
+        """Rows `start` to `end - 1` of a side."""
         _, payload, factor = next(side for side in _SIDES if side[0] == name)
         numbers = np.arange(start, end, dtype=np.int64)
         moments = pa.array(self.base_time + numbers * 1000 // self.event_rate).view(_MOMENT)

@@ -19,7 +19,7 @@ def run_to_end(env: StreamEnvironment, query: str, count: int) -> Ended:
     """Run a job to its end; measures the processes of its subtasks and of its JobMaster.
 
     Raises:
-        RuntimeError: The job has not finished.
+        RuntimeError: The job failed or was cancelled.
     """
     job = env.submit()
     assert isinstance(job, RayJobHandle)

@@ -1,6 +1,7 @@
 """Steps of Nexmark's queries for systems whose operators take Python functions; an event is a dict.
 
-The module runs in the other systems' Python environments, so it imports only numpy and the event generator.
+The module runs in the other systems' Python environments. So apart from the standard library it imports only
+numpy and the event generator.
 """
 
 from __future__ import annotations

@@ -467,7 +467,7 @@ def q20(events: Rows, config: NexmarkConfig) -> Rows:
 
 
 def q21(events: Rows, config: NexmarkConfig) -> Rows:
-    """Bids with the id of their channel, which is in some URLs."""
+    """Bids with the id of their channel: fixed for four channels, otherwise from the URL."""
     known = {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}
 
     def identified(bid: Row) -> Iterator[Row]:

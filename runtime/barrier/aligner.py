@@ -80,7 +80,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
             self._ignored += 1
 
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
-        """Abort this checkpoint and end a running alignment; ignore markers of ended checkpoints."""
+        """Abort the marker's checkpoint and end a running alignment; ignore markers of ended checkpoints."""
         self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
         cancelled = marker.checkpoint_id
         if cancelled <= self._latest_id and cancelled not in self.pending:

@@ -211,7 +211,7 @@ class WatermarkProgress:
         return self._output.is_idle
 
     def observe(self, stamped: TimedBatch) -> None:
-        """Observe new records; an error of the user's generator passes through, and `doing` names it."""
+        """Observe new records; after an error of the user's generator, `doing` still names the generator."""
         self.begin()
         if self._generator is None:
             self._output.advance(stamped.newest - self._bound)
@@ -238,7 +238,7 @@ class WatermarkProgress:
 
     @property
     def tick_at(self) -> float | None:
-        """Seconds at which `tick` is due; `None` for never."""
+        """Time at which `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
         timer = self._timer
         if timer is not None and timer.is_idle:
             return None

@@ -59,7 +59,7 @@ _VERSION: Final = 1
 _WHAT: Final = "the metadata of a checkpoint"
 
 _BESIDE: Final = "./"
-#: Maximum number of subtasks or key groups of a job (`state/key_groups.py`).
+#: Maximum number of subtasks or key groups of an operator (`state/key_groups.py`).
 MOST_SUBTASKS: Final = 1 << 15
 #: The earliest moment of event time, in microseconds.
 _EARLIEST: Final = -(1 << 63)
@@ -202,7 +202,7 @@ def _lists(state: OperatorState) -> dict[str, list[Any]]:
 
 
 def _decode_list_types(lists: object) -> dict[str, tuple[str, bool]]:
-    # Later versions may add fields to a list.
+    # Later versions may add fields to the entry of a list state.
     every = ((text(name), items(said)) for name, said in mapping(lists).items())
     return {name: (text(said[0]), bool(said[1])) for name, said in every}
 
@@ -276,7 +276,7 @@ def _decode_types(names: object) -> Types:
 
 
 def _decode_saved_states(states: object) -> tuple[SavedState, ...]:
-    # Later versions may add fields after a state's kind and declaration.
+    # Later versions may add fields to a state's entry. Entries of older snapshots lack the last ones.
     every = sorted((text(name), items(saved)) for name, saved in mapping(states).items())
     return tuple(_decode_saved_state(name, *saved[:4]) for name, saved in every)
 

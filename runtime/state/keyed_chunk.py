@@ -253,7 +253,7 @@ def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
 
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
-    """Remove a table without decoding; return the rest (`None` if empty) and the number of removed keys."""
+    """Remove a table without decoding; return the rest (`None` if empty) and the number of its entries."""
     max_parallelism, packed = _unpack(data, place_of(handle))
     rest = [block for block in packed if block[0] != table]
     left_out = sum(block[1] for block in packed) - sum(block[1] for block in rest)
@@ -314,7 +314,7 @@ def unusable_key(handle: StateHandle, error: TypeError) -> CorruptSnapshotError:
 
 
 def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
-    """The tables in a chunk, with the number of keys written or deleted."""
+    """The tables in a chunk, with the number of entries written or deleted."""
     counts: dict[str, int] = {}
     for table, count, *_ in _unpack(data, place_of(handle))[1]:
         counts[table] = counts.get(table, 0) + count

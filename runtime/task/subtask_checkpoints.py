@@ -266,7 +266,7 @@ class SubtaskParts:
 
     Attributes:
         source: The source at the head of the chain, if there is one.
-        files: Creates the location for one operator's files of one checkpoint.
+        files: Makes the `StateFiles` of one operator for one checkpoint.
         in_flight: Parts for unaligned checkpoints; `None` when no checkpoint of the job is unaligned.
     """
 

@@ -156,8 +156,8 @@ class CollectSink(metaclass=NearestNames):
     """A sink that passes committed rows to a collector; Arrow batches become dicts.
 
     Attributes:
-        target: Collector of the rows; by default the program's own, read with `rows()`. All collected rows
-            are held in memory and in checkpoints, so use it for small results.
+        target: Collector of the rows; by default the program's own, read with `rows()`. It holds all rows in
+            memory, and each checkpoint holds the rows since the one before, so use it for small results.
 
     Example:
         >>> results = CollectSink()

@@ -136,7 +136,7 @@ class ScannedLifetime(Lifetime):
             table.delete(entry)
 
 
-#: Rows moved in one batch.
+#: Rows of a scan that are handled together.
 _BATCH: Final = 4096
 
 

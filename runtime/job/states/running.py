@@ -61,7 +61,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class Stopping(ActiveAttempt):
-    """Takes the job's last savepoint and waits until every subtask has left."""
+    """Takes the job's last savepoint and waits until every subtask has finished."""
 
     name = JobState.STOPPING
 
@@ -188,7 +188,7 @@ class Running(ActiveAttempt):
     """Takes checkpoints until all subtasks have finished.
 
     Args:
-        reported: Subtasks that reported the end of their data before all were running.
+        reported: Subtasks that reported the end of their data before this state was entered.
     """
 
     name = JobState.RUNNING

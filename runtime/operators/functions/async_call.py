@@ -37,7 +37,7 @@ class AsyncCall:
     Attributes:
         idempotency_key: Text that identifies the call. It is the same in every try, and after a restore.
             Send it to a service that must not act twice.
-        attempt: Number of the try within this run of the job, from 1.
+        attempt: Number of the try, from 1; after a restart of the job it begins at 1 again.
     """
 
     idempotency_key: str

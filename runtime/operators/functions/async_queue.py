@@ -225,7 +225,7 @@ class CallsByKey:
             self._called[entry.of_key] = self._called.get(entry.of_key, 0) + 1
 
     def end(self, entries: Sequence[AwaitedRecord]) -> list[AwaitedRecord]:
-        """Return the kept records whose calls may begin now; records of a key keep their order."""
+        """End the calls of some records; return the kept records of keys that now have no running call."""
         free: list[AwaitedRecord] = []
         for entry in entries:
             key = entry.of_key

@@ -183,7 +183,10 @@ class ColumnAsofJoinOperator(ColumnJoinOperator):
             self._remove(slots, due, reached)
 
     def _candidates(self, reached: int, last: Slots) -> Slots:
-        """Left rows that are due, or whose key has a new right row; `last` has one new right row per key."""
+        """Left rows up to the watermark that are due, or whose key has a new right row.
+
+        `last` has one new right row per key.
+        """
         left, right = self._logs
         slots = left.until(reached)
         if not self._join.looks_ahead:

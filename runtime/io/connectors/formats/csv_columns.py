@@ -50,7 +50,7 @@ class WantedColumns(NamedTuple):
         """Return the wanted columns of a file with a header; `typed` are those with a declared type.
 
         Raises:
-            UnreadableInputError: A wanted or typed column is missing from the header, or occurs twice.
+            UnreadableInputError: The header lacks a wanted or typed column, or has a wanted column twice.
         """
         places = {name: at for at, name in reversed(list(enumerate(header)))}
         missing = [name for name in (*(wanted or ()), *typed) if name not in places]

@@ -145,7 +145,7 @@ class Course:
 
     Attributes:
         with_failures: Whether faults strike; otherwise only the interleaving differs from run to run.
-        rescale: Whether parallelism changes during the run.
+        rescale: Whether a run with failures may change the parallelism.
         most_moves: Maximum moves after the faults have stopped.
         usual_moves: Moves of this job without failures; faults strike for about half to twice as many.
     """
