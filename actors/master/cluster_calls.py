@@ -13,8 +13,8 @@ and clients would get no answer either, and would kill a healthy JobMaster.
   a waiting call. Together they may block the event loop for two seconds in every ten. After these two seconds
   a caller gets a default.
 
-No call may be made on the event loop, and no call may delay the end of a job for ever. The thread does not
-keep the process alive.
+Once the process serves callers, no call may be made on the event loop. No call may delay the end of a job for
+ever. The thread does not keep the process alive.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ class WebServer:
             self._logs.pop(job_id, None)
 
     async def report(self, request: web.Request) -> JobReport:
-        """A new report of the job in the request's path; raises `Problem` if there is no such job."""
+        """A current report of the job in the request's path; raises `Problem` if there is no such job."""
         return await (await self.watcher(request)).fresh()
 
     async def log_of(self, request: web.Request) -> JobLog:

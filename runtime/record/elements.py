@@ -2,8 +2,8 @@
 
 Inside a chain, operators hand each other *batches* (`RowBatch`, `ArrowBatch`). Between two subtasks a channel
 carries *elements*: a *buffer*, whose *payload* is an encoded batch, or an *event*. A buffer never spans an
-event, so the order of a channel's elements is the order in which they were emitted. One call between two
-processes carries a *frame* of elements.
+event, so a channel keeps the order in which elements were emitted. Only an unaligned barrier overtakes other
+elements. One call between two processes carries a *frame* of elements.
 
 Timestamps are event time in whole microseconds since the epoch.
 """
@@ -89,7 +89,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class ArrowBatch:
-    """An Arrow record batch, sent as a whole, with or without one event timestamp per row.
+    """An Arrow record batch, with or without one event timestamp per row.
 
     Attributes:
         batch: The columns; never changed in place.

@@ -5,8 +5,8 @@ independently of earlier and later changes. The content of an unsynced file is w
 even if its name is durable.
 
 `DiskStorage` is the checkpoint storage of a simulated run, on a disk whose power may fail. The real
-`SyncedFiles` writes the files. A power cut strikes in the middle of a write, after any of the disk's calls.
-The writer gets no answer, and unsynced changes may be lost.
+`SyncedFiles` writes the files. A power cut strikes during a write, before any of the disk's calls, or right
+after the write. The writer gets no answer, and unsynced changes may be lost.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A write is atomic, as the port demands, but its writer can't always know the outcome. A refused write stores
 nothing. An uncertain write succeeds but raises an error. An unavailable storage refuses all calls for a
 while; a full storage refuses all writes. A call that hangs times out, and may take effect much later. A power
-cut strikes in the middle of a write: its writer gets no answer, and unsynced data is lost. A listing of the
-decision log may be outdated, and any listing may lack the newest names.
+cut strikes during a write or right after it: the writer gets no answer, and unsynced data may be lost. A
+listing of the decision log may be outdated, and any listing may lack the newest names.
 
 `Locations` opens folders of savepoints and of whole jobs as separate storages. They fail whenever the storage
 fails, because they are the same storage.
