@@ -9,8 +9,9 @@
     <job>/ids/<id>                                         the newest id that was given to a checkpoint
 
 Names of metadata and state files contain the attempt, so a superseded attempt that still runs never
-overwrites its successor's files. Files of snapshots are deleted only if `may_delete` allows it, because
-savepoints and other jobs' files have other owners. Other files in these folders belong to no job, and stay.
+overwrites its successor's files. A file that a completed checkpoint uses is deleted only if `may_delete`
+allows it, because it may belong to a savepoint or to another job. Files with other names belong to no job,
+and stay.
 
 The file in `ids` prevents a later JobMaster from reusing an id. If an id were reused, a reader of an
 externally induced source could mistake an old checkpoint's mark for the mark of the new one.

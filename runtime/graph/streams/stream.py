@@ -65,7 +65,7 @@ class BringsRows(Protocol):
 
         Args:
             limit: Number of records at which the job is cancelled; `None` waits for its end.
-            timeout: Seconds after which the job is cancelled; `None` waits for ever.
+            timeout: Seconds, or a `timedelta`, after which the job is cancelled; `None` waits for ever.
 
         Raises:
             JobFailedError: The job failed.
