@@ -5,7 +5,7 @@ to its coordinator, which runs in the JobMaster. When all subtasks together have
 orders, the coordinator begins the next batch, and sends its number to every subtask.
 
 Counts and batch numbers are exactly once relative to checkpoints, whatever is killed. `--kill` kills a
-subtask in the middle. The job would fail if a subtask missed a batch number, or got it twice.
+subtask after the second checkpoint. The job would fail if a subtask missed a batch number or got it twice.
 
     python examples/shared_limit.py --orders 4000 --every 500 --kill
 """

@@ -1,7 +1,8 @@
 """Errors that users see: what happened, where, and what to do.
 
-All of them are `PenstockError`s, except `OperatorInterrupt`. Errors that belong to one place of a job carry
-an `OperatorLocation`. So the message names the operator, the subtask and the user's own line.
+All of them are `PenstockError`s, except `OperatorInterrupt` and `SavepointStillNeededWarning`. Errors that
+belong to one place of a job carry an `OperatorLocation`. So the message names the operator, the subtask and
+the user's own line.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class GraphError(PenstockError):
 
 
 class ConfigurationError(PenstockError, ValueError):
-    """A setting has a value that is not allowed; the message names the allowed values."""
+    """A setting or an argument is not allowed; the message says why, or what is allowed."""
 
 
 class OperatorError(PenstockError):
@@ -179,7 +180,7 @@ class StreamCorruptError(PenstockError):
 
 
 class DeploymentError(PenstockError):
-    """A job could not be placed on the cluster; the message names what is missing."""
+    """A cluster can't be joined, or a process can't be started there; the message says what to do."""
 
 
 class CheckpointError(PenstockError):

@@ -100,7 +100,7 @@ class Entry:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text; code and links count as one."""
+    """The words of a text; code counts as one word, and a link as the words of its text."""
     plain = _CODE.sub("code", _LINK.sub(r"\1", text))
     return [word for word in plain.split() if re.search(r"\w", word)]
 

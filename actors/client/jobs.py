@@ -79,9 +79,9 @@ def _is_job_id(folder: str) -> bool:
 
 
 _ANSWER_TIMEOUT: Final = 5.0
-#: Digits of a job id: the minimum to name a job, and the minimum shown in tables.
+#: Minimum number of leading digits of a job id's number that can name the job.
 _FEWEST: Final = 4
-
+#: Minimum number of these digits that tables show.
 _SHOWN: Final = 8
 #: Maximum number of jobs, the newest ones, that the error about an unknown job lists.
 _NAMED: Final = 20
@@ -161,7 +161,7 @@ def job(job: str, *, storage: Location | None = None) -> RayJobHandle:
 
 @checked_keywords
 def jobs(*, storage: Location | None = None) -> list[KnownJob]:
-    """All jobs that the cluster has seen, and ended jobs with a report in `storage`, oldest first.
+    """All jobs that the cluster knows, and ended jobs with a report in `storage`, oldest first.
 
     Args:
         storage: A checkpoint storage whose ended jobs are listed too. If it is given, no cluster has to run.
@@ -196,12 +196,12 @@ def find_job(text: str, storage: Location | None = None) -> RayJobHandle:
 
 
 def known_jobs(storage: Location | None = None) -> list[KnownJob]:
-    """All jobs that the joined cluster has seen, and ended jobs with a report in `storage`, oldest first."""
+    """All jobs that the joined cluster knows, and ended jobs with a report in `storage`, oldest first."""
     return with_archived(cluster_jobs(), [] if storage is None else archived_jobs(storage))
 
 
 def cluster_jobs() -> list[KnownJob]:
-    """All jobs that the joined cluster has seen; empty without a joined cluster."""
+    """All jobs that the joined cluster knows; empty without a joined cluster."""
     return _known_to_cluster() if ray.is_initialized() else []
 
 
@@ -334,5 +334,5 @@ def _ask(job_ids: Iterable[str]) -> list[JobReport]:
         try:
             reports.append(ray.get(answer))
         except (ray.exceptions.RayError, ValueError):
-            continue  # the caller shows its last report in the cluster instead
+            continue  # the caller shows the last report in the cluster, if any
     return reports

@@ -1,4 +1,4 @@
-"""Reads the output and the log lines of a job's operators from all nodes and attempts.
+"""Reads the output and the log lines of a job's processes from all nodes and attempts.
 
 Every node of the cluster has files with the output of its actors (`output_capture`). This process reads the
 files of its own node, and a small task on each other node reads the files there. Then the lines are sorted by
@@ -43,14 +43,14 @@ _LONGEST_HEADER: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line that an actor of a job printed or logged.
+    """A line that a process of a job printed or logged, or a notice of Ray.
 
     The text form escapes control characters.
 
     Attributes:
         at: Time of the line, as ISO 8601 in UTC.
         vertex: Id of the vertex (the chain of operators) that printed it. `job-master` is the JobMaster.
-            `ray` is Ray itself: notices to the program that has submitted the job.
+            `ray` is Ray itself, for its notices to the program that submitted the job.
         subtask: Index of the subtask; `None` for the JobMaster and for Ray.
         stream: `out`, `err` or `log`.
 
@@ -92,7 +92,8 @@ class LogReader:
         silent_nodes: Prefixes of the ids of nodes that did not answer the last call.
         refused_files: Files of the job that neither this user nor Ray on their node may read.
         foreign_lines: Number of lines in the job's files that no process of the job has written.
-        key: Function that returns the key of the job's lines; `None` while no process of the job has begun.
+        key: Function that returns the key of the job's lines, or `None` while no process of the job has
+            begun.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ def read_files(pattern: str, read_to: dict[str, int], folder: Path | None = None
     parts = []
     for path in sorted((folder or logs_folder()).glob(pattern)):
         if path.suffix == ".1" and read_to:
-            continue  # its lines were read when it was the newest file, or are too old
+            continue  # it was read while it was the newest file; lines since that read are left out
         part = _read_file(path, read_to.get(path.name, 0))
         if part is not None:
             parts.append(part)
@@ -186,7 +187,10 @@ def read_files(pattern: str, read_to: dict[str, int], folder: Path | None = None
 
 
 def _read_file(path: Path, start: int) -> FilePart | None:
-    """Return the part of a file after `start`; `None` if it is not a plain file, or was deleted."""
+    """Return the part of a file after `start`.
+
+    Returns `None` if it is not a plain file, was deleted, or has no whole first line yet.
+    """
     try:
         with open(path, "rb", opener=_open_plain) as file:
             return _part_of(file, path.name, start)

@@ -3,13 +3,14 @@
 A raylet notifies every driver of its cluster when a worker has died, or when many have been started. Ray's
 thread `ray_listen_error_messages` prints these notices on standard output, even with `log_to_driver=False`.
 They then break a live display, or the JSON that a command prints. Ray has no setting for that. So Penstock
-marks the thread of each connection that it makes. `print_to_stdstream`, which prints for the thread, hands
-the marked thread's notices to `take`.
+marks the thread of each connection that it makes. It also wraps `print_to_stdstream`, which prints for the
+thread. The wrapper hands the marked thread's notices to `take`.
 
 A user's connection also serves other tasks. When a job is submitted over it, `take_notices_of_processes`
 takes only notices of deaths of Penstock's processes. A notice names node, process and port; Ray's table of
 actors names the owner. Ray prints all other notices as before. It prints everything with
-`start_local(log_to_driver=True)`, and in versions of Ray that name the two functions differently.
+`start_local(log_to_driver=True)`, and in versions of Ray without one of the two functions that are wrapped:
+`listen_error_messages` and `print_to_stdstream`.
 
 A notice that is taken goes to the logger `penstock.ray` (INFO), and into one file for each job that this
 process has submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several

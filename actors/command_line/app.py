@@ -61,7 +61,7 @@ def list_jobs(
 ) -> None:
     """List all jobs, oldest first.
 
-    Lists jobs that the cluster has seen; with --storage also ended jobs whose report is in that storage.
+    Lists jobs that the cluster knows; with --storage also ended jobs whose report is in that storage.
     """
     alone = join(storage, address)
     if alone is not None:

@@ -1,6 +1,6 @@
 """Runs a query of Nexmark: `python examples/nexmark q5 --events 1000000 --arrow`.
 
-It prints the last results and the number of all results.
+It prints the last five results and the number of all results; q10 writes its results to files.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ answer later, in the same thread.
 
 Users' hooks wait for external systems, so `BackgroundHook` runs their calls in the background, one after
 another, even across attempts of the job. Results and errors return to the coordinator's thread.
-`when_restored` and `when_closed` report the end of a restore and a close. A call that never returns delays
-only its hook. Only the newest waiting call is kept, because the checkpoints of older calls have been aborted.
+`when_restored` and `when_closed` report the end of a restore and a close. A call that never returns blocks
+only later calls of its hook, and checkpoints fail meanwhile. Only the newest waiting call is kept, because
+the checkpoints of older calls have been aborted.
 """
 
 from __future__ import annotations

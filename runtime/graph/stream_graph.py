@@ -31,9 +31,9 @@ def problem_with_id(operator_id: object) -> str | None:
         return "an operator id must not be empty"
     if not _ID.fullmatch(operator_id):
         return (
-            f"operator id {operator_id!r:.120} must be at most 100 letters (a to z), digits, '_', '-' and "
-            "'.', and begin with a letter, a digit or '_': it is part of file names and of paths in the REST "
-            f"interface; for example {_fitting(operator_id)!r}"
+            f"operator id {operator_id!r:.120} must be at most 100 letters (a to z, A to Z), digits, '_', "
+            "'-' and '.', and begin with a letter, a digit or '_': it is part of file names and of paths in "
+            f"the REST interface; for example {_fitting(operator_id)!r}"
         )
     return None
 

@@ -206,7 +206,7 @@ class JobScheduler:
         Args:
             on_answer: Called once with the outcome.
             target: URL of the parent of the savepoint's folder; `None` for the checkpoint storage.
-            full: Whether the snapshot is self-contained, without files of earlier checkpoints.
+            full: Whether all state is written again, without references to files of earlier checkpoints.
         """
         coordinator, answer = self._job.coordinator, on_answer or _ignore
 

@@ -69,7 +69,7 @@ _TAKEN: Final = (
 )
 #: Subclasses that a column of their base refuses: `True` is an `int`, a `datetime` is a `date`.
 _NOT_TAKEN: Final = ((int, bool), (date, datetime), (np.integer, np.timedelta64))
-#: Microseconds of the coarser units.
+#: Microseconds in each unit that is coarser than a microsecond.
 _UNITS: Final = {"s": 1_000_000, "ms": 1_000}
 
 

@@ -334,7 +334,7 @@ _PART_BITS: Final = 8
 
 
 class ColumnChanges:
-    """Merged changes of one table; holds all blocks until `blocks` is called."""
+    """Collects the changes of one table; `blocks` merges them."""
 
     def __init__(self, table: str) -> None:
         self._table = table

@@ -33,7 +33,7 @@ from penstock.runtime.state.state_table import StateTable
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
 
-#: Files of logs die without a merge, when all their rows have been deleted. So they are merged only if they
+#: Files of logs die without a merge, when all their rows have been deleted. So they are merged only if there
 #: are many.
 _OF_LOGS: Final = CompactionPolicy(max_files=32, growth=inf)
 

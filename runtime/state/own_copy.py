@@ -6,7 +6,7 @@ channel, and shares nothing mutable with the value. A list that is in two places
 channel.
 
 Objects of plain classes are copied attribute by attribute, without a call of `__init__`. Classes that define
-how they are copied (`__deepcopy__`, `__reduce_ex__`, a builtin base) are left to `copy.deepcopy`. Every
+how they are copied (`__deepcopy__`, `__reduce_ex__`, most builtin bases) are left to `copy.deepcopy`. Every
 record pays for the checks for an atom, a tuple of atoms and a flat dict. So these come first, and the types
 of all parts are compared in C.
 """

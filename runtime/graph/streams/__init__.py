@@ -1,7 +1,8 @@
 """The API of a program: the environment and its streams, with the code that they share.
 
 - `stream_environment`: the start of a program; builds and runs the graph.
-- `stream`: the base of all streams; `data_stream`: the public class; `record_operations`: its methods.
+- `stream`: the base of all streams; `data_stream`: the public class; `record_operations`: some of its
+  methods.
 - `keyed_stream`, `windowed_stream`, `pattern_stream`: streams with keys, with windows, and with a pattern.
   The first two share `aggregate` and `window_settings`.
 - `graph_builder`: adds operators, and makes their streams, which avoids circular imports.

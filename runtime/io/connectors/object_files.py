@@ -6,7 +6,7 @@ stores without such a copy, the final name is looked up first. That is enough be
 attempt uses a name.
 
 **Odd keys** have an empty part (`a//b`), a part of one or two dots, or a control character. Obstore can't
-read such a key, and a single odd key makes it refuse to list all other keys. Then Arrow lists all keys. Arrow
+read such a key, and a single odd key makes its whole listing fail. Then Arrow lists all keys. Arrow
 also reads keys with control characters, but refuses empty parts. Over HTTP a part `.` or `..` may turn the
 key into another object's key, so keys with these parts are never requested.
 """
@@ -181,10 +181,10 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 
 T = TypeVar("T")
 
-#: Bytes of one read request; a request takes tens of milliseconds regardless of its size.
+#: Bytes of one read request; even a small request takes tens of milliseconds.
 READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
 
-#: Settings that obstore expects separately from the store's (its `ClientConfig`).
+#: Settings of obstore's `ClientConfig`, which it takes separately from the settings of the store.
 _CLIENT_OPTIONS: Final = frozenset(
     {
         "allow_http",

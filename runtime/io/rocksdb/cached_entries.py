@@ -7,7 +7,7 @@ many. The class derives from `dict`, so `entries[key]` runs in C for a cached ke
 
 **Invariant.** The dict has the current value of an entry. A key that it lacks is deleted if it is in
 `deleted`; otherwise RocksDB has the value. An entry in the dict differs from RocksDB's only if it is in
-`changed`, or was changed in place and not reported yet. `write_back` writes all reported changes. A deleted
+`changed`, or if its change has not been reported yet. `write_back` writes all reported changes. A deleted
 key stays in `deleted` until then; otherwise the next read would find its old row.
 
 **Eviction.** An operator may change a value in place and report the change later, at the end of a batch

@@ -178,6 +178,7 @@ class FileReader:
 
 
 #: `"auto"` takes columns only from folders below the locations, and a warning in the job's report names them.
+#: Lines of text get no columns then.
 Partitioning: TypeAlias = Literal["auto", "hive"] | None
 
 #: Name of the column that holds a line of text when there are folder columns, as in Spark.

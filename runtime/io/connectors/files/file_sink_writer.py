@@ -2,8 +2,8 @@
 
 **Names.** Only a file's name identifies its writer (`PartNames`):
 `_inprogress-<job>-<operator>-<subtask>-<attempt>-<n>.<ext>` until it is committed, `part-...` from then on. A
-job id may contain `-`, and an operator id may contain any character. The operator id is escaped so that it
-has no `-`. So a name can be parsed in only one way, from the right.
+job id and an operator id may contain `-`. The operator id is escaped so that it has no `-`. So a name can be
+parsed in only one way, from the right.
 
 **Folders.** With `partition_by` a subtask has an open file for each folder, up to `MOST_OPEN`. A file is
 moved into its folder when it is committed. Until then it is in the sink's directory, where leftovers are
