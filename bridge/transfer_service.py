@@ -251,7 +251,7 @@ class Rendezvous:
         return len(self._registered.get(job_id, {})) == of
 
     async def request(self, number: int, patience: float) -> TransferRequest | None:
-        """Return a request by its number, from 0; `None` without one in `patience` seconds. Idempotent."""
+        """Return request number `number`, from 0; `None` if it is missing after `patience` s. Idempotent."""
         deadline = time.monotonic() + patience
         while number >= len(self._requests):
             left = deadline - time.monotonic()

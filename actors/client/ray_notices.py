@@ -7,10 +7,10 @@ marks the thread of each connection that it makes. It also wraps `print_to_stdst
 thread. The wrapper hands the marked thread's notices to `take`.
 
 A user's connection also serves other tasks. When a job is submitted over it, `take_notices_of_processes`
-takes only notices of deaths of Penstock's processes. A notice names node, process and port; Ray's table of
-actors names the owner. Ray prints all other notices as before. It prints everything with
-`start_local(log_to_driver=True)`, and in versions of Ray without one of the two functions that are wrapped:
-`listen_error_messages` and `print_to_stdstream`.
+takes only notices of the deaths of JobMasters and of processes that run subtasks. A notice names node,
+process and port; Ray's table of actors names the owner. Ray prints all other notices as before. It prints
+everything with `start_local(log_to_driver=True)`, and in versions of Ray without one of the two functions
+that are wrapped: `listen_error_messages` and `print_to_stdstream`.
 
 A notice that is taken goes to the logger `penstock.ray` (INFO), and into one file for each job that this
 process has submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several
@@ -106,7 +106,7 @@ def notices_are_taken(taken: bool = True) -> Iterator[None]:
     """Take the notices of a connection that is made inside the block, as long as the connection lasts.
 
     Args:
-        taken: `False` leaves all notices to Ray, even about Penstock's processes.
+        taken: `False` leaves all notices to Ray, even those about processes of jobs.
     """
     if not _prints_as_expected():
         yield

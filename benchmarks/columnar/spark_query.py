@@ -1,6 +1,6 @@
 """Spark's part of `columns.py`: one query of Structured Streaming, in a process of its own.
 
-The program takes a `Query` as JSON, and prints one line of JSON: the steady rate, batches and settings.
+The program takes a `Query` as JSON, and prints one line of JSON: figures of the steady part, and settings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs queries in Flink's SQL, one job after another; a program for the Python of Flink's environment.
+"""Runs queries in Flink SQL, one job after another; a program for the Python of Flink's environment.
 
     python flink_job.py '{"options": {...}, "jobs": [["q0", 1000]], "checkpoint_every": 1.0, ...}'
 

@@ -14,8 +14,9 @@ the elements in front of it. The announcement of the barrier then triggers the c
 these elements when they arrive. The input part is complete when every channel has all elements up to its
 barrier *in order*.
 
-*Aligned channels.* In-flight data of a forward or broadcast exchange can't be redistributed to another number
-of subtasks. Barriers of these channels do not overtake, and the checkpoint waits until they are consumed.
+*Aligned channels.* In-flight data of some exchanges, such as forward and broadcast, can't be redistributed to
+another number of subtasks. Barriers of these channels do not overtake, and the checkpoint waits until they
+are consumed.
 Until then every channel whose barrier has been consumed is blocked, because no element after a barrier may
 reach the task before its snapshot. A checkpoint waits in the same way for a task that is in the middle of a
 call.

@@ -80,7 +80,8 @@ class StreamNode:
         kind: Name of the API's method: `map`, `source`.
         operator: The operator as it is deployed; its id is empty if the user chose none.
         makes_watermarks: Whether the operator replaces upstream watermarks with its own.
-        num_cpus: The user's choice; `None` accepts any chain's. `num_gpus` and `resources` work alike.
+        num_cpus: The user's choice; `None` accepts the choice of any chain. The same applies to `num_gpus`
+            and `resources`.
         start_new_chain: Never chain the operator to its producer.
         disable_chaining: Never chain the operator to another operator.
     """

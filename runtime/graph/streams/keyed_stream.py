@@ -125,7 +125,8 @@ class KeyedStream(KeyedJoins[T, K]):
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
                 Changed keys are emitted once per batch, or every `emit_every`, and before a checkpoint.
                 Records are combined by key before they are sent, as long as that reduces their number;
-                `combine=False` turns this off. State in columns is always on the heap.
+                `combine=False` turns this off. State in columns must be on the heap: in a job with
+                `RocksDB()`, give `state_backend=HeapState()`.
         """
         call = function_or_columns(function, named, ("combine", "emit_every"), "process")
         if call.function is None:
