@@ -4,8 +4,8 @@
 
 A visit ends when its user has not clicked for half a minute of event time. The clicks come a little out of
 order, and the watermarks allow for that. One click in five hundred was made offline and is sent two hours
-later. By then the watermark has passed the end of its session, so it goes to the side output. Each output has
-its own files, and each click is in exactly one output, once.
+later. By then the watermark has passed the end of its session, so the click goes to the side output. Each
+output has its own files, and each click is in exactly one output, once.
 """
 
 from __future__ import annotations
