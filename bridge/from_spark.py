@@ -72,7 +72,7 @@ def from_spark(
             see dicts), `"rows"` gives dicts.
         window: Maximum bytes that wait for each reader; beyond that Spark waits.
         max_disk_bytes: Maximum bytes of each reader in the temporary folder of its node; the job fails if
-            they don't suffice. Rows go there if no checkpoint covers them and `window` is full.
+            they don't suffice. Rows that no checkpoint covers go there beyond `window` bytes.
         **options: See `OperatorOptions`.
 
     Raises:

@@ -225,8 +225,8 @@ class JobScheduler:
     def take_savepoint(self, target: str | None, on_answer: OnAnswer) -> None:
         """Take a savepoint, then a checkpoint.
 
-        `on_answer` is called once: when the savepoint has failed, a newer checkpoint has completed, the job ends,
-        or all tries of a checkpoint have failed.
+        `on_answer` is called once: when the savepoint has failed, a newer checkpoint has completed, the job
+        ends, or all tries of a checkpoint have failed.
 
         Args:
             target: URL of the parent of the savepoint's folder; `None` for the checkpoint storage.
