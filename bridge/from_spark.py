@@ -58,8 +58,8 @@ def from_spark(
     """A stream of the rows of a DataFrame, transferred by the Spark executors.
 
     A partition goes to the least loaded reader when its Spark task begins. Spark computes the rows only when
-    the job runs. Keep the program and its Spark session running until `wait_for_transfer(job)` returns; from
-    then on the job needs neither.
+    the job runs. Keep the program and its Spark session running until `wait_for_transfer(job)` returns; after
+    that the job needs neither.
 
     Each call keeps a process of about 80 MB in the cluster until the session ends; the readers of jobs
     register there. A program that reads many DataFrames should end its session now and then.
@@ -69,7 +69,7 @@ def from_spark(
         df: The rows. Spark may compute a partition twice; docs/spark.md says when that matters.
         id: Id of the source; unique in the job.
         batch_format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators
-            see dicts), `"rows"` gives dicts.
+            see dicts); `"rows"` gives dicts.
         window: Maximum bytes that wait for each reader; beyond that Spark waits.
         max_disk_bytes: Maximum bytes of each reader in the temporary folder of its node; the job fails if
             they don't suffice. Rows that no checkpoint covers go there beyond `window` bytes.
@@ -191,6 +191,6 @@ def wait_for_transfer(job: JobHandle, timeout: Duration | None = None) -> list[R
 
 def _on_ray(job: JobHandle) -> RayJobHandle:
     if not isinstance(job, RayJobHandle):
-        msg = f"{job!r:.80} is not a job on Ray; give what env.submit() returns"
+        msg = f"{job!r:.80} is not a job on Ray; pass the handle that env.submit() returns"
         raise ConfigurationError(msg)
     return job

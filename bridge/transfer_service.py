@@ -4,8 +4,7 @@ The thread waits at the rendezvous until all readers of a job have registered, a
 their receive buffers (`JobBuffers`). A DataFrame is transferred by one Spark job, a streaming DataFrame by a
 query that runs as long as the job.
 
-The rendezvous is an actor that ends with the program. Receive buffers then learn that no program serves them
-any more.
+The rendezvous is an actor that ends with the program. Receive buffers then learn that no program serves them.
 
 Spark numbers micro-batches without gaps and never repeats a committed micro-batch. So if a number does not
 follow the job's newest number, the job and the checkpoint location do not belong together.
@@ -68,7 +67,7 @@ def left_out(epoch: int, newest: int) -> QueryPositionError:
     end = f"after micro-batch {newest}" if newest >= 0 else "before micro-batch 0"
     return QueryPositionError(
         f"the query continues with micro-batch {epoch}, and the job's snapshot ends {end}: Spark has "
-        f"committed {_between(newest + 1, epoch - 1)}, and will not give the rows again. Start the job with "
+        f"committed {_between(newest + 1, epoch - 1)}, and will not send the rows again. Start the job with "
         "restore_from= a newer snapshot: the last checkpoint of the job that read these rows. To read "
         "everything again, start it without a snapshot and with another checkpoint_location"
     )

@@ -4,8 +4,8 @@ Each subtask of `limited` adds the number of the current batch to its orders. It
 to its coordinator, which runs in the JobMaster. When all subtasks together have seen another `--every`
 orders, the coordinator begins the next batch, and sends its number to every subtask.
 
-Counts and batch numbers are exactly once relative to checkpoints, whatever is killed. `--kill` kills a
-subtask after the second checkpoint. The job would fail if a subtask missed a batch number or got it twice.
+Counts and batch numbers take effect exactly once, whichever process is killed. `--kill` kills a subtask after
+the second checkpoint. The job would fail if a subtask missed a batch number or got it twice.
 
     python examples/shared_limit.py --orders 4000 --every 500 --kill
 """

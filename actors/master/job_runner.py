@@ -277,7 +277,7 @@ class JobRunner:
         return StartedJob(scheduler, watch)
 
     def _serve(self, scheduler: JobScheduler, fleet: Fleet, processes: RayProcesses) -> Watch:
-        """Accept clients' requests from now on, and watch the subtasks."""
+        """Begin to accept clients' requests, and to watch the subtasks."""
         reporter, clock = self._reporter, SystemClock()
         self.requests.serve(scheduler, self._storage.url)
         watch = Watch(
@@ -388,7 +388,7 @@ class JobRunner:
             await saved.answered(_KEEPING)
         except ClusterTimeoutError as error:
             # The call stays queued, and the process waits for it once more before it leaves.
-            logger.warning("job %s ends nevertheless: %s", self.job_id, error)
+            logger.warning("job %s ends; the cluster may lack its last report: %s", self.job_id, error)
         finally:
             if in_storage:
                 # A hanging storage must not delay the end; the cluster has the report.
@@ -409,7 +409,7 @@ class JobRunner:
         self._prepared.set()
 
     def release_output(self) -> None:
-        """Stop capturing the output of this process, so that it can be captured for another job."""
+        """Stop capturing the output of this process; the next job captures it again."""
         if self._output is not None:
             self._output.release()
             self._output = None

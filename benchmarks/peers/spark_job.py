@@ -1,6 +1,6 @@
 """Runs queries of Structured Streaming, one after another, in a process of its own.
 
-Its argument is JSON. `folders` has the folder of Parquet files for each number of events, `jobs` has pairs of
+Its argument is JSON. `folders` has the folder of Parquet files for each number of events. `jobs` has pairs of
 a query and a number of events. `files_per_trigger` is the maximum number of files in a micro-batch. With
 `join` the queries are interval joins. With `collect` the results are printed, else they are discarded.
 """

@@ -19,8 +19,8 @@ overtaken elements are the sender's part of the checkpoint. They leave later wit
 receiver does not capture them. A waiting aligned barrier may become unaligned, and then overtakes elements,
 too.
 
-The open buffer holds rows, or Arrow batches of one schema, which leave as one batch. A batch that does not
-fit any more closes the buffer and begins the next one. Only a batch larger than a buffer is cut.
+The open buffer holds rows, or Arrow batches of one schema, which leave as one batch. A batch that no longer
+fits closes the buffer and begins the next one. Only a batch larger than a buffer is cut.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class KeyedStream(KeyedJoins[T, K]):
     ) -> DataStream[Any]:
         """Replace each record by the result of a coroutine function; records of a key keep their order.
 
-        Calls for one key run one after another, calls for different keys run concurrently. Results of a key
+        Calls for one key run one after another; calls for different keys run concurrently. Results of a key
         are emitted in the order of its records; no result overtakes a watermark, or is overtaken by one.
         Idempotency keys contain the key group, so they are the same at any parallelism. See
         `DataStream.map_async` for the arguments.

@@ -1,6 +1,6 @@
 """`State`: the base of all states of a job.
 
-`AttemptStop`: stops an attempt, or one region of it. It waits until no subtask runs any more. It also waits
+`AttemptStop`: stops an attempt, or one region of it. It waits until the subtasks have stopped. It also waits
 for the outcome of a checkpoint whose record is being written: the job may restart from it, or end with it.
 """
 

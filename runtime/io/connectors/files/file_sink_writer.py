@@ -1,7 +1,7 @@
 """The writer of one subtask of a `FileSink`: writes, commits and removes files.
 
 **Names.** Only a file's name identifies its writer (`PartNames`):
-`_inprogress-<job>-<operator>-<subtask>-<attempt>-<n>.<ext>` until it is committed, `part-...` from then on. A
+`_inprogress-<job>-<operator>-<subtask>-<attempt>-<n>.<ext>` until it is committed, `part-...` afterwards. A
 job id and an operator id may contain `-`. The operator id is escaped so that it has no `-`. So a name can be
 parsed in only one way, from the right.
 
