@@ -59,7 +59,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
-#: The benchmarks that run other systems, unless `--without-peers` is given.
+#: The benchmarks that have the option `--without-peers`.
 WITH_PEERS: Final = ("row_path", "state", "nexmark", "joins")
 
 #: Ray's notices on the standard output of a program whose processes are killed.
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", metavar="FILE", default=str(RESULTS), help="the file with the tables")
     parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="only show that all run; ignore the figures")
-    parser.add_argument("--without-peers", action="store_true", help="do not install or run other systems")
+    parser.add_argument("--without-peers", action="store_true", help="pass this to benchmarks that have it")
     parser.add_argument("arguments", nargs="*", help="options of the benchmarks, after --")
     given = parser.parse_args(arguments)
     results = Path(given.results)

@@ -1,13 +1,13 @@
-"""Time until a job detects hung processes and dead nodes and recovers, at default settings.
+"""Time until hung processes and dead nodes are detected, and until a job recovers.
 
     python benchmarks/weather.py --json weather.json
 
-The cluster has three nodes on this machine, with the health checks of `docs/operations.md`. The benchmark
-measures the seconds
+The cluster has three nodes on this machine, with the health checks of `docs/operations.md`. The jobs detect
+failures with the default settings. The benchmark measures the seconds
 
 - from SIGSTOP of a subtask until the job's report names it, and until the restored state takes a record;
 - from SIGSTOP of the JobMaster until another process answers as JobMaster;
-- from SIGSTOP of a raylet until the cluster declares its node dead (its subtasks continue);
+- from SIGSTOP of a raylet until the cluster declares its node dead, while no job runs;
 - from a cancel until no process of the job is left, while all of its subtasks and its JobMaster are stopped.
 
 It exits with 1 when a median exceeds its goal.

@@ -78,7 +78,10 @@ class JobMaster:
     async def checkpoints(
         self, job_id: str, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints with each subtask's measurements, oldest first; `None` selects all ids."""
+        """The remembered checkpoints, or one by its id, oldest first.
+
+        The newest ones have the measurements of each subtask.
+        """
         return await self._process.runner.running(job_id).checkpoints(checkpoint_id)
 
     async def leave(self, incarnation: str) -> bool:
@@ -88,7 +91,7 @@ class JobMaster:
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
     async def answers(self) -> None:
-        """Return at once; an answer proves that the event loop runs."""
+        """Return at once; an answer proves that the event loop runs. Waiting clients call this, too."""
 
     async def report(self, role: Role, report: SubtaskReport) -> None:
         """Take a subtask's report; the scheduler ignores reports of old attempts."""

@@ -1,4 +1,7 @@
-"""Runs the programs of other systems, each in a process and an environment of its own."""
+"""Runs the programs of other systems, each in its own process.
+
+Each system has its own Python environment (`environments.py`), except Spark.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ def run(python: Path, program: str, given: Mapping[str, Any], **environment: str
 
     Raises:
         RuntimeError: The program ended, or took longer than `PATIENCE`, before its first report. The message
-            has the end of its output.
+            has the end of its standard error.
     """
     ended: list[Ended] = []
     left: list[Job] = [(query, count) for query, count in given["jobs"]]

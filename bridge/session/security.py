@@ -194,7 +194,7 @@ _BEGIN: Final = b"HDTS\x00\x00"
 
 _NETWORK: Final = "org.apache.spark.network."
 
-#: Maximum seconds for RayDP's master, or for all nodes, to start a process and answer.
+#: Maximum seconds for RayDP's master to answer, or for all nodes to run a task and answer.
 _PATIENCE: Final = 120.0
 
 _BACKEND: Final = "org.apache.spark.scheduler.cluster.raydp.RayCoarseGrainedSchedulerBackend"

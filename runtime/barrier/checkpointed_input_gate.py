@@ -132,7 +132,10 @@ def stored_size(element: StreamElement) -> int:
 
 
 class StoredChannels:
-    """Blocked channels of a `StoringInputGate`; `was_released` is true until the gate resets it."""
+    """Blocked channels of a `StoringInputGate`.
+
+    `was_released` is true after a channel was unblocked, until the gate resets it.
+    """
 
     def __init__(self) -> None:
         self.blocked: set[int] = set()

@@ -1,4 +1,4 @@
-"""`SubtaskRunner`: the role of a subtask's process.
+"""`SubtaskRunner`: runs the attempts of a subtask in a process.
 
 The runner takes a role, builds and runs attempts of its subtask one after another, and gives the role back.
 It is single-threaded and never calls Ray. The actor on Ray is a `SubtaskRunner`; the simulated process has
@@ -46,7 +46,7 @@ _MOST_ROLES: Final = 50
 #: Maximum seconds between two checks of the lease, because a shorter lease may be set meanwhile.
 _LONGEST_SLEEP: Final = WARM / 4
 
-#: Types of the JobMaster and of the receivers, which the shells choose.
+#: Types of the JobMaster and of the receivers; they differ between the actor on Ray and the simulation.
 MasterT = TypeVar("MasterT")
 PeersT = TypeVar("PeersT")
 _Master_contra = TypeVar("_Master_contra", contravariant=True)
@@ -95,7 +95,7 @@ class AttemptEvents(Protocol):
 
 
 class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
-    """The machine of a `SubtaskRunner`, given by its shell."""
+    """The machine of a `SubtaskRunner`; the actor on Ray and the simulated process implement it."""
 
     @property
     def clock(self) -> Clock: ...

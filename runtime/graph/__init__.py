@@ -3,9 +3,10 @@
 - `streams/`: the environment and the streams, which record the user's program.
 - `stream_graph`: the program as it was written, with the ids of its operators.
 - `chaining`: turns the stream graph into a `job_graph`, and pushes work down into sources.
-- `graph_info`: the job graph as values and as text; `drawing` makes it SVG.
+- `graph_info`: the job graph as values and as text; `drawing` renders it as SVG.
 - `execution_graph`: lays out subtasks and channels; `aligned_edges`: where barriers never overtake.
 - `executor`: the port to the system that runs a job, and a program's handle of a running job.
+- `collection_source`: a source of values of the program.
 
-Imports `operators`, `config` and lower rooms; never `network` or `checkpoint`.
+Imports `operators`, `config` and lower packages; never `network` or `checkpoint`.
 """

@@ -15,7 +15,7 @@ two conditions:
 2. *The newest snapshot could be read.* Otherwise nothing is removed.
 
 `ClosingOperators`: waits for the closing of master hooks, and collects errors of hooks and coordinators. Both
-are users' code: a call may fail, and a call of a hook may never return. The end is already in the log. So an
+are users' code: a call may fail, and a call of a hook may never return. The end is already decided. So an
 error of a hook or a coordinator is only reported to the user.
 """
 
@@ -60,7 +60,8 @@ class EndOfJob:
         """Write the end; `storage_timeout` limits the wait for all tries together.
 
         Args:
-            then: Called once, with an empty note, or with a description of the error.
+            then: Called once, with an empty note or a description of the errors. Not called if another
+                JobMaster has taken the job over.
             ended_before: Called instead if the log already has an end.
         """
         job, timeout = self._job, self._job.ledger.storage_timeout

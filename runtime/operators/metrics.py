@@ -452,8 +452,8 @@ class OperatorStatistics:
         records_skipped: Bad records that were skipped.
         dead_letters: Bad records that went to the dead-letter stream.
         extra: More values by name: Penstock's counters of this kind of operator, such as `late_records`, and
-            the user's metrics. `counters` and `histograms` select the user's metrics; `gauges` also includes
-            the gauges of a join.
+            the user's metrics. `counters`, `gauges` and `histograms` select the user's metrics. `counters`
+            also includes the counter of a lookup, and `gauges` those of a join.
     """
 
     records_in: int = 0
@@ -464,7 +464,7 @@ class OperatorStatistics:
 
     @property
     def counters(self) -> dict[str, int]:
-        """The user's counters by name."""
+        """The counters by name: the user's, or that of a lookup (`lookup_calls`)."""
         return {n: value for n, value in self.extra.items() if n not in BUILT_IN and isinstance(value, int)}
 
     @property

@@ -8,8 +8,8 @@ imported.
 
 **Shapes** of named tuples and dataclasses. A record is rebuilt from its fields without calling `__init__`,
 `__new__` or `__post_init__`. A channel must not change a value, as a constructor might. So a class has a
-shape only when its fields are its whole state. A class has no shape if it has its own pickling, its own
-`__new__`, a `__del__` or a builtin base with content of its own.
+shape only when its fields are its whole state. A class has no shape if it has its own pickling, a `__del__`
+or a builtin base with content of its own. A dataclass with its own `__new__` has no shape, either.
 
 Field names are written with the values. If a class has changed between a savepoint and its restore, fields
 are matched by name. A new field takes its default. A removed field is an error, because its data would be

@@ -2,8 +2,8 @@
 
 `SnapshotFiles` opens the locations of snapshots. Checkpoints go into the job's own storage. A savepoint may
 go to another location, and a job may start from a snapshot in another location. Such a location is opened at
-its first use, outside the task thread. If it can't be reached, the checkpoint is declined and the task
-continues.
+its first use: by the asynchronous part of a savepoint, or when the subtask is built. If the location of a
+savepoint can't be reached, the subtask declines the savepoint and continues.
 """
 
 from __future__ import annotations

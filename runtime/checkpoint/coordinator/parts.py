@@ -76,7 +76,7 @@ class CoordinatorParts:
 
     Attributes:
         pending: The running checkpoints by id.
-        fail_job: Called with the cause when a failed checkpoint fails the job.
+        fail_job: Called with the cause when a failed checkpoint fails the attempt.
     """
 
     config: Checkpointing

@@ -221,13 +221,13 @@ class AsyncOperations(QuickLooks[T_co]):
     ) -> DataStream[Any]:
         """Replace each record with the result of a coroutine function; many calls run at once.
 
-        Calls run on an event loop of the subtask. Each checkpoint holds the records whose results have not
-        been emitted. After a restore the function is called for them again, with the same idempotency key
-        (`async_call`). See `docs/async.md`.
+        In each subtask the operator has its own event loop. Each checkpoint holds the records whose results
+        have not been emitted. After a restore the function is called for them again, with the same
+        idempotency key (`async_call`). See `docs/async.md`.
 
         Args:
             function: A coroutine function, or a function that returns something to await, such as a Ray
-                `ObjectRef`. Or a class with such a method `__call__`; its methods `open(context)` and
+                `ObjectRef`. Or a class whose `__call__` is such a function. Its methods `open(context)` and
                 `close()` may be coroutine functions, and run on the event loop.
             id: The operator's id; a restore finds the records in flight by this id.
             capacity: Maximum calls of a subtask whose results have not been emitted. At this limit the

@@ -115,7 +115,7 @@ class VectorizedAggregate(ABC):
 
         Args:
             state: An array for each column of state, with one value per key.
-            other: The same for the later rows, with the same keys in the same order.
+            other: The state of the later rows in the same form, with the same keys in the same order.
         """
         raise NotImplementedError
 

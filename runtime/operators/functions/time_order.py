@@ -1,14 +1,14 @@
 """`sorted_by_time(...)`: records of a key in the order of their timestamps.
 
-A record waits in keyed state until a watermark reaches its timestamp. Earlier records that arrive after that
-are late, so the record is released. `TimeOrderedOperator` is the base of all operators that need this order.
+A record waits in keyed state until a watermark reaches its timestamp. Then it is released: any earlier record
+that arrives afterwards is late. `TimeOrderedOperator` is the base of all operators that need this order.
 
 *Order.* Records of one key are released in the order of their timestamps. At equal timestamps the user's
 order function decides, and then the order of arrival. The records of all keys at one timestamp are released
 before the next timestamp. So the whole output of a subtask is in the order of timestamps.
 
-*State.* `RecordBuffer` has an entry of a nested table for each record. The entry's second key is the
-timestamp, and the record's number among the key's records of that timestamp. So a checkpoint writes only the
+*State.* `RecordBuffer` has an entry of a nested table for each record. The entry's second key consists of the
+timestamp and the record's number among the key's records of that timestamp. So a checkpoint writes only the
 records that were added or released since the last checkpoint. An index in memory orders the timestamps. The
 operator builds it from the table when it opens, so it can't disagree with the table. A key is deleted from
 the state with its last record.

@@ -149,7 +149,7 @@ class ColumnLookup:
             yield ArrowBatch(self._output.pairs(rows, records), stamps)
 
     def _keep(self, missing: Columns, answer: pa.RecordBatch) -> tuple[Places, Columns]:
-        """Put an answer into the cache; return the place of each missing key in it, and its columns."""
+        """Put an answer into the cache; return each missing key's row in the answer, and its columns."""
         assert self._cache is not None, "only a function answers"
         columns = [plain_column(column) for column in answer.columns]
         plain = pa.RecordBatch.from_arrays(columns, names=answer.schema.names)

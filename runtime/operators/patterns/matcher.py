@@ -192,7 +192,7 @@ class Matcher:
         self._names = [leaf.name for leaf in graph.leaves]
         negative = graph.negative[-1]
         self._has_end = bool(negative)
-        #: Whether time completes a match that has the target `END`; otherwise the next record does.
+        #: Whether time completes a match that has the end as a target; otherwise the next record does.
         self._ends_by_time = bool(negative) and negative[-1].contiguity is not Contiguity.STRICT
         gaps = [leaf.gap for leaf in graph.leaves]
         gaps.append(min((step.gap for step in negative if step.gap is not None), default=None))

@@ -68,8 +68,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         filesystem: A custom file system, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files outside of `locations`, as after a move.
         partitioning: `"hive"` turns folders `name=value` into columns; `None` ignores them. By default
-            such folders below the locations become columns, but not for text files. Either case leaves a
-            warning in the job's report.
+            such folders below the locations become columns, except for text files, where they are ignored.
+            The default leaves a warning about such folders in the job's report.
     """
 
     only_reads: ClassVar[bool] = True
@@ -197,8 +197,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         same values. Types are inferred from a sample when the job starts without a snapshot, and then fixed.
 
         Args:
-            locations: Paths, folders, globs or URLs; one subtask reads each file. `FileSource` describes
-                them, and the other arguments.
+            locations: Paths, folders, globs or URLs; each file is read by a single subtask. `FileSource`
+                describes them, and the other arguments.
             header: Whether the first row of each file names its columns.
             delimiter: The field separator, one character.
             columns: The wanted columns if there is a header; otherwise the names of all columns.
@@ -261,8 +261,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """Each record is a dict; with `batch_format="arrow"` records are emitted as Arrow batches.
 
         Args:
-            locations: Paths, folders, globs or URLs; one subtask reads each row group. `FileSource`
-                describes them, and the other arguments.
+            locations: Paths, folders, globs or URLs; each row group is read by a single subtask.
+                `FileSource` describes them, and the other arguments.
             columns: The wanted columns, `None` for all.
             batch_format: `"rows"` or `"arrow"`.
 
