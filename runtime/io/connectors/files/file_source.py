@@ -59,8 +59,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     Locations are paths, folders (all files below) and globs: `*`, `?`, `[...]`, and `**` for any folders.
     URLs (`file://`, `s3://`, `gs://`, `az://`) may also name files, folders and globs; a list may mix all
     kinds. Relative paths become absolute in the program that builds the graph. Folders and globs skip files
-    and folders whose names begin with `_` or `.`, unless the last part of the glob begins with such a
-    character. Text, JSON and CSV files that end in `.gz`, `.bz2` or `.xz` are decompressed.
+    and folders whose names begin with `_` or `.`. A glob whose last part begins with such a character does
+    not skip these files. Text, JSON and CSV files that end in `.gz`, `.bz2` or `.xz` are decompressed.
 
     Attributes:
         locations: Absolute paths and URLs.
