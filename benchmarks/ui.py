@@ -2,9 +2,9 @@
 
     python benchmarks/ui.py --json ui.json
 
-One job runs all the time. A page (a stream of server-sent events) is open and closed in turn, and both halves
-of a round are compared. The server is a process of its own on the same machine. Then Chromium, if installed,
-opens a job of 100 vertices and 1,000 checkpoints. The reports of this job are made up.
+One job runs all the time. A page (a stream of server-sent events) is alternately open and closed, and both
+halves of a round are compared. The server is a process of its own on the same machine. Then Chromium, if
+installed, opens a job of 100 vertices and 1,000 checkpoints. The reports of this job are made up.
 
 Rates vary with the load of the machine. Processor time per record varies less. It covers the job's own
 processes, including the JobMaster, which answers the page. Both ratios have a bootstrap interval.

@@ -28,7 +28,7 @@ class NexmarkSource:
         count: Number of events; `None` for an unbounded source.
         rate: Events per second, across all subtasks; `None` for no limit.
         batch_format: `"rows"` gives each event as a dict, `"arrow"` gives record batches.
-        block: Number of successive events in a block. A position is a number of blocks.
+        block: Number of successive events in a block. Positions count blocks, not events.
     """
 
     config: NexmarkConfig

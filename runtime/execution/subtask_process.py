@@ -120,7 +120,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         ...
 
     def role_given_back(self) -> None:
-        """Handle the end of the role; none of its code runs any more."""
+        """Handle the end of the role; its attempts have ended."""
         ...
 
     def residue(self) -> str | None:

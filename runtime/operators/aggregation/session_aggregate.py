@@ -20,8 +20,8 @@ two sessions become one, the earlier session comes first.
 
 **Joining spans without a loop over keys** (`joined`). The spans are sorted by key and start. A session begins
 at each new key. It also begins at each span that starts a gap or more after the key's latest record so far.
-This latest record is a running maximum within each key, computed for all keys at once. For that, moments are
-replaced by their ranks, and each key's ranks are shifted above the ranks of the keys before it.
+The time of this record is a running maximum within each key, computed for all keys at once. For that, moments
+are replaced by their ranks, and each key's ranks are shifted above the ranks of the keys before it.
 
 **Late records.** A session ends a gap after its last moment. It is late when the watermark has reached the
 microsecond before this end. Then its records in the batch go to the side output. The records of a batch count
