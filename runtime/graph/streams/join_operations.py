@@ -219,8 +219,8 @@ class JoinOperations(KeyedChoices[T_co]):
                 function; 100 by default.
             timeout: Maximum duration of a call of a coroutine function, with all its tries; `None` for no
                 limit.
-            retry: Number of tries, or a `Retry`, for a coroutine function. Each try calls the function, without
-                reading the cache.
+            retry: Number of tries, or a `Retry`, for a coroutine function. Each try calls the function and
+                does not read the cache.
             ordered: Whether results of a coroutine function are emitted in the order of the records.
                 Otherwise only records of one key keep their order, and no record crosses a watermark.
             id: Required for a coroutine function, because waiting records are state.
