@@ -2,13 +2,13 @@
 
     python benchmarks/spark_handoff.py --json spark_handoff.json
 
-The rows are a long, a double and a string of 12 characters. *In* starts when the job, the actors, the
-executors and their Python workers are up. It ends when two actors or subtasks have counted the last row.
-*Out* starts when two actors or subtasks begin to make the rows, and ends when Spark has aggregated them. Each
-transfer is checked by the sum of its rows. Ray Data's transfers have rounds of their own, after all others.
-The *plain push* is the bare minimum: `mapInArrow` that pushes batches to two actors and waits. *Driver grew*
-is the additional peak memory of the driver's two processes: this one and its JVM, in which `toPandas`
-collects.
+The rows are a long, a double and a string of 12 characters. *In* starts when the actors or the job run, or
+earlier if Spark's job begins before that. Executors and Python workers are up by then. *In* ends when two
+actors or subtasks have counted the last row. *Out* starts when two actors or subtasks begin to make the rows,
+and ends when Spark has aggregated them. Each transfer is checked by the sum of its rows. Ray Data's transfers
+have rounds of their own, after all others. The *plain push* is the bare minimum: `mapInArrow` that pushes
+batches to two actors and waits. *Driver grew* is the additional peak memory of the driver's two processes:
+this one and its JVM, in which `toPandas` collects.
 """
 
 from __future__ import annotations

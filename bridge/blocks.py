@@ -1,8 +1,8 @@
 """`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
 
-A block is an Arrow IPC stream of a few megabytes. Subtasks send blocks to an actor, the holder. It stages the
-blocks, and commits them when their checkpoint completes. All calls are idempotent. So a reader finds every
-row once, as in the files of a `FileSink`, without a file system.
+A block is an Arrow IPC stream of at most 16 MiB, or of one larger row. Subtasks send blocks to an actor, the
+holder. It stages the blocks, and commits them when their checkpoint completes. All calls are idempotent. So a
+reader finds every row once, as in the files of a `FileSink`, without a file system.
 
 Ray keeps an object as long as its owner lives. The holder puts all blocks into the object store, because
 subtasks may die, and the Spark session may be restarted. Ray spills blocks to disk when memory is short.

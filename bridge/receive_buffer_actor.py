@@ -142,7 +142,7 @@ class OtherReaders:
         self._have_come = False
 
     async def are_missing(self) -> bool:
-        """Whether some readers have not registered in time; called in every watch round.
+        """Whether some readers have not registered in time; called in each watch round of a transfer.
 
         Asks the rendezvous once in `LOOKS` rounds, until all readers have registered.
         """

@@ -51,7 +51,7 @@ SnapshotArgument = Annotated[
 def checkpoint(
     job: JobArgument,
     full: Annotated[
-        bool, typer.Option("--full", help="Write all state anew; refer to no file of an earlier checkpoint.")
+        bool, typer.Option("--full", help="Write all state anew; only finished subtasks keep older files.")
     ] = False,
     timeout: TimeoutOption = None,
     address: AddressOption = None,

@@ -4,7 +4,7 @@ A `GraphInfo` has vertices with their operators, and the edges between them. A j
 hold one. It has names instead of the users' functions, so a process without the users' modules can read it.
 
 `describe` draws each vertex as a box with its operators. Where the graph is a line, an arrow leads to the
-next box. Where the graph forks, a list of arrows names the receiving vertices.
+next box. Elsewhere a list of arrows names the receiving vertices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OperatorInfo:
         name: Readable description, such as `map(parse)`.
         vertex: Id of the vertex (the chain) that it is in.
         parallelism: Number of its subtasks.
-        states: The keyed states that its function's class declares.
+        states: The states that its function's class declares.
         defined_at: The user's line that added it to the graph; `None` if unknown.
         reads: Id of the operator of its chain whose main output it reads; `None` for the first operator.
     """
@@ -44,7 +44,7 @@ class OperatorInfo:
 
 @dataclass(frozen=True, slots=True)
 class VertexInfo:
-    """A chain of operators that runs in one subtask.
+    """A chain of operators; each of its subtasks runs the whole chain.
 
     Attributes:
         id: Id of the chain's first operator.

@@ -185,7 +185,7 @@ class ObjectStorage:
 
     Args:
         made: Local folders that were made for this storage, outermost first; removed when empty again.
-        max_bytes: Maximum bytes read of an object, within two chunks; `None` for no bound.
+        max_bytes: Maximum bytes read of an object, exceeded by at most two chunks; `None` for no bound.
     """
 
     def __init__(

@@ -10,7 +10,8 @@ are on an explicit stack and do not call each other. So
   Only the chain resumes generators.
 
 **Forks.** The output of an operator may have several readers: operators of the chain, and edges. They get a
-batch one after the other. If a function of the subtask could change a record, each reader gets a copy.
+batch one after the other. If a function of the subtask could change a record, each reader but the last gets a
+copy.
 
 A watermark uses the same stack. When an operator has fired its timers, the next operator in the list gets the
 watermark. After the last operator the watermark leaves the chain on all edges. So a watermark that an

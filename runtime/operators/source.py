@@ -234,7 +234,7 @@ class Source(Protocol[T_co]):
     """
 
     def splits(self, parallelism: int) -> Sequence[Any]:
-        """List the splits of a job that starts without a snapshot; called once, in the JobMaster.
+        """List all splits; called in the JobMaster for each attempt that restores no state of this source.
 
         Raises:
             PenstockError: The source does not exist; the message says what to do.

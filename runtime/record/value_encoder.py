@@ -1,8 +1,8 @@
 """Values to bytes: every value is *lowered* to types that msgpack distinguishes, then packed in one call.
 
 msgpack alone would write a tuple as a list, a bytearray as bytes and an int subclass as an int. So lowering
-depends on the exact type, never on `isinstance`. Native values stay as they are, and so do most lists
-and dicts that hold only native values. All other values become extensions.
+depends on the exact type, never on `isinstance`. Native values stay as they are. Dicts with native keys stay
+maps, and most lists stay lists; their items are lowered. All other values become extensions.
 
 Lists are lowered as *columns*: many tuples, dicts or records of one kind are transposed. So their kind, their
 keys and their class are written once, and their items are handled at C speed.

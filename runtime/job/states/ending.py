@@ -1,6 +1,7 @@
 """The states in which an attempt or the job ends: it has failed, is cancelled, or has finished.
 
-`Failing`: an attempt has failed; its subtasks are stopped, then the restart strategy decides.
+`Failing`: an attempt has failed. Its subtasks are stopped. Then the restart strategy decides about a
+recoverable failure.
 
 The decision waits until no subtask of the attempt runs any more. It also waits for a checkpoint record that
 is being written: the job may restart from that checkpoint.
@@ -143,7 +144,7 @@ class Restarting(Delaying):
 
 
 class Failing(State):
-    """Stops the attempt; the restart strategy then decides.
+    """Stops the attempt; the restart strategy then decides about a recoverable failure.
 
     Args:
         is_deployed: Whether subtasks may have to be stopped.

@@ -68,7 +68,7 @@ class RestartingRegion(ActiveAttempt):
         self._restart = restart
 
     def failed(self, cause: FailureCause) -> None:
-        """Ignore a failure of the region, which is secondary; any other failure fails the attempt."""
+        """Record a failure of the region as secondary; any other failure fails the attempt."""
         if cause.subtask in self._restart.region:
             self.job.failures.also_failed(cause)
         else:

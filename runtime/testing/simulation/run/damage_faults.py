@@ -1,8 +1,8 @@
 """Faults of stored files: a flipped bit, or a lost file.
 
-A strike looks for a file of its kind that the newest checkpoint needs. If there is none, it retries a few
-times, and then takes a file of another kind. Often it also kills a process or the JobMaster, so that the job
-reads the file.
+A strike looks for a file of its kind, in the log or in the newest checkpoint that has one. If there is none,
+it retries a few times, and then takes a file of another kind. Often it also kills a process or the JobMaster,
+so that the job reads the file.
 
 Three kinds of damage never occur, because no reader could notice them. The newest record of a log is never
 lost: the log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier

@@ -10,9 +10,9 @@ state that users' code keeps there is not simulated. The *world*, which is every
 shared too. It outlives all processes, and must not be copied.
 
 Faults strike operators through replaced methods. In most runs rows come one by one, so a slice may end after
-any row. In other runs rows come in small batches. The process may die before a sink takes a batch, before
-each flush, event, snapshot and notification of an operator, and after a commit. Users' code may be slow, or
-fail.
+any row. In other runs rows come two at a time, or in whole batches. The process may die before a sink takes a
+batch, before each flush, event, snapshot and notification of an operator, and after a commit. Users' code may
+be slow, or fail.
 
 A user's source is slowed down, so that checkpoints and failures happen while it still reads. Otherwise it
 would read a test's input of a few dozen records in one step. Only `poll` changes: it returns fewer records,

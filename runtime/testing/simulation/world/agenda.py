@@ -1,8 +1,8 @@
 """The draws of a seed, the clocks of all processes, and the agenda of what may happen next.
 
-In most runs all processes share the clock of the world. In other runs each process has its own clock: one
-clock runs faster than another, and their wall clocks differ. A fault may set a wall clock forward or back by
-up to an hour. Monotonic time never jumps.
+In half of the runs all processes share the clock of the world. In the others each process has its own clock:
+one clock runs faster than another, and their wall clocks differ. A fault may set a wall clock forward or back
+by up to an hour. Monotonic time never jumps.
 
 A *happening* is the smallest unit of a run: one step of a subtask, one arriving frame, one returned credit,
 one background task. Some happenings can't happen before a given time. Among the due happenings, the agenda
