@@ -54,7 +54,8 @@ class RayJobHandle(NearestMembers):
     """A job on Ray; any process of the cluster can find the job by its id.
 
     `wait`, `ends_within`, `checkpoint`, `savepoint`, `stop` and `rescale` wait as long as their `timeout`
-    says. Any other call that the JobMaster does not answer within two minutes raises a `JobTimeoutError`.
+    says, and `take_savepoint` waits for ever. Any other call that the JobMaster does not answer within two
+    minutes raises a `JobTimeoutError`.
 
     Args:
         graph: Graph that the handle keeps alive: sources and sinks may hold objects that the job needs.
@@ -190,7 +191,10 @@ class RayJobHandle(NearestMembers):
         return path_of(self._take_savepoint(savepoint, timeout), self._job_id)
 
     def take_savepoint(self, savepoint: Location | None = None) -> SavepointTaken:
-        """Like `savepoint`, but does not warn: the result says whether the job still needs the savepoint."""
+        """Like `savepoint` without a timeout, and never warns.
+
+        The result says whether the job still needs the savepoint.
+        """
         return taken(self._take_savepoint(savepoint, None), self._job_id, SavepointError)
 
     def _take_savepoint(self, savepoint: Location | None, timeout: Duration | None) -> SavepointAnswer:
@@ -225,9 +229,10 @@ class RayJobHandle(NearestMembers):
             URL of the savepoint's folder. The job is `FINISHED`, and its output is committed.
 
         Raises:
-            SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
-                job restarts from its last checkpoint, else it continues. Also raised when the job is already
-                being stopped with another `drain` or folder; an identical request gets the same answer.
+            SavepointError: The savepoint failed; the message says why. If subtasks may have stopped for it,
+                the job restarts from its last checkpoint, else it continues. Also raised when the job is
+                already being stopped with another `drain` or folder; an identical request gets the same
+                answer.
             JobTimeoutError: The job has not ended after `timeout`; it continues stopping.
         """
         target = None if savepoint is None else absolute_location("savepoint", savepoint)
@@ -290,10 +295,11 @@ class RayJobHandle(NearestMembers):
             time.sleep(deadline.left(at_most=_LOOK) or 0.0)
 
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
-        """The job's last checkpoints and savepoints, oldest first, with the measurements of each subtask.
+        """The job's last checkpoints and savepoints, oldest first.
 
-        After the death of a JobMaster only retained checkpoints have measurements; other checkpoints have at
-        most their records. A job that has ended has only records.
+        The newest 20 have the measurements of each subtask. Of the checkpoints before the death of a
+        JobMaster, only retained ones have measurements; the others have at most their records. A job that has
+        ended has only records.
         """
         return self._details(None)
 

@@ -98,7 +98,7 @@ def checkpoints(
     storage: StorageOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the last checkpoints and savepoints, and the measurements of each subtask in the newest one."""
+    """Show the last checkpoints and savepoints, and the subtasks' measurements in the newest complete one."""
     details = named_job(job, address, storage).checkpoints()
     if as_json:
         print_json([taken.to_dict() for taken in details])
