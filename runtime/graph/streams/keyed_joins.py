@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 
 class KeyedJoins(GroupedStream, Generic[T, K]):
-    """Methods of a `KeyedStream` with a second keyed stream."""
+    """Joins of a `KeyedStream` with another keyed stream."""
 
     @checked_with_options
     def join(

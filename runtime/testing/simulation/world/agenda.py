@@ -292,10 +292,11 @@ class Conditions:
 
     Attributes:
         weights: Weight of each kind of happening.
-        disorder: Probability that a happening other than the oldest of its kind is taken.
+        disorder: Probability that a random happening of a kind is taken instead of the oldest one.
         tick: Maximum seconds of a move.
         latency: Maximum delay of a frame or a message, in seconds.
-        repeats: Probability that a frame or a message arrives twice.
+        repeats: Probability that a frame or a report arrives twice, or that a control message or its answer
+            is lost.
         stragglers: Probability that a report is delayed by up to a second.
         slow_channels: Probability that a channel is slow.
         slowness: Maximum extra delay of a frame on a slow channel, in seconds.
