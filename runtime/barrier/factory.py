@@ -51,7 +51,7 @@ class HandlerKind(Enum):
     TRACKER = "tracker"
     #: An aligner whose gate stores the elements of blocked channels.
     STORING = "storing"
-    #: Savepoints aligned, checkpoints unaligned.
+    #: Savepoints aligned, checkpoints unaligned, except those that a rescale needs aligned.
     ALTERNATING = "alternating"
     #: Savepoints aligned, checkpoints aligned until a timeout.
     ALTERNATING_WITH_TIMEOUT = "alternating_with_timeout"

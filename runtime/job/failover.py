@@ -84,9 +84,10 @@ class FixedDelayStrategy:
 
 
 class ExponentialBackoffStrategy:
-    """Delays each restart longer than the last, until the job has run for `reset_after` without a failure.
+    """Delays each restart longer than the last, up to a maximum.
 
-    The jitter comes from a hash of the job and its failures: different between jobs, repeatable in tests.
+    The delays begin anew when the job has run for `reset_after` without a failure. The jitter comes from a
+    hash of the job and its failures: different between jobs, repeatable in tests.
     """
 
     def __init__(self, config: ExponentialBackoff, seed: str) -> None:
