@@ -1,4 +1,4 @@
-"""Time series of a job: a sample per second for five minutes, and one per ten seconds for an hour.
+"""Time series of a job: the last 300 samples, at most one per second, and one per ten seconds for an hour.
 
 The lag of event time is a sawtooth, because counters arrive every two seconds. Its trend is a least-squares
 line through the samples of the last minute. The slope is the growth of the lag in seconds per second.
@@ -101,7 +101,7 @@ class Samples:
         return True
 
     def all(self) -> list[Sample]:
-        """All samples, oldest first: coarse ones, then the fine ones of the last five minutes."""
+        """All samples, oldest first: coarse ones, then the last 300 fine ones."""
         if not self._fine:
             return []
         since = self._fine[0].at
