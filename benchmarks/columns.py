@@ -5,9 +5,10 @@
 
 In each round the contenders of a workload run one after another. They read the same Parquet files, except in
 `round_trip`, where Spark generates the rows. Penstock takes a checkpoint every second, and Spark with each
-micro-batch. Rates cover only the steady part, without start-up and warm-up. Spark runs on `local[2]` in a
-process of its own. Its settings are printed. The final sums of the contenders are compared exactly, on fewer
-rows. `memory` is one job over many rows; it shows the memory of the job's processes.
+micro-batch; `checkpointing` also measures a job without checkpoints. Rates cover only the steady part,
+without start-up and warm-up. Spark runs on `local[2]` in a process of its own, and in `round_trip` on the Ray
+cluster. Its settings are printed. In a workload with Spark, the results are compared exactly before the first
+round. `memory` is one job over many rows; it shows the memory of the job's processes.
 """
 
 from __future__ import annotations

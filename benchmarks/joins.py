@@ -10,10 +10,10 @@ excludes start and warm-up.
 
 The operator alone runs in this process.
 
-Both sides have an int64 key and an int64 payload. Timestamps are in order. In an interval join each row
-matches about one row of the other side. In an as-of join the state is one version of each key. The benchmark
-measures the processor time of batches after the state has reached its full size. `stop` is the duration of
-the synchronous part of a snapshot, after a tenth of the state has arrived since the last one. Python's cycle
+Both sides have an int64 key and an int64 payload. Timestamps are in order. In an interval join each row finds
+about one match when it arrives. In an as-of join the state is one version of each key. The benchmark measures
+the processor time of batches after the state has reached its full size. `stop` is the processor time of the
+synchronous part of a snapshot, after a tenth of the state has arrived since the last one. Python's cycle
 collector runs as in a subtask's process.
 """
 
@@ -136,7 +136,7 @@ class Run:
             harness._main.clear()
 
     def stop(self) -> float:
-        """Seconds of the synchronous part of a snapshot, after a tenth of the state has arrived."""
+        """Processor seconds of a snapshot's synchronous part, after a tenth of the state has arrived."""
         self.harness.complete_checkpoint(self.harness.snapshot())
         self.push(len_of_state(self.harness) // 10)
         backend = self.harness._backend

@@ -94,7 +94,7 @@ class AgeWriter:
 def paced_job(
     folder: Path, rate: float, buffer_timeout: float, every: float, parallelism: int = 1
 ) -> StreamEnvironment:
-    """Source, key_by, newest record of each key, ages; the operator to measure is `newest`."""
+    """Build the job: source, `key_by`, the newest record of each key, and the sink that measures ages."""
     env = StreamEnvironment(
         "latency",
         parallelism=parallelism,

@@ -29,7 +29,8 @@ class BufferSettings:
 
     Attributes:
         transfer: Id of the transfer, by which the buffers find the program with the Spark session.
-        window: Maximum bytes that may wait for the reader; also the maximum held in memory.
+        window: Bytes that may wait for the reader before Spark has to wait, unless `staged`; also the maximum
+            held in memory.
         staged: Whether frames of an epoch can be read only after it is closed.
         max_disk_bytes: Maximum bytes in files.
     """

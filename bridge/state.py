@@ -286,7 +286,7 @@ def write_state(
 
     Raises:
         ConfigurationError: The folder holds a snapshot already, or an argument does not fit the base.
-        UnsupportedTypeError: A column has a type that can't be transferred.
+        UnsupportedTypeError: A column is missing, or has a type that can't be transferred.
         Exception: A Spark task failed, for example on a duplicate or an invalid key.
     """
     if kind in ("columns", "list", "map"):

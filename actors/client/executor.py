@@ -119,7 +119,7 @@ class RayExecutor:
         return RayCollector()
 
     def interrupts_held(self) -> AbstractContextManager[None]:
-        """Return a context manager that holds Ctrl-C inside its block, except during `JobHandle.wait`."""
+        """Return a context manager that holds Ctrl-C inside its block, except where the program waits."""
         return InterruptsHeld()
 
     def _submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:

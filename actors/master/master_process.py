@@ -164,7 +164,7 @@ class MasterProcess:
         spawn(self._loop, ask())
 
     def _decide(self, decision: Callable[[], None]) -> None:
-        """Run a decision. After an error the process dies, because it might never run a job or leave."""
+        """Run a decision. After an error the process dies: otherwise it might never run a job or leave."""
         try:
             decision()
         except Exception:

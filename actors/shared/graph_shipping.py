@@ -1,4 +1,4 @@
-"""Pickles a job graph for its JobMaster, and names the user's object that can't be pickled.
+"""Pickles a job graph for its JobMaster; an error names the operator that can't be pickled.
 
 The graph is pickled with Ray's cloudpickle; functions of the user's script are pickled by value. The data is
 cut into small arguments, which Ray keeps inside the actor's specification. So a JobMaster still gets these

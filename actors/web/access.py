@@ -7,10 +7,11 @@ must name a host for which the server was started. If a request has an `Origin`,
 A request that changes something must also have the header `X-Penstock: 1`. A page can add this header to a
 request to another origin only after a preflight request, which this server refuses.
 
-**Session.** Other users of this machine reach loopback as well. So each request needs a session. The address
-that `penstock ui` prints has a token after `#`, which browsers never send. The page exchanges it for a
-cookie, once: an address in a browser's history is useless. Programs send the standing token, if the server
-was given one, as `Authorization: Bearer`. A server that listens beyond loopback must have such a token.
+**Session.** Other users of this machine reach loopback as well. So each request needs a session, except for
+the files of the page and for the request that begins a session. The address that `penstock ui` prints has a
+token after `#`, which browsers never send. The page exchanges it for a cookie, once: an address in a
+browser's history is useless. Programs send the standing token, if the server was given one, as
+`Authorization: Bearer`. A server that listens beyond loopback must have such a token.
 
 Comparisons take constant time. Sessions end with the server.
 """
@@ -27,7 +28,7 @@ from penstock.runtime.errors import ConfigurationError
 
 #: Header of requests that change something.
 CHANGE_HEADER: Final = "X-Penstock"
-#: Headers of every answer.
+#: Headers of every answer, except of event streams.
 SAFE_HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"

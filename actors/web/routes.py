@@ -44,7 +44,7 @@ ROUTES: Final[list[Route]] = []
 
 _JOB: Final = "/v1/jobs/{job}"
 _VERTEX: Final = "/v1/jobs/{job}/vertices/{vertex}"
-#: Maximum number of digits of a number in a path.
+#: Maximum number of digits of a number in a query.
 _DIGITS: Final = 18
 #: Seconds between two checks of a silent job, and between two keep-alive comments for proxies.
 _LOOK: Final = 1.0

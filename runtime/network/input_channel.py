@@ -54,7 +54,7 @@ class InputChannel:
         self._restored = 0
         self._expected = 0
         self._ended = False
-        #: Payload bytes of the buffers that have arrived, each counted once.
+        #: Payload bytes of the buffers that have arrived in order, each counted once.
         self.received_bytes = 0
 
     def __str__(self) -> str:

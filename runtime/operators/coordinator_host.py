@@ -221,7 +221,7 @@ class CoordinatorHost(OperatorCoordinator):
         self._notify("subtask_failed", subtask, reason)
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
-        """Reset a restarted subtask: its events count from 1 again, and belong after no checkpoint."""
+        """Reset a restarted subtask: its events count from 1 again, and events for it name no checkpoint."""
         self._inboxes.pop(subtask, None)  # a report of the failed subtask may have arrived meanwhile
         self._after.pop(subtask, None)
         self._notify("subtask_reset", subtask, checkpoint_id)

@@ -65,7 +65,7 @@ _MOST_OF_A_STEP: Final = 0.1
 
 
 class InputTime:
-    """Adds up the time between steps, and a bounded part of each step."""
+    """Adds up the time between steps while all outputs have credits, and a bounded part of each step."""
 
     __slots__ = ("_begun", "_seconds", "_waits_since")
 

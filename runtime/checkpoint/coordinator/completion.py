@@ -149,7 +149,8 @@ def complete_checkpoint(
     """Write a checkpoint's metadata and record, unless a newer attempt owns the job; blocks.
 
     Args:
-        checkpoint: The checkpoint; this call sets `metadata` and `size`, and copies the `carried` files.
+        checkpoint: The checkpoint; the outcome has it with `metadata` and `size`. This call copies the
+            `carried` files.
         retained: Number of checkpoints that the job keeps; the record drops the others. With `None` the
             caller must drop them.
         open_location: Opens the folder of a savepoint outside `storage`.

@@ -124,7 +124,7 @@ class PendingCheckpoint:
     # -- triggers ----------------------------------------------------------------------------------------
 
     def trigger(self) -> tuple[SubtaskId, ...]:
-        """Return the subtasks to trigger, once all operator coordinators and master hooks have answered."""
+        """Return the subtasks to trigger; called after all coordinators and master hooks have answered."""
         self._is_triggered = True
         return (*self.plan.trigger, *self._ended_before_trigger)
 

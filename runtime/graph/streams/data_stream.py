@@ -139,8 +139,9 @@ class DataStream(JoinOperations[T_co]):
     ) -> DataStream[T_co]:
         """Give each record a timestamp, and let event time advance with the timestamps.
 
-        Windows and timers of event time need it. Call this before records are redistributed: after an
-        exchange they may be further out of order than the strategy expects.
+        Windows and timers of event time need timestamps and watermarks, from this call or from a strategy of
+        the source. Call this before records are redistributed: after an exchange they may be further out of
+        order than the strategy expects.
 
         Args:
             strategy: For example `WatermarkStrategy.for_bounded_out_of_orderness(5)`, with a timestamp
@@ -285,7 +286,7 @@ class DataStream(JoinOperations[T_co]):
 
         Args:
             function: Takes a record and the number of subtasks, and returns the index of a subtask, from 0.
-                An index out of range ends the job; the error names the record.
+                An index out of range fails the subtask; the error names the record, or the row of a batch.
             batch_format: With `"arrow"` the function takes a `pyarrow.RecordBatch` and the number of
                 subtasks, and returns an array of whole numbers, one for each row. Rows must then be dicts.
                 Records keep their own format.
