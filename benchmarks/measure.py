@@ -318,7 +318,7 @@ class Machine:
 
     Attributes:
         cpus: Number of processors.
-        processor: Their model.
+        processor: Model of the processors.
         system: Operating system and its version.
         load_average: Runnable processes over the last 1, 5 and 15 minutes, including the benchmark's own.
     """

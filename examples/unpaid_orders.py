@@ -30,7 +30,7 @@ SECOND = 1_000_000
 #: Time in which an order must be paid.
 LIMIT = timedelta(minutes=10)
 
-#: Maximum out-of-orderness of a stream, in seconds.
+#: Maximum out-of-orderness of the orders, in seconds.
 DELAY = 20
 
 

@@ -3,14 +3,13 @@
 Ray restarts a dead JobMaster under its old name, so a call is repeated until the next process answers. A
 process that hangs is killed first (`ClientGuard`). After the job's end, its last report has the answer.
 
-A call to a JobMaster can't be withdrawn. So the error of a passed `Deadline` says what continues, how to see
-it, and what a repeated call would do.
+A call to a JobMaster can't be withdrawn. So the error of a passed `Deadline` says what continues. For most
+requests it also says how to see the progress, and what a repeated call would do.
 
 Some of the job's subtasks guard its JobMaster (`MasterGuard`). If these also hang, or no subtask runs yet,
 only clients can detect the hang. A healthy JobMaster answers some calls late, such as a wait for the end of
 the job. So `ClientGuard` calls `answers` every few seconds. It kills a JobMaster only after the
-`heartbeat_timeout` in the job's last report, and only if the JobMaster's processor time does not advance. It
-also kills a JobMaster that stays silent for the whole `lease_timeout`.
+`heartbeat_timeout` in the job's last report, and only if the JobMaster's processor time does not advance.
 """
 
 from __future__ import annotations
@@ -224,7 +223,7 @@ T = TypeVar("T")
 
 #: Seconds for a JobMaster to answer a call that needs no waiting.
 ANSWER_TIMEOUT: Final = 120.0
-#: Seconds for a JobMaster to restart before it counts as ended.
+#: Seconds for a JobMaster to restart before the call fails.
 _RETURN_TIMEOUT: Final = 120.0
 #: Seconds for Ray to find the name of a JobMaster.
 _NAME_TIMEOUT: Final = 5.0

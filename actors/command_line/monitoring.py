@@ -166,8 +166,8 @@ RULES: Final = (
         "max by (job_name, operator) (rate(ray_penstock_backpressured_seconds_total[5m]))",
         "> 0.5",
         "15m",
-        "`{{ $labels.operator }}` of job {{ $labels.job_name }} waits for its receivers more than half of "
-        "the time: `penstock status` names the bottleneck.",
+        "A subtask of `{{ $labels.operator }}` in job {{ $labels.job_name }} waits for its receivers "
+        "more than half of the time: `penstock status` names the bottleneck.",
     ),
     AlertRule(
         "PenstockEventTimeLags",

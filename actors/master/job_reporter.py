@@ -222,7 +222,10 @@ class JobReporter:
         )
 
     def _seen(self) -> SchedulerStatistics | None:
-        """Return the scheduler's statistics, `None` if the job has not begun; keep graph, warning and end."""
+        """Return the scheduler's statistics, and note the job's graph, warning and end.
+
+        Returns `None` if the job has not begun.
+        """
         if self._scheduler is None or self._begin_failure is not None:
             return None
         if self._scheduler.graph is not self._described:  # the job was rescaled

@@ -3,8 +3,9 @@
     python benchmarks/peers/environments.py            all of them, as `make peers` does
     python benchmarks/peers/environments.py flink      one
 
-These systems need other versions of their dependencies than Penstock does. Existing environments stay. `mvn`
-downloads jars from Maven Central; Spark itself is in Penstock's own environment.
+These systems need other versions of their dependencies than Penstock does. An environment that has the right
+packages is kept. `mvn` downloads jars of connectors from Maven Central, always including those for Spark.
+Spark itself is in Penstock's own environment.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def prepare(peer: str) -> Path:
     """Make the environment of a peer, unless it exists with these packages.
 
     Returns:
-        Its Python.
+        The Python of the environment.
 
     Raises:
         MissingPeer: A package could not be installed, or Java's compiler is missing.

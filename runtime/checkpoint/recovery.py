@@ -76,7 +76,8 @@ class RebuiltStore:
 
     Attributes:
         damaged: Ids of unreadable checkpoints, which are not in the store.
-        orphans: Files of earlier attempts that no checkpoint names; they may be deleted.
+        orphans: Files that may be deleted: those of earlier attempts that no checkpoint names, and records of
+            ids below `assigned_id`.
         assigned_id: The highest recorded id that was given to a checkpoint; -1 for none.
     """
 

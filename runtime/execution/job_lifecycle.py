@@ -186,7 +186,7 @@ class JobLifecycle:
             self._watch.look(then)
 
     def job_ended(self) -> None:
-        """Called when the scheduler has ended the job; possibly by the scheduler itself."""
+        """Handle the end of the job later, because the scheduler may call this while it handles an event."""
         self._timers.call_later(0.0, self._end)
 
     # -- the start ------------------------------------------------------------------------------------------

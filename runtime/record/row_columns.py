@@ -67,7 +67,7 @@ class RowColumn:
         """The column of some values.
 
         Args:
-            convert: Converts values that may have no Arrow type; not called if all are of one plain type.
+            convert: Converts values that may have no Arrow type; may be skipped if all are of plain types.
             nulls_apart: Whether nulls have a type of their own. Otherwise a null has the type of the value
                 before it.
         """

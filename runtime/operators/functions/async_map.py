@@ -32,7 +32,7 @@ the subtask, or with keys the key group, which does not depend on the parallelis
 records of the place. Records that are read again after a restore are counted again. They get their old keys
 if they arrive in the same order as before. Otherwise the digests differ. Only equal records may swap keys,
 which makes no difference to a service. So a service that remembers keys never mistakes one record for
-another. A job that starts from a snapshot of another job keeps that job's name in its keys.
+another. A job that starts from a snapshot of another job keeps that job's id in its keys.
 
 **Keys.** `_by_key` makes the calls for one key run one after another, in the order of their records. So their
 results leave in this order. `keyed_async_map.py` uses it for keyed streams, and lookups for their keys.

@@ -2,13 +2,13 @@
 
 Calls, snapshots, restores and the emission of results work as `async_map.py` says, except for:
 
-- *Keys.* Calls for one key run one after the other. A record that waited for a call for its key then finds
-  the result in the cache. So records of a key keep their order, even with `ordered=False`, and a key that is
-  not in the cache is looked up once.
-- *The cache* is read when a call would begin, on the task thread. The tries of a call run on the event loop
-  and never read it. So a retry can't meet an entry that an earlier try, or the first failure, left behind.
-- *Records without a call.* While no record waits, records whose keys are in the cache are emitted at once.
-  They are neither encoded nor part of a snapshot.
+- *Keys.* Calls for one key run one after the other. So records of a key keep their order, even with
+  `ordered=False`. With a cache, a record that waited for a call for its key then finds the result there. So a
+  key that is not in the cache is looked up once.
+- *The cache* is read when a call would begin, on the task thread. The tries of a call run on the event loop,
+  and neither read nor write the cache. So a retry never finds an entry that an earlier try left behind.
+- *Records without a call.* While no record is in flight, records whose keys are in the cache are emitted at
+  once. They are neither encoded nor part of a snapshot.
 - *Output* is made on the task thread when a result leaves, because users' functions make it.
 
 Over Arrow batches, one call looks up all keys of a batch that are not in the cache. Each batch in flight has

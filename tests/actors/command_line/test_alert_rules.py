@@ -83,7 +83,7 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "loops": "Job loops failed 15 times within 15 minutes (operator): `penstock status` names the cause."
     },
     "PenstockBackPressure": {
-        "slow": "`parse` of job slow waits for its receivers more than half of the time: "
+        "slow": "A subtask of `parse` in job slow waits for its receivers more than half of the time: "
         "`penstock status` names the bottleneck."
     },
     "PenstockEventTimeLags": {"late": "Event time of `readings` in job late is 400 s behind the clock."},
