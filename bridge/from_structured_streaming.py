@@ -233,6 +233,7 @@ def from_structured_streaming(
     Raises:
         GraphError: The job takes no checkpoints, the DataFrame is not a stream, a column's type can't be
             transferred, or an argument is invalid.
+        ConfigurationError: `checkpoint_location` is not a path or URL.
     """
     what = "from_structured_streaming"
     checkpoint_location = location("checkpoint_location", checkpoint_location)

@@ -4,9 +4,9 @@ A checkpoint is one trace, with a span for each subtask. Parts of such a span ar
 alignment, the synchronous and the asynchronous part. A subtask measures durations, not times, so the parts
 are laid end to end, starting at the trigger. The trace of a failed checkpoint has the failure reason.
 
-An episode is a period in which a job does not run. It begins with the submission, a failure, a rescale or a
-cancellation, and ends when the job runs again, or has ended. It is one trace with a span for each state of
-the job.
+An episode is a period in which a job's state is neither `running` nor `stopping`. It begins with the
+submission, a failure, a rescale or a cancellation, and ends when the job runs again, or has ended. It is one
+trace with a span for each state of the job.
 
 `metric_tags`: Ray's C++ side, its agent and Prometheus take any UTF-8. Only the Cython layer in between
 refuses it, by calling `value.encode("ascii")`. A `str` whose `encode` returns UTF-8 is accepted, and
@@ -97,7 +97,7 @@ def _subtask_span(subtask: SubtaskId, measured: CheckpointMetrics, triggered_at:
 
 
 def episodes(transitions: Iterable[Transition]) -> Iterator[TraceSpan]:
-    """Return the ended episodes in which a job did not run, oldest first."""
+    """Return the ended episodes, oldest first."""
     begun: list[Transition] = []
     for step in transitions:
         if step.source is JobState.CREATED or (step.source in _WORKING and step.target not in _WORKING):

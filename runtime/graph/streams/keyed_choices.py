@@ -39,7 +39,7 @@ T_co = TypeVar("T_co", covariant=True)
 #: The direction of an order: whether the least or the greatest values are the best.
 Direction: TypeAlias = Literal["asc", "desc"]
 
-#: A key or a rank: the names of columns, or a function of a record.
+#: A key: the names of columns, or a function of a record.
 Keys: TypeAlias = Callable[[Any], Any] | str | list[str] | tuple[str, ...]
 
 
