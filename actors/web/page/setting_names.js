@@ -24,7 +24,7 @@ export const DEFAULTS = {
   failover: "region",
   buffer_timeout: "0.1",
   allow_pickle: "True",
-  deployment_timeout: "60.0",
+  deployment_timeout: "300.0",
   reuse_processes: "True",
   standby: "0",
   end_of_partition: "counts_as_barrier",

@@ -138,6 +138,6 @@ def test_arguments_that_fit_no_lookup_are_refused_with_the_way_out() -> None:
     refused("the column ':used' twice", lambda a: a.lookup(pa.table({"k": [1], ":used": [1]}), **columns))
     refused("on is the name of a column", lambda a: a.lookup({}, on=5))
     refused("give select", lambda a: a.lookup({}, on=len))
-    refused("the names of its columns", lambda a: a.lookup(pa.table({"k": [1]}), on=len, select=max))
+    refused("the names of its key columns", lambda a: a.lookup(pa.table({"k": [1]}), on=len, select=max))
     refused("the key 1 twice", lambda a: a.lookup(pa.table({"k": [1, 1]}), on="k"))
     refused("lookup", lambda a: a.lookup(5, on="k"))
