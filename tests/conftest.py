@@ -35,7 +35,7 @@ _HERE: Final = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.append(_HERE)
 
-from serving import browser, prometheus  # noqa: E402 (the path comes first)
+from serving import apache_kafka, browser, prometheus  # noqa: E402 (the path comes first)
 
 #: Programs that some tests need: the marker of these, the program, and how a run without it names them.
 _PROGRAMS: Final = (
@@ -45,6 +45,12 @@ _PROGRAMS: Final = (
         prometheus.program() and prometheus.program("promtool"),
         "of metrics and alert rules",
         "there is no Prometheus here; `make prometheus` unpacks it in .venv",
+    ),
+    (
+        "kafka",
+        apache_kafka.program(),
+        "with real Kafka brokers",
+        "there is no Apache Kafka here; `make kafka` fetches it into .venv",
     ),
 )
 
