@@ -96,7 +96,7 @@ class Broker:
             )
 
     def wait_until_ready(self, others: Iterable[Broker] = ()) -> None:
-        """Wait until this broker counts itself and others as members, and each of their partitions has a leader.
+        """Wait until this broker knows itself and others, and a leader of each partition of theirs.
 
         Raises:
             AssertionError: The process has ended, or two minutes have passed. The message has its last lines.
@@ -314,7 +314,7 @@ def free_ports(count: int) -> list[int]:
 def _format(config: Path, cluster_id: str, scram: Sequence[str]) -> None:
     users = [word for user in scram for word in ("--add-scram", user)]
     command = apache_kafka.command(
-        "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", config, *users
+        "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", config, *users
     )
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=_PATIENCE

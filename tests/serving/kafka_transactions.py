@@ -1,0 +1,311 @@
+"""Transactions of Kafka that another process began: end them, describe them, list them.
+
+A producer that dies after its flush leaves an open transaction. Its records are complete, but hidden until
+the transaction ends. Kafka's clients can't end a transaction of another producer. The protocol can:
+`EndTxn` names the transaction by its transactional id, and by the id and epoch of the producer. So a process
+that knows these three commits what another one has written. The coordinator answers a repeated commit as it
+answered the first one, so an answer that was lost is asked for again.
+
+Never send version 5 of `EndTxn` here. With it the coordinator raises the epoch at each end, and the numbers
+of a producer that began the transaction with the older protocol, as librdkafka does, are no longer valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from kafka.errors import KafkaError, for_code
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer.transaction import EndTxnRequest
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+_Answer = TypeVar("_Answer")
+
+#: Seconds for a single connection or request.
+_ONE_CALL: Final = 10.0
+_NOT_FOUND: Final = 105
+_LARGEST_ANSWER_BYTES: Final = 100_000_000
+_FENCED: Final = (
+    "another producer has taken the transactional id, or the transaction was aborted at its timeout"
+)
+_MEANING: Final[Mapping[int, str]] = {
+    47: _FENCED,
+    48: "the transaction has already ended the other way, or never began",
+    53: "the user may not write with this transactional id: allow it on the cluster",
+    58: "the user or the password is wrong",
+    90: _FENCED,
+}
+#: Names of settings in librdkafka and in kafka-python.
+_NAMES: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "bootstrap_servers",
+    "metadata.broker.list": "bootstrap_servers",
+    "client.id": "client_id",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.crl.location": "ssl_crlfile",
+}
+
+
+class TransactionError(Exception):
+    """A request about a transaction failed.
+
+    Attributes:
+        code: Kafka's number of the error; `None` if no broker answered.
+        is_retriable: Whether the same request can succeed later. If not, it never will.
+    """
+
+    def __init__(self, message: str, code: int | None, *, is_retriable: bool) -> None:
+        super().__init__(message)
+        self.code = code
+        self.is_retriable = is_retriable
+
+
+@dataclass(frozen=True)
+class TransactionListing:
+    """A transactional id.
+
+    Attributes:
+        state: Kafka's name, such as `Ongoing` or `CompleteCommit`.
+    """
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True)
+class TransactionDescription:
+    """The newest transaction of a transactional id.
+
+    Attributes:
+        state: Kafka's name, such as `Ongoing` or `CompleteCommit`.
+        timeout: Seconds after its start when Kafka aborts the transaction.
+        started_at: Seconds since the epoch; `None` if no transaction is open.
+        partitions: Topics and partitions that it has written to.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    timeout: float
+    started_at: float | None
+    partitions: frozenset[tuple[str, int]]
+
+
+def end_transaction(
+    settings: Mapping[str, object],
+    transactional_id: str,
+    producer_id: int,
+    epoch: int,
+    *,
+    commit: bool,
+    timeout: float = 60.0,
+) -> None:
+    """Commit or abort a transaction that any process began. It may be repeated.
+
+    Args:
+        settings: Settings of librdkafka.
+        timeout: Seconds to repeat a request whose error is retriable.
+
+    Raises:
+        TransactionError: The coordinator refused, or could not be reached until the timeout.
+    """
+
+    async def end(manager: Any) -> None:
+        coordinator = await _coordinator(manager, transactional_id)
+        request = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=commit,
+            max_version=4,
+        )
+        _raise_for((await manager.send(request, coordinator)).error_code)
+
+    verb = "committed" if commit else "aborted"
+    what = f"transaction {transactional_id!r} (producer {producer_id}, epoch {epoch}) could not be {verb}"
+    _ask(settings, end, what, timeout)
+
+
+def describe_transaction(
+    settings: Mapping[str, object], transactional_id: str, *, timeout: float = 60.0
+) -> TransactionDescription | None:
+    """Describe the newest transaction of a transactional id.
+
+    Returns:
+        The description; `None` if the coordinator does not know the id.
+
+    Raises:
+        TransactionError: The coordinator refused, or could not be reached until the timeout.
+    """
+
+    async def describe(manager: Any) -> TransactionDescription | None:
+        coordinator = await _coordinator(manager, transactional_id)
+        answer = await manager.send(
+            DescribeTransactionsRequest(transactional_ids=[transactional_id]), coordinator
+        )
+        (found,) = answer.transaction_states
+        if found.error_code == _NOT_FOUND:
+            return None
+        _raise_for(found.error_code)
+        return TransactionDescription(
+            transactional_id,
+            found.producer_id,
+            found.producer_epoch,
+            found.transaction_state,
+            found.transaction_timeout_ms / 1_000,
+            found.transaction_start_time_ms / 1_000 if found.transaction_start_time_ms >= 0 else None,
+            frozenset((topic.topic, partition) for topic in found.topics for partition in topic.partitions),
+        )
+
+    return _ask(settings, describe, f"transaction {transactional_id!r} could not be described", timeout)
+
+
+def list_transactions(
+    settings: Mapping[str, object], *, states: Collection[str] = (), timeout: float = 60.0
+) -> list[TransactionListing]:
+    """List the transactional ids that the brokers know, sorted.
+
+    Args:
+        settings: Settings of librdkafka.
+        states: Kafka's names of the states to list. By default all.
+        timeout: Seconds to repeat a request whose error is retriable.
+
+    Raises:
+        TransactionError: A broker refused, or could not be reached until the timeout.
+    """
+
+    async def list_all(manager: Any) -> list[TransactionListing]:
+        brokers = await manager.send(MetadataRequest(topics=[]), await _any_broker(manager))
+        manager.cluster.update_metadata(brokers)
+        listings = []
+        for broker in brokers.brokers:
+            request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=[])
+            answer = await manager.send(request, broker.node_id)
+            _raise_for(answer.error_code)
+            listings += [
+                TransactionListing(found.transactional_id, found.producer_id, found.transaction_state)
+                for found in answer.transaction_states
+            ]
+        return sorted(listings, key=lambda listing: listing.transactional_id)
+
+    return _ask(settings, list_all, "transactions could not be listed", timeout)
+
+
+def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
+    """Translate settings of librdkafka into those of kafka-python; those of speed are left out.
+
+    Raises:
+        ValueError: A setting concerns security, and kafka-python has none like it.
+    """
+    translated: dict[str, object] = {}
+    for name, value in settings.items():
+        if name in _NAMES:
+            translated[_NAMES[name]] = value
+        elif name == "ssl.endpoint.identification.algorithm":
+            translated["ssl_check_hostname"] = value != "none"
+        elif name.startswith(("sasl.", "ssl.", "security.", "enable.ssl.")):
+            known = ", ".join(known for known in _NAMES if known.startswith(("sasl", "ssl", "security")))
+            message = f"the setting {name!r} can't be used for requests about transactions; use {known}"
+            raise ValueError(message)
+    return translated
+
+
+def _ask(
+    settings: Mapping[str, object],
+    question: Callable[[Any], Awaitable[_Answer]],
+    failure: str,
+    timeout: float,
+) -> _Answer:
+    """Ask over connections of its own, again after each retriable error."""
+    retrying = Retrying(
+        retry=retry_if_exception(lambda error: isinstance(error, TransactionError) and error.is_retriable),
+        stop=stop_after_delay(timeout),
+        wait=wait_random_exponential(multiplier=0.02, max=0.5),
+        reraise=True,
+    )
+    answer: _Answer = retrying(_ask_once, settings, question, failure, min(timeout, _ONE_CALL))
+    return answer
+
+
+def _ask_once(
+    settings: Mapping[str, object],
+    question: Callable[[Any], Awaitable[_Answer]],
+    failure: str,
+    timeout: float,
+) -> _Answer:
+    try:
+        with _connections(settings, timeout) as (net, manager):
+            answer: _Answer = net.run(question, manager)
+            return answer
+    except KafkaError as error:
+        code: int | None = getattr(error, "errno", None)
+        meaning = f"; {_MEANING[code]}" if code is not None and code in _MEANING else ""
+        message = f"{failure} at {settings.get('bootstrap.servers')}: {error}{meaning}"
+        raise TransactionError(message, code, is_retriable=error.retriable) from error
+
+
+@contextmanager
+def _connections(settings: Mapping[str, object], timeout: float) -> Iterator[tuple[Any, Any]]:
+    net = NetworkSelector()
+    manager = KafkaConnectionManager(
+        net,
+        request_timeout_ms=timeout * 1_000,
+        socket_connection_setup_timeout_ms=timeout * 1_000,
+        receive_message_max_bytes=_LARGEST_ANSWER_BYTES,
+        **client_settings(settings),
+    )
+    try:
+        yield net, manager
+    finally:
+        manager.close()
+        net.close()
+
+
+async def _any_broker(manager: Any) -> str:
+    """Connect to the first of the given brokers that accepts.
+
+    Raises:
+        KafkaError: A broker refused the user, or no broker accepts.
+    """
+    failure: KafkaError | None = None
+    for broker in manager.cluster.bootstrap_brokers():
+        try:
+            await manager.get_connection(broker.node_id, refresh_metadata_on_err=False)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            failure = error
+        else:
+            return str(broker.node_id)
+    assert failure is not None
+    raise failure
+
+
+async def _coordinator(manager: Any, transactional_id: str) -> object:
+    """Find the broker that coordinates the transactions of an id."""
+    kind = CoordinatorType.TRANSACTION
+    request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=[transactional_id], min_version=4)
+    answer = await manager.send(request, await _any_broker(manager))
+    (found,) = answer.coordinators
+    _raise_for(found.error_code)
+    return manager.cluster.add_coordinator(found, kind, transactional_id, synthesize_node_id=False)
+
+
+def _raise_for(code: int) -> None:
+    if code:
+        raise for_code(code)
