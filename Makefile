@@ -103,8 +103,12 @@ maven:
 # Apache Kafka, for the tests with real brokers: its jars, as tools/apache_kafka/pom.xml pins them.
 KAFKA := $(VENV)/kafka
 
-kafka: $(KAFKA)/.ready
+kafka: $(KAFKA)/classes.jsa
 	@echo "Kafka is there"
+
+# Half of a broker's start is the loading of its classes; without this archive it only takes longer.
+$(KAFKA)/classes.jsa: $(KAFKA)/.ready
+	@PYTHONPATH=tests $(BIN)/python -m brokers.make_class_archive $(abspath $@) >$(KAFKA)/classes.log 2>&1 || touch $@
 
 $(KAFKA)/.ready: tools/apache_kafka/pom.xml | $(READY)
 	@command -v mvn >/dev/null || { echo "Kafka comes from Maven Central, and mvn is missing: make maven installs it on Debian"; exit 1; }

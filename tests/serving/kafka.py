@@ -225,43 +225,40 @@ def kafka_cluster(
     settings: Mapping[str, object] | None = None,
 ) -> Iterator[Cluster]:
     """Real brokers that run, each also a controller; the arguments are those of `kafka_broker`."""
-    controllers = free_ports(nodes)
-    quorum = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, 1))
-    replication = {
-        f"{topic}.{setting}": count
-        for topic in ("transaction.state.log", "share.coordinator.state.topic")
-        for setting, count in (("replication.factor", nodes), ("min.isr", min(nodes, 2)))
-    }
+    names: list[Listener] = ["PLAINTEXT", *listeners]
+    ports = iter(free_ports(nodes * (1 + len(names))))
+    controllers = {node: next(ports) for node in range(1, nodes + 1)}
     common = {
         **_SETTINGS,
-        **replication,
-        "offsets.topic.replication.factor": nodes,
-        "default.replication.factor": nodes,
-        "min.insync.replicas": min(nodes, 2),
-        "controller.quorum.voters": quorum,
+        **_replication(nodes),
+        "controller.quorum.voters": ",".join(
+            f"{node}@127.0.0.1:{port}" for node, port in controllers.items()
+        ),
         **(settings or {}),
     }
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    brokers = []
-    for node, controller in enumerate(controllers, 1):
-        place = folder / f"node-{node}"
-        place.mkdir(parents=True)
-        names: list[Listener] = ["PLAINTEXT", *listeners]
-        security = Security(folder, dict(zip(names, free_ports(len(names)), strict=True)), users)
-        own = {
-            "node.id": node,
-            "log.dirs": place / "data",
-            **security.broker(f"CONTROLLER://127.0.0.1:{controller}"),
-        }
-        config = place / "server.properties"
-        config.write_text("".join(f"{name}={value}\n" for name, value in {**common, **own}.items()))
-        _format(config, cluster_id, security.scram_users())
-        command = apache_kafka.command("kafka.Kafka", config, options=[_VERBOSE])
-        brokers.append(Broker(command, security.ports["PLAINTEXT"], place / "server.log", security))
-    cluster = Cluster(brokers)
+    brokers, formatting = [], []
     with contextlib.ExitStack() as ends:
-        for broker in brokers:
-            ends.callback(broker.kill)
+        for node, controller in controllers.items():
+            place = folder / f"node-{node}"
+            place.mkdir(parents=True)
+            security = Security(folder, {name: next(ports) for name in names}, users)
+            own = {
+                "node.id": node,
+                "log.dirs": place / "data",
+                **security.broker(f"CONTROLLER://127.0.0.1:{controller}"),
+            }
+            config = place / "server.properties"
+            config.write_text("".join(f"{name}={value}\n" for name, value in {**common, **own}.items()))
+            formatting.append(_begin_to_format(config, cluster_id, security.scram_users()))
+            ends.callback(formatting[-1].kill)
+            command = apache_kafka.command("kafka.Kafka", config, options=[_VERBOSE])
+            brokers.append(Broker(command, security.ports["PLAINTEXT"], place / "server.log", security))
+            ends.callback(brokers[-1].kill)
+        for process in formatting:
+            said, _ = process.communicate(timeout=_PATIENCE)
+            assert process.returncode == 0, said
+        cluster = Cluster(brokers)
         cluster.start()
         yield cluster
 
@@ -273,7 +270,10 @@ def light_broker(folder: Path) -> Iterator[Broker]:
     It hides records until their commit, fences producers and keeps offsets as Kafka does. It differs in this:
 
     - It never aborts a transaction that has timed out.
-    - `kill` loses its last writes. `EndTxn` of a transaction that was lost so answers without an error.
+    - `EndTxn` is refused for an older epoch only. For another producer, another transactional id, or the
+      opposite end it is answered without an error, and nothing happens.
+    - `kill` loses its last writes. `stop` and `kill` lose open transactions: `EndTxn` is answered without an
+      error, and the records stay hidden for ever.
     - Retention applies at once, by the time of the records: create topics with `retention.ms=-1`.
     - There is a single broker, and no listener with security.
     """
@@ -311,12 +311,21 @@ def free_ports(count: int) -> list[int]:
     raise AssertionError(f"there are no {count} free ports in {_PORTS}")
 
 
-def _format(config: Path, cluster_id: str, scram: Sequence[str]) -> None:
+def _replication(nodes: int) -> dict[str, object]:
+    """Settings of a cluster that continues while one of its nodes is down, if it has three."""
+    topics = ("transaction.state.log", "share.coordinator.state.topic")
+    return {
+        "default.replication.factor": nodes,
+        "offsets.topic.replication.factor": nodes,
+        "min.insync.replicas": min(nodes, 2),
+        **{f"{topic}.replication.factor": nodes for topic in topics},
+        **{f"{topic}.min.isr": min(nodes, 2) for topic in topics},
+    }
+
+
+def _begin_to_format(config: Path, cluster_id: str, scram: Sequence[str]) -> subprocess.Popen[str]:
     users = [word for user in scram for word in ("--add-scram", user)]
-    command = apache_kafka.command(
-        "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", config, *users
-    )
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=_PATIENCE
-    )
-    assert done.returncode == 0, done.stdout
+    # As one word: an id may begin with a dash.
+    cluster = f"--cluster-id={cluster_id}"
+    command = apache_kafka.command("kafka.tools.StorageTool", "format", cluster, "--config", config, *users)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
