@@ -1,4 +1,4 @@
-"""What a transaction hides and shows, and how a process ends one that another process began."""
+"""A transaction hides its records until it ends, and any process that knows its numbers can end it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Servers of `penstock ui` for tests, and a client that can be as rude as an attacker."""
+"""Servers of `penstock ui` for tests, a client that can be as rude as an attacker, and other systems."""

@@ -296,8 +296,8 @@ def light_broker(folder: Path) -> Iterator[Broker]:
 def free_ports(count: int) -> list[int]:
     """Ports of loopback that are free.
 
-    They are no ephemeral ports. While a broker is down, a client that connects to such a port again and
-    again is given it as its own one, and is connected to itself. The broker could not start again.
+    They are no ephemeral ports. While a broker is down, its clients try to connect again and again. A client
+    that is given that ephemeral port for itself connects to itself. The broker could not start again.
     """
     with contextlib.ExitStack() as held:
         ports = []

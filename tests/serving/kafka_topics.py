@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from serving import apache_kafka
 from serving.kafka_security import Settings
+from serving.kafka_transactions import list_transactions
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -104,8 +105,11 @@ def send(producer: Producer, topic: str, records: Iterable[Record]) -> None:
 def read(settings: Settings, topic: str, isolation: Isolation = "read_committed") -> list[Record]:
     """Read a topic from its beginning to its end, in the order of partitions and offsets.
 
-    The end of `read_committed` is the first record of an open transaction.
+    The end of `read_committed` is the first record of an open transaction. A transaction whose end was
+    answered is not open: the call waits for its markers.
     """
+    if isolation == "read_committed":
+        _wait_for_markers(settings)
     consumer = Consumer(
         {
             **settings,
@@ -139,7 +143,9 @@ def read(settings: Settings, topic: str, isolation: Isolation = "read_committed"
 
 
 def end_offsets(settings: Settings, topic: str, isolation: Isolation = "read_committed") -> dict[int, int]:
-    """The offset behind the last record, by partition."""
+    """The offset behind the last record, by partition; as in `read`, an ended transaction is not open."""
+    if isolation == "read_committed":
+        _wait_for_markers(settings)
     admin = AdminClient(settings)
     latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in _partitions(admin, topic)}
     level = IsolationLevel[isolation.upper()]
@@ -178,6 +184,14 @@ def read_with_java(
             process.wait()
     # A separator of headers would be the end of a line for `splitlines`.
     return _sorted(_from_line(line, null=group) for line in output.read_text().split("\n") if line)
+
+
+def _wait_for_markers(settings: Settings) -> None:
+    """Wait until each transaction whose end was answered has also ended in its partitions."""
+    deadline = time.monotonic() + _PATIENCE
+    while found := list_transactions(settings, states=["PrepareCommit", "PrepareAbort"]):
+        assert time.monotonic() < deadline, f"transactions without markers: {found}"
+        time.sleep(_INTERVAL)
 
 
 def _wait_until_read(

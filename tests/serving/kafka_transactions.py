@@ -6,8 +6,8 @@ the transaction ends. Kafka's clients can't end a transaction of another produce
 that knows these three commits what another one has written. The coordinator answers a repeated commit as it
 answered the first one, so an answer that was lost is asked for again.
 
-Never send version 5 of `EndTxn` here. With it the coordinator raises the epoch at each end, and the numbers
-of a producer that began the transaction with the older protocol, as librdkafka does, are no longer valid.
+Never send version 5 of `EndTxn` here. With it the coordinator raises the epoch at each end. librdkafka begins
+transactions with the older protocol, and its numbers would no longer be valid.
 """
 
 from __future__ import annotations
