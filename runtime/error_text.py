@@ -19,6 +19,8 @@ from penstock.runtime.redaction import redacted
 LONGEST_MESSAGE: Final = 4_000
 #: Longest traceback, in characters.
 LONGEST_TRACEBACK: Final = 6_000
+#: Maximum length of a bad record in a message, in characters.
+SHOWN_CHARACTERS: Final = 200
 #: Ratio of the text that is searched for secrets to the text that is shown.
 _SEEN_FOR_SECRETS: Final = 4
 #: Maximum number of a group's errors in its text.
@@ -118,3 +120,17 @@ def shortened(text: str, most: int) -> str:
 
 def _class_name(error: BaseException) -> str:
     return fit_text(type(error).__name__, 200)
+
+
+def shown(record: Any) -> str:
+    """Format a record for a message, cut to a bounded length."""
+    if isinstance(record, (str, bytes)):
+        text = repr(record[:SHOWN_CHARACTERS])
+        if len(record) > SHOWN_CHARACTERS:
+            unit = "characters" if isinstance(record, str) else "bytes"
+            return f"{text[:-1]}... ({len(record)} {unit} in all)"
+        return text
+    text = repr(record)
+    if len(text) > SHOWN_CHARACTERS:
+        return f"{text[:SHOWN_CHARACTERS]}... ({len(text)} characters in all)"
+    return text

@@ -155,6 +155,10 @@ class ConnectorError(PenstockError):
     """A source or sink can't continue; the message names the place, the record, and a remedy."""
 
 
+class BadRecordError(ConnectorError):
+    """A record can't be read or written, and the connector is set to fail on bad records."""
+
+
 class SuppressRestartsError(PenstockError):
     """A failure that a restart would only repeat: the job fails at once. Connectors raise subclasses."""
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.runtime.config.restart import FixedDelay as FixedDelay
     from penstock.runtime.config.restart import NoRestart as NoRestart
     from penstock.runtime.errors import BadInputError as BadInputError
+    from penstock.runtime.errors import BadRecordError as BadRecordError
     from penstock.runtime.errors import CheckpointError as CheckpointError
     from penstock.runtime.errors import ConfigurationError as ConfigurationError
     from penstock.runtime.errors import ConnectorError as ConnectorError
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
     from penstock.runtime.graph.streams.windowed_stream import WindowedStream as WindowedStream
     from penstock.runtime.io.connectors.collect_sink import CollectSink as CollectSink
     from penstock.runtime.io.connectors.collect_sink import DiscardSink as DiscardSink
-    from penstock.runtime.io.connectors.errors import BadRecordError as BadRecordError
     from penstock.runtime.io.connectors.files.file_sink import FileSink as FileSink
     from penstock.runtime.io.connectors.files.file_source import FileSource as FileSource
     from penstock.runtime.io.connectors.generator_source import GeneratorSource as GeneratorSource

@@ -16,9 +16,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.runtime.errors import ConnectorError
-from penstock.runtime.io.connectors.errors import BadRecordError, shown
-from penstock.runtime.record.elements import Batch, RowBatch
-from penstock.runtime.record.row_columns import NoPythonValueError, dicts_of_arrow
+from penstock.runtime.io.connectors.errors import shown
+from penstock.runtime.io.formats.rows import rows_of as rows_of
+from penstock.runtime.io.formats.rows import rows_of_arrow as rows_of_arrow
 
 #: Rows of an Arrow batch while the job keeps up.
 ARROW_ROWS: Final = 64 * 1024
@@ -46,18 +46,6 @@ def arrow_rows(max_rows: int) -> int:
     if max_rows < MOST_ASKED:
         return _SLOW_FACTOR * max_rows
     return max(ARROW_ROWS, min(max_rows, MOST_ARROW_ROWS))
-
-
-def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """One dict per row; a `BadRecordError` names a column with a value that Python can't represent."""
-    try:
-        return dicts_of_arrow(batch)
-    except NoPythonValueError as error:
-        raise BadRecordError(str(error)) from error
-
-
-def rows_of(batch: Batch) -> Sequence[Any]:
-    return batch.rows if isinstance(batch, RowBatch) else rows_of_arrow(batch.batch)
 
 
 _SEPARATE: str = "or read these files with a separate source and unify them with map_batches"

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from penstock.runtime.errors import BadInputError, ConfigurationError, ConnectorError
+from penstock.runtime.error_text import shown as shown
+from penstock.runtime.errors import BadInputError, ConfigurationError
+from penstock.runtime.errors import BadRecordError as BadRecordError
 from penstock.runtime.operators.source import DeadLetter, Polled
 from penstock.runtime.record.elements import Batch
-
-#: Maximum length of a bad record in a message, in characters.
-SHOWN_CHARACTERS: Final = 200
-
-
-class BadRecordError(ConnectorError):
-    """A record can't be read or written, and the connector is set to fail on bad records."""
 
 
 class UnreadableInputError(BadRecordError, BadInputError):
     """Content of a file can't be read; the message names the file and the position."""
-
-
-def shown(record: Any) -> str:
-    """Format a record for a message, cut to a bounded length."""
-    if isinstance(record, (str, bytes)):
-        text = repr(record[:SHOWN_CHARACTERS])
-        if len(record) > SHOWN_CHARACTERS:
-            unit = "characters" if isinstance(record, str) else "bytes"
-            return f"{text[:-1]}... ({len(record)} {unit} in all)"
-        return text
-    text = repr(record)
-    if len(text) > SHOWN_CHARACTERS:
-        return f"{text[:SHOWN_CHARACTERS]}... ({len(text)} characters in all)"
-    return text
 
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]

@@ -23,7 +23,7 @@ from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.io.connectors.files.folders import Folders
 from penstock.runtime.io.connectors.filesystem import FileSystem, Publication
-from penstock.runtime.io.connectors.formats.encoders import CountingOutput, Encoder
+from penstock.runtime.io.connectors.formats.encoders import CountingOutput, FileEncoder
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.trust.paths import UntrustedPathError, check_directory, check_file_name
@@ -145,7 +145,7 @@ class _OpenFile:
     """
 
     folder: str
-    encoder: Encoder
+    encoder: FileEncoder
     output: CountingOutput
     number: int
 

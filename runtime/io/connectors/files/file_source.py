@@ -35,6 +35,7 @@ from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJs
 from penstock.runtime.io.connectors.formats.lines import JsonFormat, TextFormat, checked_encoding
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.io.connectors.local_files import filesystem_for
+from penstock.runtime.io.formats.settings import check_field_names
 from penstock.runtime.names import NearestNames, checked_keywords
 from penstock.runtime.operators.source import ConnectorContext, NeededColumns, SplitsWithWarnings
 from penstock.runtime.record.elements import BatchFormat
@@ -161,7 +162,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         if _checked_format(batch_format) == "rows" and schema is not None:
             msg = 'schema= needs batch_format="arrow": a row has the fields of its line'
             raise ConfigurationError(msg)
-        _check_names(schema or ())
+        check_field_names(schema or ())
         form = (
             JsonFormat(*settings, stored_as=stored_as)
             if batch_format == "rows"
@@ -450,19 +451,9 @@ def _declared(schema: Any) -> dict[str, Any]:
         msg = f"schema={schema!r} is not a setting: give 'infer', a dict from column to type, or a pa.schema"
         raise ConfigurationError(msg)
     if isinstance(schema, pa.Schema):
-        _check_names(schema)
+        check_field_names(schema)
         return {field.name: field.type for field in schema}
     return {} if isinstance(schema, str) else dict(schema or {})
-
-
-def _check_names(fields: Iterable[pa.Field]) -> None:
-    seen: set[str] = set()
-    for child in fields:
-        if child.name in seen:
-            msg = f"schema= has the field {child.name!r} twice"
-            raise ConfigurationError(msg)
-        seen.add(child.name)
-        _check_names(child.type.field(place) for place in range(child.type.num_fields))
 
 
 def _check_csv(

@@ -1,4 +1,4 @@
-"""Formats of sinks: the protocols `SinkFormat` and `Encoder`, and the formats CSV and JSON lines.
+"""Formats of sinks: the protocols `SinkFormat` and `FileEncoder`, and the formats CSV and JSON lines.
 
 **JSON lines** are UTF-8. Python's C encoder is made once and called per row; `json.dumps` would make a new
 one for every row, which halves the speed. NaN and infinities are refused, because JSON does not have them and
@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import json.encoder
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from operator import itemgetter
-from types import NoneType
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from penstock.runtime.io.connectors.arrow_batches import rows_of
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
 from penstock.runtime.io.connectors.filesystem import OutputFile
+from penstock.runtime.io.formats.json_text import check_names, value_encoder
 from penstock.runtime.record.elements import Batch
 
 
@@ -54,7 +51,7 @@ class CountingOutput:
         """Do nothing: the sink finishes or discards the file."""
 
 
-class Encoder(Protocol):
+class FileEncoder(Protocol):
     def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
         """Begin a file; `next_file` finishes it and begins another, for records that need separate files."""
         ...
@@ -74,7 +71,7 @@ class SinkFormat(Protocol):
         """The extension of the format's files, without a dot."""
         ...
 
-    def encoders(self) -> Callable[[], Encoder]:
+    def encoders(self) -> Callable[[], FileEncoder]:
         """Return a factory of encoders; they share what the first records determine, such as the columns."""
         ...
 
@@ -220,14 +217,6 @@ class CsvEncoder(_LineEncoder):
         raise BadRecordError(msg)
 
 
-#: Types of values that can't hold dicts.
-_LEAVES: Final = frozenset((str, int, float, bool, NoneType))
-#: Maximum depth of values; the encoder refuses deeper ones too.
-_DEEPEST: Final = 1_000
-#: Down to this depth, a shared value is checked once for each reference to it.
-_SHALLOW: Final = 8
-
-
 @dataclass(frozen=True, slots=True)
 class JsonSinkFormat:
     """The JSON lines format of a sink; `default` converts an object unknown to JSON into a JSON value."""
@@ -245,7 +234,7 @@ class JsonEncoder(_LineEncoder):
 
     def __init__(self, default: Callable[[Any], Any] | None) -> None:
         super().__init__()
-        self._encode = _row_encoder(default)
+        self._encode = value_encoder(default)
 
     def _encoded(self, rows: Sequence[Any]) -> bytes:
         check_names(rows)
@@ -263,66 +252,3 @@ class JsonEncoder(_LineEncoder):
                     "before the sink, or give FileSink.json a default="
                 )
         return BadRecordError(f"a batch can't be written as JSON: {failure}")
-
-
-def check_names(rows: Sequence[Any]) -> None:
-    """Refuse dicts with two keys of the same JSON name, such as `1` and `"1"`.
-
-    Raises:
-        ValueError: A dict has two such keys.
-        RecursionError: A value contains itself, or is nested too deep.
-    """
-    level: Sequence[Any] = rows
-    for depth in range(_DEEPEST):
-        dicts = level if set(map(type, level)) == {dict} else [x for x in level if isinstance(x, dict)]
-        if not set(map(type, chain.from_iterable(dicts))) <= {str}:
-            for value in dicts:
-                _refuse_equal_names(value)
-        values = list(chain.from_iterable(map(dict.values, dicts)))
-        if dicts is not level:
-            values += chain.from_iterable(x for x in level if isinstance(x, (list, tuple)))
-        kinds = list(map(type, values))
-        if set(kinds) <= _LEAVES:
-            return
-        level = [
-            x
-            for x, kind in zip(values, kinds, strict=True)
-            if kind is dict or kind is list or (kind not in _LEAVES and isinstance(x, (dict, list, tuple)))
-        ]
-        if depth > _SHALLOW:
-            # By identity, so that shared and recursive values are checked once.
-            level = list({id(x): x for x in level}.values())
-    msg = "its values are nested too deep"
-    raise RecursionError(msg)
-
-
-def _refuse_equal_names(value: dict[Any, Any]) -> None:
-    names: set[str] = set()
-    for key in value:
-        # The name that the encoder writes for this key.
-        name = key if isinstance(key, str) else next(iter(json.loads(json.dumps({key: None}))))
-        if name in names:
-            msg = f"two of its keys have the JSON name {name!r}"
-            raise ValueError(msg)
-        names.add(name)
-
-
-def _row_encoder(default: Callable[[Any], Any] | None) -> Callable[[Any, int], Sequence[str]]:
-    def checked(value: Any) -> Any:
-        assert default is not None
-        made = default(value)
-        check_names([made])
-        return made
-
-    encoder = json.JSONEncoder(
-        ensure_ascii=False,
-        allow_nan=False,
-        separators=(",", ":"),
-        check_circular=False,
-        default=None if default is None else checked,
-    )
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return lambda row, _: (encoder.encode(row),)
-    escape = json.encoder.encode_basestring
-    return make(None, encoder.default, escape, None, ":", ",", False, False, False)  # type: ignore[no-any-return]

@@ -13,7 +13,6 @@ strings, as in rows.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -32,8 +31,8 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_for_lines,
     with_schema,
 )
+from penstock.runtime.io.formats.json_columns import BLANK, JsonColumns, changed_field, parse_objects
 from penstock.runtime.operators.source import Polled
-from penstock.runtime.record.arrow_types import has_leaf
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.record.own_types import common_fields
 from penstock.runtime.trust.data import read_schema
@@ -41,12 +40,6 @@ from penstock.runtime.trust.data import read_schema
 #: Minimum and maximum bytes of a block; a line may be longer.
 _LEAST_BYTES: Final = 4 * 1024
 _MOST_BYTES: Final = 4 * 1024 * 1024
-_BLANK: Final = b" \t\r\n"
-#: A float represents every integer up to this one exactly.
-_EXACT: Final = 1 << 53
-#: A time zone after a time of day.
-_ZONE_OF_TIME: Final = re.compile(r"[:T ]\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$")
-_ZONE: Final = re.compile(rb'[:T ]\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +96,7 @@ class ColumnarJsonFormat:
             raise ConnectorError(msg) from error
         found = pa.schema([(field.name, _as_read(field.type)) for field in schema])
         for _, value in objects if self.on_error == "fail" else ():
-            if (wide := _changed(value, found)) is not None:
+            if (wide := changed_field(value, found)) is not None:
                 name, number = wide
                 msg = (
                     f"{where}: column {name!r} would have floats, which round integers such as {number}. "
@@ -115,19 +108,19 @@ class ColumnarJsonFormat:
     def _schema_of(self, lines: Sequence[bytes]) -> pa.Schema:
         """Infer the columns of a sample; the reader reports lines that don't fit as bad records."""
         try:
-            return _parse(b"\n".join(lines), None).schema
+            return parse_objects(b"\n".join(lines), None).schema
         except pa.ArrowException:
             good = list(filter(_is_readable, lines))
             try:
                 if len(good) in (0, len(lines)):
                     raise
-                return _parse(b"\n".join(good), None).schema
+                return parse_objects(b"\n".join(good), None).schema
             except pa.ArrowException:
                 if self.on_error == "fail":
                     raise
         fields: list[pa.Field] = []
         for line in good:
-            common = common_fields(fields, list(_parse(line, None).schema), numbers=True)
+            common = common_fields(fields, list(parse_objects(line, None).schema), numbers=True)
             fields = fields if common is None else common
         return pa.schema(fields)
 
@@ -139,8 +132,9 @@ class ColumnarJsonReader:
         self._handle = handle
         self._split = split
         self._format = form
-        self._schema: pa.Schema = read_schema(split.schema)
-        self._unknown = "error" if form.schema is None else "ignore"
+        self._columns = JsonColumns(
+            read_schema(split.schema), "error" if form.schema is None else "ignore", form.encoding
+        )
         self._blocks = LineBlocks(handle, split, strip_bom=form.encoding == "utf-8", block_bytes=_LEAST_BYTES)
         self._row_bytes = 128.0
 
@@ -167,42 +161,25 @@ class ColumnarJsonReader:
 
     def _parsed(self, raw: bytes) -> pa.RecordBatch | None:
         """Parse whole lines; return `None` unless each line is one object that fits the columns."""
-        text = raw.strip(_BLANK)
+        text = raw.strip(BLANK)
         if not text:
-            return pa.RecordBatch.from_pylist([], self._schema)
+            return self._columns.empty
         lines = text.count(b"\n") + 1
-        ends = text.count(b"}\n{") + text.count(b"}\r\n{")
-        if ends != lines - 1 or not (text.startswith(b"{") and text.endswith(b"}")):
+        if text.count(b"}\n{") + text.count(b"}\r\n{") != lines - 1:
             return None
-        try:
-            decoded = text.decode(self._format.encoding)
-            if self._format.encoding != "utf-8":
-                text = decoded.encode("utf-8")
-            batch = _parse(text, self._schema, self._unknown)
-        except (pa.ArrowException, UnicodeDecodeError):
-            return None
-        if batch.num_rows != lines or self._changes(batch, text):
-            return None
-        return batch
-
-    def _changes(self, batch: pa.RecordBatch, text: bytes) -> bool:
-        """Whether a float column rounds an integer, or a time column drops a time zone."""
-        wide = any(map(_has_wide_float, batch.columns))
-        if not wide and not (has_leaf(pa.struct(list(self._schema)), _is_naive_time) and _ZONE.search(text)):
-            return False
-        return any(_changed(json.loads(line), self._schema) is not None for line in text.split(b"\n"))
+        return self._columns.parsed(text, lines, lambda: text.split(b"\n"))
 
     def _read_in_parts(self, start: int, raw: bytes) -> Polled[Any]:
         bad = BadRecords(self._format.on_error)
         lines = raw.split(b"\n")
-        present = [index for index, line in enumerate(lines) if line.strip(_BLANK)]
+        present = [index for index, line in enumerate(lines) if line.strip(BLANK)]
         batches: list[pa.RecordBatch] = []
         for first, last in self._halved(present, lines, batches):
             assert last == first + 1, "a bad part is one line"
             line = lines[present[first]].rstrip(b"\r")
             origin = f"{self._split.path}:{start + offset_of_line(raw, present[first])}"
-            bad.report(*self._found(line), origin)
-        whole = pa.Table.from_batches(batches, self._schema).combine_chunks().to_batches()
+            bad.report(*self._columns.reason(line, "the line"), origin)
+        whole = pa.Table.from_batches(batches, self._columns.schema).combine_chunks().to_batches()
         return bad.polled(ArrowBatch(whole[0]) if whole else None)
 
     def _halved(
@@ -221,99 +198,13 @@ class ColumnarJsonReader:
                 middle = (first + last) // 2
                 parts += [(middle, last), (first, middle)]
 
-    def _found(self, line: bytes) -> tuple[str | bytes, str]:
-        try:
-            text = line.decode(self._format.encoding)
-        except UnicodeDecodeError:
-            return line, "the line is not text in the encoding that the source was given"
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            return text, f"the line is not a JSON value: {error}"
-        if not isinstance(value, dict):
-            return text, f"the line is a JSON value of type {type(value).__name__}, but columns need objects"
-        unknown = [name for name in value if name not in self._schema.names]
-        if unknown and self._unknown == "error":
-            return text, f"field {unknown[0]!r} is not one of the columns {self._schema.names}: give schema="
-        for name in self._schema.names:
-            if name in value and not self._fits(name, value[name]):
-                kind = self._schema.field(name).type
-                return text, f"field {name!r} does not fit its column of type {kind}: give schema="
-        try:
-            _parse(text.encode("utf-8", "surrogatepass"), self._schema, self._unknown)
-        except pa.ArrowException as error:
-            return text, f"the line does not fit the columns {self._schema.names}: {error}"
-        return text, f"the line does not fit the columns {self._schema.names}"
-
-    def _fits(self, name: str, value: Any) -> bool:
-        if _changed({name: value}, self._schema) is not None:
-            return False
-        try:
-            _parse(json.dumps({name: value}).encode(), pa.schema([self._schema.field(name)]), "error")
-        except pa.ArrowException:
-            return False
-        return True
-
 
 def _is_readable(line: bytes) -> bool:
     try:
-        _parse(line, None)
+        parse_objects(line, None)
     except pa.ArrowException:
         return False
     return True
-
-
-def _parse(text: bytes, schema: pa.Schema | None, unknown: str = "error") -> pa.RecordBatch:
-    import pyarrow.json as arrow_json  # late: sources of other formats don't need it
-
-    options = None
-    if schema is not None:
-        options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unknown)
-    # One block, so that no line is cut and the batch is whole.
-    read = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-    table = arrow_json.read_json(pa.BufferReader(text), read, options).combine_chunks()
-    (batch,) = table.to_batches()
-    for column in batch.columns:
-        if has_leaf(column.type, pa.types.is_decimal):
-            # Arrow's parser adds zeros up to the scale without checking the precision.
-            column.validate(full=True)
-    return batch
-
-
-def _has_wide_float(column: pa.Array) -> bool:
-    """Whether a float column has a value of more than 53 bits, which may have been an integer."""
-    import pyarrow.compute as pc  # late: sources of other formats don't need it
-
-    if pa.types.is_floating(column.type):
-        return bool(pc.any(pc.greater_equal(pc.abs(column), float(_EXACT))).as_py())
-    if pa.types.is_nested(column.type):
-        parts = column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]
-        return any(map(_has_wide_float, parts))
-    return False
-
-
-def _is_naive_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
-
-
-def _changed(value: dict[str, Any], schema: pa.Schema | pa.StructType) -> tuple[str, Any] | None:
-    """Find an integer that a float column rounds, or a time that loses its zone; return field and value."""
-    for field in schema:
-        part = _changed_part(value.get(field.name), field.type)
-        if part is not None:
-            return field.name, part
-    return None
-
-
-def _changed_part(value: Any, kind: pa.DataType) -> Any:
-    if isinstance(value, dict) and pa.types.is_struct(kind):
-        found = _changed(value, kind)
-        return None if found is None else found[1]
-    if isinstance(value, list) and pa.types.is_list(kind):
-        return next((n for item in value if (n := _changed_part(item, kind.value_type)) is not None), None)
-    if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is None:
-        return value if _ZONE_OF_TIME.search(value) else None
-    return value if type(value) is int and abs(value) > _EXACT and pa.types.is_floating(kind) else None
 
 
 def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]]]:

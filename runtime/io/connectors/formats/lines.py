@@ -4,15 +4,6 @@ The lines of a slice are parsed together, which is fast. If one of them is bad, 
 `LineReader` computes its position in bytes only on request, from the number of lines returned from the
 current block. So reading does not slow down.
 
-**JSON lines.** One call parses a slice of lines. The lines are joined into one JSON array with `-Infinity`
-between them, which parses to a marker object. If the markers are at exactly every second position, each line
-held one complete value. A line like `1, 2` or `[1` would shift or swallow a marker. One call is twice as fast
-as a call per line. Other slices, and text that contains `-Infinity`, are parsed line by line.
-
-Python's parser keeps the last of two fields with the same name, and turns `1e400` into infinity. Such lines
-are bad. Hooks that detect this take three times as long, so they are used only on suspicious lines. If a
-slice has as many colons after a quote or a blank as parsed fields, no field was lost.
-
 **Files that are one JSON array** are recognised. An array over several lines is refused. An array on one line
 is valid JSON lines, with a single record that is a list. If that list holds objects, a warning explains how
 the file is read.
@@ -22,11 +13,9 @@ from __future__ import annotations
 
 import codecs
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecords, OnError
@@ -46,6 +35,7 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_for_lines,
     whole_file,
 )
+from penstock.runtime.io.formats.json_rows import parse_one, parse_together
 from penstock.runtime.operators.source import Polled, SplitsWithWarnings
 from penstock.runtime.record.elements import RowBatch
 
@@ -298,40 +288,6 @@ def _is_list_of_objects(line: str) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
-_MARKER: Final = object()
-
-_CONSTANTS: Final = {"-Infinity": _MARKER, "NaN": math.nan, "Infinity": math.inf}
-
-_INFINITE: Final = frozenset((math.inf, -math.inf))
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        msg = f"it has two fields {twice!r}"
-        raise ValueError(msg)
-    return found
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if number in _INFINITE:
-        msg = f"no float can hold {digits}"
-        raise ValueError(msg)
-    return number
-
-
-_parse_flat: Final = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__).decode
-
-_parse_marked: Final = json.JSONDecoder(
-    parse_constant=_CONSTANTS.__getitem__, parse_float=_finite, object_pairs_hook=_distinct
-).decode
-#: Parses one JSON value; raises `ValueError` where Python's parser would lose a field or a number.
-parse_one: Final = json.JSONDecoder(parse_float=_finite, object_pairs_hook=_distinct).decode
-
-
 class JsonReader(LineReader):
     """Reads the values of one split; blank lines are not records."""
 
@@ -357,47 +313,3 @@ class JsonFormat(LineFormat):
         return SplitsWithWarnings(splits, warnings)
 
     reader: ClassVar[type[JsonReader]] = JsonReader
-
-
-def parse_together(lines: Sequence[str]) -> list[Any] | None:
-    """Parse lines of one JSON value each in one call; `None` when a line may hold anything else.
-
-    Example:
-        >>> parse_together(['{"a": 1}', "[2]"]), parse_together(["[1", "2]"]), parse_together(["1, 2", "3"])
-        ([{'a': 1}, [2]], None, None)
-    """
-    inner = ",-Infinity,".join(lines)
-    if inner.count("-Infinity") != len(lines) - 1:
-        return None
-    text = f"[{inner}]"
-    try:
-        parsed: list[Any] = _parse_flat(text)
-        if _may_differ(parsed, text):
-            parsed = _parse_marked(text)
-    except (ValueError, RecursionError):
-        return None
-    if len(parsed) != 2 * len(lines) - 1 or parsed[1::2].count(_MARKER) != len(lines) - 1:
-        return None
-    return parsed[::2]
-
-
-def _may_differ(parsed: Sequence[Any], text: str) -> bool:
-    """Whether an object may have two fields with the same name, or a number may have become infinity."""
-    fields = 0
-    level: Sequence[Any] = parsed[::2]
-    if set(map(type, level)) != {dict}:
-        level = [level]  # the records may be numbers
-    while level:
-        dicts = level if set(map(type, level)) == {dict} else [item for item in level if type(item) is dict]
-        fields += sum(map(len, dicts))
-        inner = [part for item in level if type(item) is list for part in item] if dicts is not level else []
-        level = []
-        try:
-            is_finite = _INFINITE.isdisjoint(chain(inner, chain.from_iterable(map(dict.values, dicts))))
-        except TypeError:  # there is a list or an object, which has no hash
-            values = [*inner, *chain.from_iterable(map(dict.values, dicts))]
-            level = [part for part in values if type(part) is dict or type(part) is list]
-            is_finite = _INFINITE.isdisjoint([part for part in values if type(part) is float])
-        if not is_finite:
-            return True
-    return text.count('":') + text.count(" :") + text.count("\t:") + text.count("\r:") != fields
