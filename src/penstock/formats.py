@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock._public_names import public_names
 
 if TYPE_CHECKING:
+    from penstock.runtime.io.formats.avro import Avro as Avro
     from penstock.runtime.io.formats.format import Decoded as Decoded
     from penstock.runtime.io.formats.format import Decoder as Decoder
     from penstock.runtime.io.formats.format import Encoder as Encoder
@@ -14,5 +15,6 @@ if TYPE_CHECKING:
     from penstock.runtime.io.formats.json_format import Json as Json
     from penstock.runtime.io.formats.plain import Raw as Raw
     from penstock.runtime.io.formats.plain import Text as Text
+    from penstock.runtime.io.formats.registry import SchemaRegistry as SchemaRegistry
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

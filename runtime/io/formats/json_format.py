@@ -57,6 +57,7 @@ class Json:
             object.__setattr__(self, "schema", checked_schema(self.schema))
 
     def decoder(self, batch_format: BatchFormat) -> JsonRowDecoder | JsonColumnDecoder:
+        """Create a decoder whose batches are rows or Arrow columns."""
         batch_format = checked_batch_format(batch_format)
         if self.schema is not None:
             return JsonColumnDecoder(self.schema, batch_format)
@@ -66,6 +67,7 @@ class Json:
         return JsonRowDecoder()
 
     def encoder(self) -> JsonValueEncoder:
+        """Create an encoder, which takes rows and Arrow columns."""
         return JsonValueEncoder(self.default)
 
 

@@ -32,9 +32,11 @@ class Raw:
     """
 
     def decoder(self, batch_format: BatchFormat) -> RawDecoder:
+        """Create a decoder whose batches are rows or Arrow columns."""
         return RawDecoder(checked_batch_format(batch_format))
 
     def encoder(self) -> RawEncoder:
+        """Create an encoder, which takes rows and Arrow columns."""
         return RawEncoder()
 
 
@@ -96,9 +98,11 @@ class Text:
             raise ConfigurationError(msg) from error
 
     def decoder(self, batch_format: BatchFormat) -> TextDecoder:
+        """Create a decoder whose batches are rows or Arrow columns."""
         return TextDecoder(codecs.lookup(self.encoding).name, checked_batch_format(batch_format))
 
     def encoder(self) -> TextEncoder:
+        """Create an encoder, which takes rows and Arrow columns."""
         return TextEncoder(codecs.lookup(self.encoding).name)
 
 

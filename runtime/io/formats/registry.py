@@ -1,0 +1,256 @@
+"""A client of Confluent's schema registry.
+
+Each request has a bound, and each call gives up after `give_up_after`. A schema with an id never changes, so
+it is cached for ever. Secrets are sent in headers only, and no text shows them.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
+
+import tenacity
+
+from penstock.runtime.error_text import shown
+from penstock.runtime.errors import ConfigurationError, ConnectorError
+from penstock.runtime.redaction import without_secrets
+
+_MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+#: Statuses that may pass: too many requests, and failures of the server.
+_PASSING: Final = frozenset((408, 429, 500, 502, 503, 504))
+#: Error codes of the registry: no such subject, version or schema.
+_NOT_FOUND: Final = frozenset((40401, 40402, 40403))
+#: Longest answer that is read.
+_MOST_BYTES: Final = 16 * 1024 * 1024
+
+
+class UnknownSchemaError(ConnectorError):
+    """The registry has no such schema, subject or version."""
+
+
+class _PassingError(Exception):
+    """A failure after which another try may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema of the registry.
+
+    Attributes:
+        kind: Type of the schema: AVRO, PROTOBUF or JSON.
+        references: Name, subject and version of each schema that this one uses.
+    """
+
+    schema_id: int
+    kind: str
+    text: str
+    references: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def prefix(self) -> bytes:
+        """The bytes before each record of this schema."""
+        return b"\0" + self.schema_id.to_bytes(4, "big")
+
+    def complete(self, kind: str) -> str:
+        """The text of a schema of this type.
+
+        Raises:
+            ConfigurationError: The schema has another type, or uses other schemas.
+        """
+        if self.kind != kind:
+            msg = f"the schema {self.schema_id} of the registry is of type {self.kind}, and not {kind}"
+            raise ConfigurationError(msg)
+        if self.references:
+            names = [reference.get("name") for reference in self.references]
+            msg = (
+                f"the schema {self.schema_id} of the registry uses other schemas, {names}, which is not "
+                "supported: register one schema that has all types"
+            )
+            raise ConfigurationError(msg)
+        return self.text
+
+
+@without_secrets
+@dataclass(frozen=True, slots=True)
+class SchemaRegistry:
+    """A schema registry with Confluent's REST interface.
+
+    Args:
+        url: URL of the registry, such as `https://registry:8081`.
+        auth: User and password for basic authentication. `repr` does not show them.
+        token: A bearer token. `repr` does not show it.
+        timeout: Seconds for one request.
+        give_up_after: Seconds of tries after which a call fails.
+        ca_file: A file of trusted certificates; by default those of the system.
+
+    Raises:
+        ConfigurationError: The URL is wrong, or there are two ways of authentication.
+
+    Example:
+        >>> SchemaRegistry("http://localhost:8081", auth=("me", "secret"))
+        SchemaRegistry(url='http://localhost:8081', timeout=10.0, give_up_after=60.0, ca_file=None)
+    """
+
+    url: str
+    auth: tuple[str, str] | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    timeout: float = 10.0
+    give_up_after: float = 60.0
+    ca_file: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            msg = f"url={self.url!r} is not the URL of a schema registry: give one such as 'http://host:8081'"
+            raise ConfigurationError(msg)
+        if sum((self.auth is not None, self.token is not None, parts.username is not None)) > 1:
+            msg = "a schema registry takes one of auth=, token= and a user in the URL"
+            raise ConfigurationError(msg)
+
+    def client(self) -> RegistryClient:
+        """Create a client, which connects when it is used."""
+        return RegistryClient(self)
+
+
+class RegistryClient:
+    """Asks the registry; one thread at a time may use it."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        parts = urlsplit(registry.url)
+        assert parts.hostname is not None
+        self._registry = registry
+        self._host, self._port = parts.hostname, parts.port
+        self._is_secure = parts.scheme == "https"
+        self._path = parts.path.rstrip("/")
+        self._where = f"the schema registry at {parts.scheme}://{parts.hostname}:{parts.port or ''}".rstrip(
+            ":"
+        )
+        self._headers = {"Accept": _MEDIA_TYPE, "Content-Type": _MEDIA_TYPE}
+        user = registry.auth
+        if parts.username is not None:
+            user = (unquote(parts.username), unquote(parts.password or ""))
+        if user is not None:
+            encoded = base64.b64encode(":".join(user).encode()).decode()
+            self._headers["Authorization"] = f"Basic {encoded}"
+        elif registry.token is not None:
+            self._headers["Authorization"] = f"Bearer {registry.token}"
+        self._connection: http.client.HTTPConnection | None = None
+        self._known: dict[int, RegisteredSchema] = {}
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        """The schema with an id.
+
+        Raises:
+            UnknownSchemaError: The registry has no such schema.
+            ConnectorError: The registry gives no answer.
+        """
+        known = self._known.get(schema_id)
+        if known is None:
+            known = _schema_of(self._ask("GET", f"/schemas/ids/{schema_id}"), schema_id)
+            self._known[schema_id] = known
+        return known
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The newest schema of a subject; errors as for `by_id`."""
+        answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+        return _schema_of(answer, int(answer["id"]))
+
+    def id_of(self, subject: str, kind: str, text: str, *, register: bool) -> RegisteredSchema:
+        """The registered schema of a subject with this text; errors as for `by_id`.
+
+        Args:
+            register: Whether to register the schema.
+        """
+        body: dict[str, Any] = {"schema": text}
+        if kind != "AVRO":
+            body["schemaType"] = kind
+        path = f"/subjects/{quote(subject, safe='')}"
+        try:
+            answer = self._ask("POST", f"{path}/versions" if register else path, body)
+        except UnknownSchemaError as error:
+            msg = (
+                f"{error}. Register the schema for the subject {subject!r}, or give the format register=True"
+            )
+            raise UnknownSchemaError(msg) from error
+        return RegisteredSchema(int(answer["id"]), kind, text)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        tries = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_PassingError),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=5),
+            stop=tenacity.stop_after_delay(self._registry.give_up_after),
+            reraise=True,
+        )
+        try:
+            return tries(self._ask_once, method, path, body)
+        except _PassingError as error:
+            msg = (
+                f"{self._where} gives no answer to {method} {path} within {self._registry.give_up_after:g} "
+                f"seconds: {error}. Check that it runs and that this node reaches it"
+            )
+            raise ConnectorError(msg) from error
+
+    def _ask_once(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            connection = self._connected()
+            connection.request(method, self._path + path, data, self._headers)
+            answer = connection.getresponse()
+            status, text = answer.status, answer.read(_MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            msg = f"{type(error).__name__}: {error}"
+            raise _PassingError(msg) from error
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if status == 200 and isinstance(found, dict):
+            return found
+        self.close()
+        self._refuse(status, found if isinstance(found, dict) else {"message": shown(text)}, method, path)
+
+    def _refuse(self, status: int, found: Mapping[str, Any], method: str, path: str) -> None:
+        what = f"status {status}, {found.get('message')}"
+        if status in _PASSING:
+            raise _PassingError(what)
+        if status == 404 and found.get("error_code") in _NOT_FOUND:
+            msg = f"{self._where} answers {method} {path} with {what}"
+            raise UnknownSchemaError(msg)
+        advice = (
+            "Give SchemaRegistry the right auth= or token="
+            if status in (401, 403)
+            else "Check the URL and schema"
+        )
+        msg = f"{self._where} refuses {method} {path} with {what}. {advice}"
+        raise ConnectorError(msg)
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._connection is None:
+            if self._is_secure:
+                context = ssl.create_default_context(cafile=self._registry.ca_file)
+                self._connection = http.client.HTTPSConnection(
+                    self._host, self._port, timeout=self._registry.timeout, context=context
+                )
+            else:
+                self._connection = http.client.HTTPConnection(
+                    self._host, self._port, timeout=self._registry.timeout
+                )
+        return self._connection
+
+
+def _schema_of(answer: Mapping[str, Any], schema_id: int) -> RegisteredSchema:
+    return RegisteredSchema(
+        schema_id, answer.get("schemaType") or "AVRO", answer["schema"], tuple(answer.get("references") or ())
+    )
