@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.runtime.io.formats.json_format import Json as Json
     from penstock.runtime.io.formats.plain import Raw as Raw
     from penstock.runtime.io.formats.plain import Text as Text
+    from penstock.runtime.io.formats.protobuf import Protobuf as Protobuf
     from penstock.runtime.io.formats.registry import SchemaRegistry as SchemaRegistry
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -110,7 +110,7 @@ class SchemaRegistry:
             msg = f"url={self.url!r} is not the URL of a schema registry: give one such as 'http://host:8081'"
             raise ConfigurationError(msg)
         if sum((self.auth is not None, self.token is not None, parts.username is not None)) > 1:
-            msg = "a schema registry takes one of auth=, token= and a user in the URL"
+            msg = "a schema registry takes only one of these: auth, a bearer token, a user in the URL"
             raise ConfigurationError(msg)
 
     def client(self) -> RegistryClient:
