@@ -16,9 +16,10 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from penstock.runtime.config.job_config import JobConfig, RocksDB
 from penstock.runtime.errors import ConfigurationError, GraphError
-from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.job_graph import JobGraph, sinks_of
 from penstock.runtime.names import NearestEnumMembers, NearestMembers
 from penstock.runtime.operators.metrics import OperatorStatistics
+from penstock.runtime.operators.sinks import ChecksJobConfig
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 from penstock.runtime.time.durations import Duration
 
@@ -302,6 +303,24 @@ def find_executor(installed: Iterable[EntryPoint] | None = None) -> Executor:
         msg = f"the executor {wanted!r} ({points[wanted].value}) has no method `submit(job, config)`"
         raise ConfigurationError(msg)
     return executor
+
+
+def check_job(job: JobGraph, config: JobConfig) -> None:
+    """Refuse a job whose operators can't work with its settings.
+
+    Raises:
+        ConfigurationError: The settings don't fit; the message names the operator.
+        GraphError: An operator can't have its state backend.
+    """
+    check_state_backends(job, config)
+    for spec, sink in sinks_of(job):
+        if isinstance(sink, ChecksJobConfig):
+            try:
+                sink.check_job_config(config)
+            except ConfigurationError as error:
+                where = "" if spec.defined_at is None else f"{spec.defined_at}: "
+                msg = f"{where}sink {spec.id!r}: {error}"
+                raise ConfigurationError(msg) from error
 
 
 #: The package that provides RocksDB.

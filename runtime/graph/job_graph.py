@@ -10,7 +10,7 @@ again once its ends have equal parallelism.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
@@ -20,6 +20,7 @@ from penstock.runtime.errors import ConfigurationError, OperatorLocation, UserLo
 from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.sinks import Sink, SinkOperator
 from penstock.runtime.operators.source import Source
 from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets
@@ -263,3 +264,11 @@ def _edge(edge: JobEdge, parallelism: Mapping[str, int]) -> JobEdge:
     if edge.partitioner.partitioning is not Partitioning.FORWARD or same:
         return edge
     return replace(edge, partitioner=Partitioner(Partitioning.REBALANCE))
+
+
+def sinks_of(job: JobGraph) -> Iterator[tuple[OperatorSpec, Sink[Any]]]:
+    """Iterate over the sinks of a job."""
+    for spec in (spec for vertex in job.vertices for spec in vertex.operators):
+        operator = spec.factory() if spec.is_sink and spec.factory is not None else None
+        if isinstance(operator, SinkOperator):
+            yield spec, operator.sink

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError, StorageTimeoutError
-from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.job_graph import JobGraph, sinks_of
 from penstock.runtime.job.job_ledger import EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.sinks import COMMITTABLES, RemovesUncovered, SinkOperator
+from penstock.runtime.operators.sinks import COMMITTABLES, RemovesUncovered
 from penstock.runtime.ports import Cancellable, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -223,7 +223,7 @@ class UncoveredOutput:
         self._codec = codec
         self._storage = storage
         self._open_location = open_location
-        self._sinks = dict(_sinks_of(graph))
+        self._sinks = dict(_cleaning_sinks(graph))
 
     @property
     def is_known(self) -> bool:
@@ -256,13 +256,10 @@ class UncoveredOutput:
         return self._open_location(checkpoint.location)
 
 
-def _sinks_of(graph: JobGraph) -> Iterator[tuple[str, RemovesUncovered]]:
-    for spec in (spec for vertex in graph.vertices for spec in vertex.operators):
-        if not spec.is_sink or spec.factory is None:
-            continue
-        operator = spec.factory()
-        if isinstance(operator, SinkOperator) and isinstance(operator.sink, RemovesUncovered):
-            yield spec.id, operator.sink
+def _cleaning_sinks(graph: JobGraph) -> Iterator[tuple[str, RemovesUncovered]]:
+    for spec, sink in sinks_of(graph):
+        if isinstance(sink, RemovesUncovered):
+            yield spec.id, sink
 
 
 #: Seconds that an ended job waits for its master hooks to be closed.

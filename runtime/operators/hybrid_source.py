@@ -35,6 +35,7 @@ from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.source import (
+    AddsSplits,
     ConnectorContext,
     EnumeratesSplits,
     HearsOfFailedReaders,
@@ -217,6 +218,15 @@ class HybridReader(Generic[T]):
         reader, self._reader = self._reader, None
         self._ended.add(reader)
         return replace(polled, finished=not self._waiting)
+
+    def add_splits(self, splits: Sequence[_Split]) -> None:
+        """Read these splits beside those of the same phase if its reader can, else when it has finished."""
+        ordered = sorted(splits, key=lambda split: split[0])
+        for place, some in groupby(ordered, key=lambda split: split[:2]):
+            if place == self._place and isinstance(self._reader, AddsSplits):
+                check_has_run("add_splits", self._reader.add_splits([split for *_, split in some]))  # type: ignore[func-returns-value]
+            else:
+                self._waiting.append(list(some))
 
     def snapshot(self) -> Sequence[_Split]:
         reading = [] if self._reader is None else self._reader.snapshot()

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, runtime_checkable
 
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
@@ -92,6 +93,19 @@ class RemovesUncovered(Protocol):
         Args:
             covered: Results of `prepare_commit` that a completed snapshot covers: a job that starts from it
                 will commit them, so they stay. Some may be committed already.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksJobConfig(Protocol):
+    """Optional for a sink: refuse settings of a job that would lose its output."""
+
+    def check_job_config(self, config: JobConfig) -> None:
+        """Compare the settings with the sink's; called in the program that submits the job.
+
+        Raises:
+            ConfigurationError: The settings don't fit; the message says which to change.
         """
         ...
 

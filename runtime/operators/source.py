@@ -179,6 +179,19 @@ class ReportsSplits(Protocol):
 
 
 @runtime_checkable
+class AddsSplits(Protocol):
+    """Optional for a reader of a source with an enumerator: reads further splits beside its own.
+
+    For sources whose splits have no end, such as partitions. Without this, splits that are assigned later
+    wait until the reader has finished.
+    """
+
+    def add_splits(self, splits: Sequence[Any]) -> None:
+        """Read these splits, too; `snapshot` includes them from now on."""
+        ...
+
+
+@runtime_checkable
 class PausesSplits(Protocol):
     """Optional for a reader that `ReportsSplits`: pauses splits that are too far ahead of others.
 

@@ -4,7 +4,8 @@ A source has no input, so it is not an `Operator`. The subtask polls it and pass
 
 `RequestedSplits` is the reader of a source whose splits come from its coordinator. It reads an assignment
 with the source's own reader, and requests more splits when the assignment ends. Splits that arrive meanwhile
-wait; every snapshot lists them after the splits that are being read.
+go to a reader that `AddsSplits`. Otherwise they wait, and every snapshot lists them after the splits that are
+being read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from penstock.runtime.operators.event_time import strategy_only_reads
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.source import (
+    AddsSplits,
     ConnectorContext,
     EnumeratesSplits,
     FollowsCheckpoints,
@@ -92,7 +94,10 @@ class RequestedSplits(Generic[T]):
         if event is NO_MORE_SPLITS:
             self._no_more = True
         elif isinstance(event, tuple):
-            self._waiting.extend(event)
+            if isinstance(self._reader, AddsSplits):
+                _run(self._reader, "add_splits", event)
+            else:
+                self._waiting.extend(event)
         else:
             msg = f"the coordinator sent {event!r:.80}"
             raise TypeError(msg)

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
         ExternallyInducedReader as ExternallyInducedReader,
     )
     from penstock.runtime.operators.hybrid_source import EndOfHistory as EndOfHistory
+    from penstock.runtime.operators.sinks import ChecksJobConfig as ChecksJobConfig
     from penstock.runtime.operators.sinks import RemovesLeftovers as RemovesLeftovers
     from penstock.runtime.operators.sinks import Sink as Sink
     from penstock.runtime.operators.sinks import SinkContext as SinkContext
     from penstock.runtime.operators.sinks import SinkWriter as SinkWriter
+    from penstock.runtime.operators.source import AddsSplits as AddsSplits
     from penstock.runtime.operators.source import ConnectorContext as ConnectorContext
     from penstock.runtime.operators.source import DeadLetter as DeadLetter
     from penstock.runtime.operators.source import FollowsCheckpoints as FollowsCheckpoints

@@ -20,7 +20,7 @@ from penstock.runtime.graph.executor import (
     HoldsInterrupts,
     JobHandle,
     JobResult,
-    check_state_backends,
+    check_job,
     find_executor,
 )
 from penstock.runtime.graph.graph_info import describe, graph_info
@@ -290,7 +290,7 @@ class StreamEnvironment(NearestMembers):
             job = replace(job, restore_from=start, allow_non_restored_state=allow_non_restored_state)
         elif allow_non_restored_state:
             refuse("allow_non_restored_state=True has no effect without restore_from=...")
-        check_state_backends(job, self._config)
+        check_job(job, self._config)
         return self.executor.submit(job, self._config)
 
     @checked

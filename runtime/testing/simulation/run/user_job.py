@@ -34,7 +34,7 @@ from penstock.runtime.config.job_config import ALIGNMENT_MEMORY, JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.executor import check_state_backends
+from penstock.runtime.graph.executor import check_job
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec, Partitioning
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.functions.record_functions import MapBatchesOperator
@@ -340,7 +340,7 @@ class UserJob:
                 "give its environment checkpointing=Checkpointing(every=...)"
             )
             raise ConfigurationError(msg)
-        check_state_backends(self.graph, self.config)
+        check_job(self.graph, self.config)
 
     @property
     def rescalable(self) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Kafka: `KafkaSource` and `KafkaSink`, over librdkafka (`penstock[kafka]`)."""

@@ -1,0 +1,164 @@
+"""`KafkaSourceEnumerator`: finds the partitions of a source and gives each to a reader (Flink's class).
+
+No consumer group assigns partitions: a group would move them whenever a reader joins or leaves, without
+regard to checkpoints. The topic and number of a partition determine its reader. A partition that is found
+later starts at its first record. The start of the others is resolved once, when the job first lists them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypedDict
+
+from penstock.runtime.io.connectors.kafka.cluster import PartitionMetadata
+from penstock.runtime.io.connectors.kafka.offsets import OffsetsInitializer, TopicPartition
+from penstock.runtime.operators.source import SplitEnumeratorContext
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPartitionSplit:
+    """A partition with the offset of the next record (Flink's class).
+
+    Attributes:
+        stopping_offset: The first offset that is not read any more; `None` reads for ever.
+    """
+
+    topic: str
+    partition: int
+    next_offset: int
+    stopping_offset: int | None = None
+
+    @property
+    def name(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    @property
+    def is_finished(self) -> bool:
+        return self.stopping_offset is not None and self.next_offset >= self.stopping_offset
+
+
+class EnumeratorState(TypedDict):
+    """State in a checkpoint: the partitions that are known, and whether the first list was made."""
+
+    known: list[TopicPartition]
+    is_listed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The partitions of a source, and where each starts and stops.
+
+    Attributes:
+        topics: Names of topics; empty with a pattern.
+        pattern: Regular expression that matches whole names of topics.
+        stopping: `None` for a source without an end.
+        discover_every: Seconds between two looks for new partitions; `None` looks once.
+    """
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    starting: OffsetsInitializer
+    stopping: OffsetsInitializer | None
+    discover_every: float | None
+    metadata: Callable[[], PartitionMetadata]
+
+    def find(self, known: Collection[TopicPartition], *, is_first: bool) -> list[KafkaPartitionSplit]:
+        """List the partitions that are not known yet; blocks."""
+        metadata = self.metadata()
+        new = [name for name in metadata.partitions(self.topics, self.pattern) if name not in known]
+        if not new:
+            return []
+        starts = (self.starting if is_first else OffsetsInitializer.earliest()).resolve(new, metadata)
+        stops = {} if self.stopping is None else self.stopping.resolve(new, metadata)
+        return [KafkaPartitionSplit(*name, starts[name], stops.get(name)) for name in new]
+
+
+class KafkaSourceEnumerator:
+    """Assigns each partition when it is found; readers of a bounded source end after their last one."""
+
+    def __init__(
+        self, subscription: Subscription, context: SplitEnumeratorContext, state: EnumeratorState | None
+    ) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._known = set() if state is None else {tuple(name) for name in state["known"]}
+        self._is_listed = state is not None and state["is_listed"]
+        self._closing = threading.Event()
+
+    def start(self) -> None:
+        self._look(after=0.0)
+
+    def handle_split_request(self, subtask: int) -> None:
+        if self._is_listed and self._subscription.stopping is not None:
+            self._context.signal_no_more_splits(subtask)
+
+    def add_splits_back(self, splits: Sequence[KafkaPartitionSplit]) -> None:
+        self._assign(splits)
+
+    def snapshot(self) -> EnumeratorState:
+        return {"known": sorted(self._known), "is_listed": self._is_listed}
+
+    def close(self) -> None:
+        self._closing.set()
+
+    def _look(self, after: float) -> None:
+        """Look for partitions in the background; only the first look fails the job without an answer."""
+        work = partial(self._found, after, frozenset(self._known), is_first=not self._is_listed)
+        self._context.run_in_background(work, self._listed, self._unanswered if self._is_listed else None)
+
+    def _found(
+        self, after: float, known: Collection[TopicPartition], *, is_first: bool
+    ) -> list[KafkaPartitionSplit]:
+        if self._closing.wait(after):
+            return []
+        return self._subscription.find(known, is_first=is_first)
+
+    def _listed(self, splits: list[KafkaPartitionSplit]) -> None:
+        is_first, self._is_listed = not self._is_listed, True
+        self._known |= {split.name for split in splits}
+        self._assign(splits)
+        if self._subscription.stopping is not None:
+            for subtask in range(self._context.parallelism):
+                self._context.signal_no_more_splits(subtask)
+            return
+        if splits and not is_first:
+            logger.info("%s: %d new partition(s)", self._context.operator_id, len(splits))
+        self._look_again()
+
+    def _unanswered(self, error: BaseException) -> None:
+        logger.warning("%s: new partitions can't be looked for: %s", self._context.operator_id, error)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        every = self._subscription.discover_every
+        if every is not None and not self._closing.is_set():
+            self._look(every)
+
+    def _assign(self, splits: Sequence[KafkaPartitionSplit]) -> None:
+        by_reader: dict[int, list[KafkaPartitionSplit]] = {}
+        for split in splits:
+            by_reader.setdefault(owner(split.name, self._context.parallelism), []).append(split)
+        for subtask, mine in by_reader.items():
+            self._context.assign(subtask, mine)
+
+
+def owner(partition: TopicPartition, parallelism: int) -> int:
+    """The reader of a partition: those of one topic go to the readers in turn.
+
+    Example:
+        >>> sorted(owner(("orders", number), 3) for number in range(6))
+        [0, 0, 1, 1, 2, 2]
+    """
+    topic, number = partition
+    return (zlib.crc32(topic.encode()) + number) % parallelism
+
+
+#: Seconds between two looks for new partitions.
+DISCOVER_EVERY: Final[float] = 60.0

@@ -1,0 +1,169 @@
+"""`KafkaSink`: writes records to topics, exactly once by transactions (Flink's `KafkaSink`).
+
+**Exactly once.** The records between two checkpoints are one transaction of Kafka. At a checkpoint the writer
+flushes the transaction. It becomes a *committable*: its id, the producer's id and the producer's epoch. The
+producer is dropped, and the transaction stays open. When the checkpoint is complete, a request to the broker
+commits it (`transactions.py`). Any process can send this request, even after the death of the producer. From
+then on consumers that read committed records see the records.
+
+**Ids.** Each producer has its own transactional id. An id is used again only when its transaction is known
+to be committed, and with a higher epoch. So a committable names one transaction for ever:
+
+- If the broker has the committable's epoch, the transaction is open or committed. Committing it again changes
+  nothing.
+- If the broker has the next epoch and its last transaction was aborted, the broker has aborted this one after
+  its timeout. Its records are lost, and the job fails (`LostOutputError`).
+- Otherwise the id was used again, so the transaction had been committed.
+
+An id has the attempt in it. A transaction that an attempt left open and that no checkpoint covers is aborted
+after the first completed checkpoint of the next attempt. Until then it holds back consumers of its partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+
+from penstock.runtime.io.formats.format import Format
+from penstock.runtime.io.formats.json_format import Json
+
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.errors import checked_setting
+from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, check_installed
+from penstock.runtime.io.connectors.kafka.transactions import TransactionalIds, Transactions
+from penstock.runtime.io.connectors.kafka.writers import ExactlyOnceWriter, KafkaWriter, MessageSettings
+from penstock.runtime.names import NearestNames
+from penstock.runtime.operators.sinks import SinkContext
+from penstock.runtime.redaction import without_secrets
+from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+logger = logging.getLogger(__name__)
+
+DeliveryGuarantee: TypeAlias = Literal["exactly_once", "at_least_once"]
+
+#: Kafka's own limit for transactions (`transaction.max.timeout.ms` of brokers).
+TRANSACTION_TIMEOUT: Final = 900.0
+
+
+@without_secrets
+@dataclass(frozen=True)
+class KafkaSink(Generic[T_contra], metaclass=NearestNames):
+    """Writes each record as a message.
+
+    `key`, `headers`, `timestamp`, `partition` and a `topic` by record are a function of the record. `key` may
+    be the name of a field or column. With Arrow batches the functions get rows as dicts.
+
+    Attributes:
+        bootstrap_servers: Brokers as `host:port`, separated by commas.
+        topic: The topic, or a function that returns the topic of a record. Topics must exist.
+        value_format: Encodes the values of messages.
+        key: A `str` is encoded as UTF-8, `bytes` are taken as they are, other values become JSON.
+        headers: A dict or a list of pairs; values are `str`, `bytes` or `None`.
+        timestamp: Microseconds since the epoch; by default the time of sending.
+        partition: Number of the partition; by default Kafka's own partitioner chooses by key.
+        delivery_guarantee: `"exactly_once"` by transactions, or `"at_least_once"`, which needs none: a
+            restart then repeats records since the last checkpoint.
+        transactional_id_prefix: Beginning of all transactional ids; by default the job's id. It must not be
+            shared with another job.
+        transaction_timeout: Time after which the broker aborts an open transaction. It must exceed the
+            interval of checkpoints and the longest time without the job, and not the broker's
+            `transaction.max.timeout.ms`.
+        allow_missing: Whether a committable whose transaction was aborted or forgotten by the broker is
+            dropped, instead of failing the job.
+        properties: Further settings of librdkafka, such as `security.protocol`; no text shows them.
+
+    Raises:
+        ConfigurationError: A setting has a value that is not allowed, or confluent-kafka is not installed.
+
+    Example:
+        >>> KafkaSink("localhost:9092", "totals", key="user").delivery_guarantee
+        'exactly_once'
+    """
+
+    only_reads: ClassVar[bool] = True
+
+    bootstrap_servers: str
+    topic: str | Callable[[Any], str]
+    _: KW_ONLY
+    value_format: Format = field(default_factory=Json)
+    key: str | Callable[[Any], Any] | None = None
+    headers: Callable[[Any], Mapping[str, Any] | Sequence[tuple[str, Any]]] | None = None
+    timestamp: Callable[[Any], int] | None = None
+    partition: Callable[[Any], int] | None = None
+    delivery_guarantee: DeliveryGuarantee = "exactly_once"
+    transactional_id_prefix: str | None = None
+    transaction_timeout: Duration = TRANSACTION_TIMEOUT
+    allow_missing: bool = False
+    properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        check_installed()
+        KafkaCluster(self.bootstrap_servers, self.properties)
+        checked_setting("delivery_guarantee", self.delivery_guarantee, ("exactly_once", "at_least_once"))
+        seconds_in("transaction_timeout", self.transaction_timeout, at_least=1.0)
+        if isinstance(self.topic, str) and not self.topic:
+            msg = "topic='' is not allowed: name a topic, or give a function of the record"
+            raise ConfigurationError(msg)
+
+    @property
+    def _cluster(self) -> KafkaCluster:
+        return KafkaCluster(self.bootstrap_servers, self.properties)
+
+    def _ids(self, job_id: str, operator_id: str) -> TransactionalIds:
+        return TransactionalIds(f"{self.transactional_id_prefix or job_id}-{operator_id}")
+
+    def writer(self, context: SinkContext) -> KafkaWriter | ExactlyOnceWriter:
+        """Make the writer of one subtask."""
+        messages = MessageSettings(
+            self.topic, self.value_format.encoder(), self.key, self.headers, self.timestamp, self.partition
+        )
+        if self.delivery_guarantee == "at_least_once":
+            return KafkaWriter(self._cluster, messages)
+        ids = self._ids(context.job_id, context.operator_id)
+        timeout = seconds_in("transaction_timeout", self.transaction_timeout)
+        return ExactlyOnceWriter(
+            self._cluster,
+            messages,
+            ids,
+            subtask=context.subtask,
+            attempt=context.attempt,
+            timeout=timeout,
+            allow_missing=self.allow_missing,
+        )
+
+    def check_job_config(self, config: JobConfig) -> None:
+        """Refuse a transaction timeout that the interval of checkpoints exceeds."""
+        checkpointing = config.checkpointing
+        if self.delivery_guarantee == "at_least_once" or checkpointing is None:
+            return
+        timeout = seconds_in("transaction_timeout", self.transaction_timeout)
+        longest = as_seconds(checkpointing.every) + as_seconds(checkpointing.timeout)
+        if timeout <= as_seconds(checkpointing.every):
+            msg = (
+                f"transaction_timeout is {timeout:g} s, and a checkpoint is taken every "
+                f"{as_seconds(checkpointing.every):g} s: the broker would abort each transaction before its "
+                "checkpoint. Make the timeout longer, up to transaction.max.timeout.ms of the brokers"
+            )
+            raise ConfigurationError(msg)
+        if timeout <= longest:
+            logger.warning(
+                "transaction_timeout is %g s; a checkpoint may take %g s from the one before it. A job that is "
+                "down for longer than the rest loses records",
+                timeout,
+                longest,
+            )
+
+    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
+        """Abort all open transactions of this operator that no snapshot covers."""
+        if self.delivery_guarantee == "exactly_once":
+            kept = {committable.transactional_id for committable in covered}
+            ids, transactions = self._ids(job_id, operator_id), Transactions(self._cluster)
+            for name in transactions.open_ids(ids.prefix):
+                if ids.attempt_of(name) is not None and name not in kept:
+                    transactions.abort(name)
+            transactions.close()

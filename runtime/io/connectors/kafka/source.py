@@ -1,0 +1,184 @@
+"""`KafkaSource`: reads topics of Kafka, each record exactly once (Flink's `KafkaSource`).
+
+The position of each partition is in the job's checkpoints. A restored job continues there, whatever a
+consumer group has committed. The group's offsets are for monitoring only. They are committed when a
+checkpoint is complete.
+
+- `enumerator.py` finds partitions and gives each to a reader.
+- `fetcher.py` polls the consumer in a thread of its own.
+- `records.py` decodes, `offsets.py` says where to start and stop, `cluster.py` has the clients.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+
+from penstock.runtime.io.formats.format import Format
+from penstock.runtime.io.formats.json_format import Json
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.errors import OnError, checked_setting
+from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, PartitionMetadata, check_installed
+from penstock.runtime.io.connectors.kafka.enumerator import (
+    DISCOVER_EVERY,
+    EnumeratorState,
+    KafkaPartitionSplit,
+    KafkaSourceEnumerator,
+    Subscription,
+)
+from penstock.runtime.io.connectors.kafka.fetcher import KafkaFetcher
+from penstock.runtime.io.connectors.kafka.offsets import OFFSET_RESETS, OffsetReset, OffsetsInitializer
+from penstock.runtime.io.connectors.kafka.reader import KafkaReader
+from penstock.runtime.io.connectors.kafka.records import METADATA, MetadataField, RecordDeserializer
+from penstock.runtime.names import NearestNames
+from penstock.runtime.operators.source import ConnectorContext, SplitEnumeratorContext
+from penstock.runtime.record.elements import BatchFormat
+from penstock.runtime.redaction import without_secrets
+from penstock.runtime.time.durations import Duration, seconds_in
+
+T_co = TypeVar("T_co", covariant=True)
+
+#: Settings of librdkafka that a user may replace. With its own defaults a full queue waits a second.
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "fetch.queue.backoff.ms": 10,
+    "queued.min.messages": 1_000_000,
+    "queued.max.messages.kbytes": 65_536,
+    "fetch.max.bytes": 50 * 1024 * 1024,
+    "max.partition.fetch.bytes": 8 * 1024 * 1024,
+    "statistics.interval.ms": 0,
+}
+
+
+@without_secrets
+@dataclass(frozen=True)
+class KafkaSource(Generic[T_co], metaclass=NearestNames):
+    """Reads topics; a record is the decoded value of a message.
+
+    Attributes:
+        bootstrap_servers: Brokers as `host:port`, separated by commas.
+        topics: A topic or several; give either these or `topic_pattern`.
+        topic_pattern: Regular expression that matches whole names of topics; topics that come later are read.
+        value_format: Decodes the values of messages.
+        metadata: Fields of the message that each record has beside those of its value: `"topic"`,
+            `"partition"`, `"offset"`, `"timestamp"` (microseconds), `"headers"`, `"key"`. A value that is no
+            dict becomes the field `value`.
+        starting_offsets: Where a job without a snapshot starts; partitions found later start at their first
+            record.
+        bounded: Where each partition ends; the source then ends, too. `None` reads for ever.
+        group_id: The group to which offsets of completed checkpoints are committed, for monitoring.
+        isolation_level: `"read_committed"` leaves out records of open and aborted transactions.
+        offset_reset: What happens if the record at a partition's offset does not exist any more: `"error"`
+            fails the job, `"earliest"` and `"latest"` go on there.
+        discover_every: Time between two looks for new partitions; `None` looks once.
+        on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
+        batch_format: `"rows"`, or `"arrow"` for Arrow batches.
+        properties: Further settings of librdkafka, such as `security.protocol`; no text shows them.
+
+    Raises:
+        ConfigurationError: A setting has a value that is not allowed, or confluent-kafka is not installed.
+
+    Example:
+        >>> source = KafkaSource("localhost:9092", "orders", metadata=("partition", "offset"))
+        >>> source.topics, source.starting_offsets.kind
+        (('orders',), 'earliest')
+    """
+
+    only_reads: ClassVar[bool] = True
+
+    bootstrap_servers: str
+    topics: str | Sequence[str] = ()
+    _: KW_ONLY
+    topic_pattern: str | None = None
+    value_format: Format = field(default_factory=Json)
+    metadata: Sequence[MetadataField] = ()
+    starting_offsets: OffsetsInitializer = field(default_factory=OffsetsInitializer.earliest)
+    bounded: OffsetsInitializer | None = None
+    group_id: str | None = None
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    offset_reset: OffsetReset = "error"
+    discover_every: Duration | None = DISCOVER_EVERY
+    on_error: OnError = "fail"
+    batch_format: BatchFormat = "rows"
+    properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        check_installed()
+        topics = (self.topics,) if isinstance(self.topics, str) else tuple(self.topics)
+        object.__setattr__(self, "topics", topics)
+        self._check_topics(topics)
+        KafkaCluster(self.bootstrap_servers, self.properties)
+        for name in self.metadata:
+            checked_setting("metadata", name, tuple(METADATA))
+        checked_setting("isolation_level", self.isolation_level, ("read_committed", "read_uncommitted"))
+        checked_setting("offset_reset", self.offset_reset, OFFSET_RESETS)
+        checked_setting("on_error", self.on_error, ("fail", "skip", "dead_letter"))
+        checked_setting("batch_format", self.batch_format, ("rows", "arrow"))
+        if self.group_id is None and "committed" in {
+            at.kind for at in (self.starting_offsets, self.bounded) if at is not None
+        }:
+            msg = "OffsetsInitializer.committed_offsets() needs group_id="
+            raise ConfigurationError(msg)
+        if self.discover_every is not None:
+            seconds_in("discover_every", self.discover_every, above=0.0)
+
+    def _check_topics(self, topics: tuple[str, ...]) -> None:
+        if bool(topics) == (self.topic_pattern is not None):
+            msg = "give either topics or topic_pattern"
+            raise ConfigurationError(msg)
+        if len(set(topics)) < len(topics):
+            msg = f"topics={topics!r} names a topic twice"
+            raise ConfigurationError(msg)
+        try:
+            re.compile(self.topic_pattern or "")
+        except re.error as error:
+            msg = f"topic_pattern={self.topic_pattern!r} is no regular expression: {error}"
+            raise ConfigurationError(msg) from error
+
+    @property
+    def _cluster(self) -> KafkaCluster:
+        return KafkaCluster(self.bootstrap_servers, self.properties)
+
+    @property
+    def _subscription(self) -> Subscription:
+        every = None if self.discover_every is None else seconds_in("discover_every", self.discover_every)
+        return Subscription(
+            tuple(self.topics),
+            self.topic_pattern,
+            self.starting_offsets,
+            self.bounded,
+            every,
+            partial(PartitionMetadata, self._cluster, self.group_id, self.isolation_level),
+        )
+
+    def splits(self, parallelism: int) -> Sequence[KafkaPartitionSplit]:
+        """List the partitions that exist now."""
+        return self._subscription.find((), is_first=True)
+
+    def enumerator(
+        self, context: SplitEnumeratorContext, state: EnumeratorState | None
+    ) -> KafkaSourceEnumerator:
+        """Make the enumerator, which assigns partitions also while the job runs."""
+        return KafkaSourceEnumerator(self._subscription, context, state)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[KafkaPartitionSplit]) -> KafkaReader[T_co]:
+        """Make the reader of one subtask, with a consumer and a thread of its own."""
+        settings = {
+            **{name: value for name, value in _DEFAULTS.items() if name not in self.properties},
+            "client.id": f"{context.job_id}-{context.operator_id}-{context.subtask}",
+            "group.id": self.group_id or f"penstock-{context.job_id}",
+            "isolation.level": self.isolation_level,
+            "auto.offset.reset": self.offset_reset,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": self.bounded is not None,
+        }
+        deserializer = RecordDeserializer(
+            self.value_format.decoder(self.batch_format), tuple(self.metadata), self.on_error
+        )
+        fetcher = KafkaFetcher(self._cluster, self._cluster.consumer(settings), deserializer)
+        is_arrow = self.batch_format == "arrow"
+        return KafkaReader(fetcher, splits, is_arrow=is_arrow, commits=self.group_id is not None)

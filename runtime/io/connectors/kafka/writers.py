@@ -1,0 +1,329 @@
+"""The writers of a `KafkaSink`: one sends at least once, the other in transactions."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.runtime.io.formats.format import Encoder
+
+from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
+from penstock.runtime.io.connectors.kafka.transactions import (
+    KafkaCommittable,
+    TransactionalIds,
+    Transactions,
+)
+from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+logger = logging.getLogger(__name__)
+
+#: Seconds within which all records of a transaction must be acknowledged.
+_FLUSH_TIMEOUT: Final = 120.0
+
+#: Seconds to abort a transaction when the writer is closed.
+_END: Final = 5.0
+#: Milliseconds between two statistics of librdkafka.
+_STATISTICS: Final = 50
+
+#: Settings of librdkafka that a user may replace.
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "linger.ms": 5,
+    "batch.size": 1_000_000,
+    "compression.type": "lz4",
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
+
+
+@dataclass(frozen=True)
+class MessageSettings:
+    """Makes the messages of a batch; `KafkaSink` describes the attributes."""
+
+    topic: str | Callable[[Any], str]
+    values: Encoder
+    key: str | Callable[[Any], Any] | None
+    headers: Callable[[Any], Any] | None
+    timestamp: Callable[[Any], int] | None
+    partition: Callable[[Any], int] | None
+
+    def messages(self, batch: Batch) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Return the topic and the arguments of `produce` for each record."""
+        values = self.values.encode(batch)
+        topic, key = self.topic, self.key
+        if isinstance(batch, ArrowBatch) and not any(
+            map(callable, (topic, key, self.headers, self.timestamp, self.partition))
+        ):
+            keys = [None] * len(values) if key is None else batch.batch.column(key).to_pylist()
+            for value, of_row in zip(values, keys, strict=True):
+                yield str(topic), {"value": value, "key": _bytes_of(of_row)}
+            return
+        rows = batch.batch.to_pylist() if isinstance(batch, ArrowBatch) else batch.rows
+        for row, value in zip(rows, values, strict=True):
+            message: dict[str, Any] = {"value": value}
+            if key is not None:
+                message["key"] = _bytes_of(key(row) if callable(key) else row[key])
+            if self.headers is not None:
+                message["headers"] = self.headers(row)
+            if self.timestamp is not None:
+                message["timestamp"] = self.timestamp(row) // 1000
+            if self.partition is not None:
+                message["partition"] = self.partition(row)
+            yield topic(row) if callable(topic) else topic, message
+
+    def close(self) -> None:
+        self.values.close()
+
+
+def _bytes_of(key: Any) -> bytes | None:
+    if key is None or isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    return json.dumps(key, separators=(",", ":"), default=str).encode()
+
+
+class _Sender:
+    """A producer whose failed deliveries are known.
+
+    Attributes:
+        producer_id: Known of a transactional producer.
+        epoch: Known of a transactional producer.
+        records: Number of records sent.
+    """
+
+    def __init__(self, cluster: KafkaCluster, settings: Mapping[str, Any]) -> None:
+        self._cluster = cluster
+        self._failure: str | None = None
+        self.producer_id = self.epoch = -1
+        self.records = 0
+        self.producer: Producer = cluster.producer(
+            {
+                **{name: value for name, value in _DEFAULTS.items() if name not in cluster.properties},
+                "enable.idempotence": True,
+                "delivery.report.only.error": True,
+                "on_delivery": self._delivered,
+                "stats_cb": self._measured,
+                **settings,
+            }
+        )
+
+    def send(self, topic: str, message: Mapping[str, Any]) -> None:
+        deadline = time.monotonic() + _FLUSH_TIMEOUT
+        while True:
+            try:
+                self.producer.produce(topic, **message)
+                self.records += 1
+                return
+            except BufferError:
+                self._check()
+                if time.monotonic() > deadline:
+                    what = f"no record was acknowledged for {_FLUSH_TIMEOUT:g} s"
+                    raise self._cluster.error(what, "no answer") from None
+                self.producer.poll(0.05)
+
+    def flush(self) -> None:
+        """Wait until the broker has acknowledged all records.
+
+        Raises:
+            ConnectorError: A record was refused, or there is no answer in time.
+        """
+        left = self.producer.flush(_FLUSH_TIMEOUT)
+        self._check()
+        if left:
+            what = f"{left} records were not acknowledged within {_FLUSH_TIMEOUT:g} s"
+            raise self._cluster.error(what, "no answer")
+
+    def poll(self) -> None:
+        self.producer.poll(0)
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            what = "a record was not delivered"
+            raise self._cluster.error(what, self._failure)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failure is None:
+            size = len(message.value() or b"")
+            self._failure = f"{error.str()} (topic {message.topic()!r}, a value of {size} bytes)"
+
+    def _measured(self, statistics: str) -> None:
+        known = json.loads(statistics).get("eos", {})
+        self.producer_id, self.epoch = known.get("producer_id", -1), known.get("producer_epoch", -1)
+
+
+class KafkaWriter:
+    """Sends records at once; a checkpoint waits until they are acknowledged."""
+
+    def __init__(self, cluster: KafkaCluster, messages: MessageSettings) -> None:
+        self._messages = messages
+        self._sender = _Sender(cluster, {})
+
+    def write(self, batch: Batch) -> None:
+        for topic, message in self._messages.messages(batch):
+            self._sender.send(topic, message)
+        self._sender.poll()
+
+    def prepare_commit(self) -> Sequence[Any]:
+        self._sender.flush()
+        return ()
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        """Do nothing: the records are visible."""
+
+    def close(self) -> None:
+        self._sender.producer.purge()
+        self._messages.close()
+
+
+class _Transaction(_Sender):
+    """A producer with an open transaction."""
+
+    def __init__(self, cluster: KafkaCluster, transactional_id: str, timeout: float) -> None:
+        super().__init__(
+            cluster,
+            {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": int(timeout * 1000),
+                # The only way to learn the producer's id and epoch.
+                "statistics.interval.ms": _STATISTICS,
+            },
+        )
+        self._id = transactional_id
+
+    def begin(self) -> None:
+        """Get a new epoch, which fences older producers with the id, and begin the transaction.
+
+        Raises:
+            ConnectorError: The coordinator does not answer in time, or refuses.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            self.producer.init_transactions(REQUEST_TIMEOUT)
+            self.producer.begin_transaction()
+        except KafkaException as error:
+            what = f"transaction {self._id!r} can't begin"
+            raise self._cluster.error(what, error) from error
+        deadline = time.monotonic() + REQUEST_TIMEOUT
+        while self.epoch < 0:
+            self.producer.poll(_STATISTICS / 1000)
+            if time.monotonic() > deadline:
+                what = f"the producer of transaction {self._id!r} has no epoch"
+                raise self._cluster.error(what, "no answer")
+
+    def committable(self) -> KafkaCommittable:
+        """Flush the transaction."""
+        self.flush()
+        return KafkaCommittable(self._id, self.producer_id, self.epoch, self.records, time.time())
+
+    def drop(self) -> None:
+        """Destroy the producer, whose `close` would abort the transaction; takes some milliseconds."""
+        del self.producer
+
+    def abort(self) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            self.producer.purge()
+            self.producer.abort_transaction(_END)
+        except (
+            KafkaException
+        ) as error:  # the broker aborts it by its timeout, if no later attempt does before
+            logger.warning("transaction %r stays open: %s", self._id, error)
+
+
+class ExactlyOnceWriter:
+    """Sends the records between two checkpoints in one transaction; `sink.py` says why this is exact.
+
+    The next producer is made ahead, in a thread: to begin, it needs several answers of the broker.
+    """
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        messages: MessageSettings,
+        ids: TransactionalIds,
+        *,
+        attempt: int,
+        subtask: int,
+        timeout: float,
+        allow_missing: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._messages = messages
+        self._ids = ids
+        self._attempt = attempt
+        self._subtask = subtask
+        self._timeout = timeout
+        self._allow_missing = allow_missing
+        self._transactions = Transactions(cluster)
+        self._numbers = 0
+        #: Ids of this attempt whose transactions are known to be committed.
+        self._free: deque[str] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-transactions")
+        self._next = self._prepared()
+        self._open: _Transaction | None = None
+
+    def write(self, batch: Batch) -> None:
+        if not len(batch):
+            return
+        if self._open is None:
+            self._open = self._next.result(3 * REQUEST_TIMEOUT)
+            self._next = self._prepared()
+        for topic, message in self._messages.messages(batch):
+            self._open.send(topic, message)
+        self._open.poll()
+
+    def prepare_commit(self) -> Sequence[KafkaCommittable]:
+        if self._open is None:
+            return ()
+        transaction, self._open = self._open, None
+        committable = transaction.committable()
+        self._thread.submit(transaction.drop)
+        return (committable,)
+
+    def commit(self, committables: Sequence[KafkaCommittable], permit: CommitPermit) -> None:
+        self._transactions.commit(committables, allow_missing=self._allow_missing)
+        own = self._ids.make(self._attempt, self._subtask, 0).removesuffix("0")
+        self._free += [
+            each.transactional_id for each in committables if each.transactional_id.startswith(own)
+        ]
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        """Abort the transactions that earlier attempts left open."""
+        for name in self._transactions.open_ids(self._ids.prefix):
+            attempt = self._ids.attempt_of(name)
+            if attempt is not None and attempt < self._attempt:
+                self._transactions.abort(name)
+
+    def close(self) -> None:
+        """Abort the open transaction, which no checkpoint covers; flushed ones stay."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._open is not None:
+            self._open.abort()
+            self._open = None
+        self._transactions.close()
+        self._messages.close()
+
+    def _prepared(self) -> Future[_Transaction]:
+        return self._thread.submit(self._begun, self._free.popleft() if self._free else self._new_id())
+
+    def _new_id(self) -> str:
+        self._numbers += 1
+        return self._ids.make(self._attempt, self._subtask, self._numbers)
+
+    def _begun(self, transactional_id: str) -> _Transaction:
+        transaction = _Transaction(self._cluster, transactional_id, self._timeout)
+        transaction.begin()
+        return transaction
