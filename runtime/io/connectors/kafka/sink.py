@@ -11,12 +11,12 @@ to be committed, and with a higher epoch. So a committable names one transaction
 
 - If the broker has the committable's epoch, the transaction is open or committed. Committing it again changes
   nothing.
-- If the broker has the next epoch and its last transaction was aborted, the broker has aborted this one after
-  its timeout. Its records are lost, and the job fails (`LostOutputError`).
+- If the broker has the next epoch, and its last transaction was aborted, this one has exceeded its timeout.
+  Its records are lost, and the job fails (`LostOutputError`).
 - Otherwise the id was used again, so the transaction had been committed.
 
 An id has the attempt in it. A transaction that an attempt left open and that no checkpoint covers is aborted
-after the first completed checkpoint of the next attempt. Until then it holds back consumers of its partitions.
+after the first completed checkpoint of the next attempt. Until then it holds back committed reads.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
             raise ConfigurationError(msg)
         if timeout <= longest:
             logger.warning(
-                "transaction_timeout is %g s; a checkpoint may take %g s from the one before it. A job that is "
-                "down for longer than the rest loses records",
+                "transaction_timeout is %g s, and a checkpoint may be complete %g s after the one before it. "
+                "Records are lost if the broker aborts a transaction before that",
                 timeout,
                 longest,
             )

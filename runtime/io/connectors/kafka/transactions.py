@@ -1,8 +1,8 @@
 """`Transactions`: commits and aborts transactions of Kafka whose producers may be dead.
 
 librdkafka ends a transaction only in the process that began it. But any process may send the broker the
-request that ends it, with the producer's id and epoch. kafka-python has that request, and can list and describe
-transactions.
+request that ends it, with the producer's id and epoch. kafka-python has that request. It can also list and
+describe transactions.
 
 A committable names one transaction for ever, because an id is used again only after its transaction was
 committed, and then with a higher epoch (`sink.py`). So the state of the id shows why the broker refuses to
@@ -95,13 +95,17 @@ class Transactions:
         found = [each.transactional_id for each_broker in listed.values() for each in each_broker]
         return sorted(name for name in found if name.startswith(prefix))
 
-    def abort(self, transactional_id: str) -> None:
-        """Abort an open transaction and fence its producer: a producer with this id begins."""
+    def abort(self, transactional_id: str, timeout: float = REQUEST_TIMEOUT) -> None:
+        """Abort an open transaction and fence its producer, by beginning another producer with the id.
+
+        A plain abort would leave the epoch as it is. An earlier committable of the id would then look like
+        a transaction that has timed out.
+        """
         from confluent_kafka import KafkaException
 
         producer = self._cluster.producer({"transactional.id": transactional_id})
         try:
-            producer.init_transactions(REQUEST_TIMEOUT)
+            producer.init_transactions(timeout)
         except KafkaException as error:
             what = f"transaction {transactional_id!r} can't be aborted"
             raise self._cluster.error(what, error) from error
@@ -133,9 +137,9 @@ class Transactions:
             fate = "the broker has aborted it, because it was open for longer than its timeout"
         flushed = datetime.fromtimestamp(committable.flushed_at, UTC).isoformat(timespec="seconds")
         msg = (
-            f"transaction {name!r} of {committable.records} records, flushed at {flushed}, can't be committed "
-            f"(error {code}): {fate}. Its records are lost. Raise transaction_timeout above the longest time "
-            "without the job; to go on without these records, set allow_missing=True"
+            f"transaction {name!r} of {committable.records} records, flushed at {flushed}, can't be "
+            f"committed (error {code}): {fate}. Its records are lost. Raise transaction_timeout above the "
+            "longest time without the job; to continue without these records, set allow_missing=True"
         )
         if not allow_missing:
             raise LostOutputError(msg)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.io.formats.format import Encoder
 
+from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
 from penstock.runtime.io.connectors.kafka.transactions import (
     KafkaCommittable,
@@ -231,16 +232,14 @@ class _Transaction(_Sender):
         """Destroy the producer, whose `close` would abort the transaction; takes some milliseconds."""
         del self.producer
 
-    def abort(self) -> None:
-        from confluent_kafka import KafkaException
-
+    def abort(self, transactions: Transactions) -> None:
+        """Abort the transaction; if that fails, the next attempt or the broker's timeout does."""
+        self.producer.purge()
+        self.drop()
         try:
-            self.producer.purge()
-            self.producer.abort_transaction(_END)
-        except (
-            KafkaException
-        ) as error:  # the broker aborts it by its timeout, if no later attempt does before
-            logger.warning("transaction %r stays open: %s", self._id, error)
+            transactions.abort(self._id, _END)
+        except ConnectorError as error:
+            logger.warning("%s", error)
 
 
 class ExactlyOnceWriter:
@@ -311,7 +310,7 @@ class ExactlyOnceWriter:
         """Abort the open transaction, which no checkpoint covers; flushed ones stay."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._open is not None:
-            self._open.abort()
+            self._open.abort(self._transactions)
             self._open = None
         self._transactions.close()
         self._messages.close()
