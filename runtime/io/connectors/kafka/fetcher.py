@@ -128,15 +128,16 @@ class KafkaFetcher:
         """Carry out requests until there is room for records; false when the reader is closed."""
         while True:
             with self._change:
-                if self._is_closing:
-                    return False
                 has_room = sum(each.partition not in self._paused for each in self._ready) < _MOST_READY
-                if not self._requests and not (has_room and self._stops):
+                if not (self._requests or self._is_closing or (has_room and self._stops)):
                     self._change.wait()
                     continue
                 requests, self._requests = self._requests, deque()
+                is_closing = self._is_closing
             for request in requests:
                 request()
+            if is_closing:
+                return False
             if has_room and self._stops:
                 return True
 

@@ -119,12 +119,17 @@ class _Sender:
         )
 
     def send(self, topic: str, message: Mapping[str, Any]) -> None:
+        from confluent_kafka import KafkaException
+
         deadline = time.monotonic() + _FLUSH_TIMEOUT
         while True:
             try:
                 self.producer.produce(topic, **message)
                 self.records += 1
                 return
+            except KafkaException as error:
+                what = f"a value of {len(message['value'] or b'')} bytes can't be sent to topic {topic!r}"
+                raise self._cluster.error(what, error) from error
             except BufferError:
                 self._check()
                 if time.monotonic() > deadline:

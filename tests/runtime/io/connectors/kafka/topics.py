@@ -47,15 +47,16 @@ class Topic:
             producer.produce(self.name, data, partition=partition, **message)
         assert producer.flush(PATIENCE) == 0
 
-    def put_in_transaction(self, values: Iterable[Any], end: str) -> Producer:
-        """Write values in a transaction, and call this method of its producer."""
+    def put_in_transaction(self, values: Iterable[Any], end: str | None = None) -> Producer:
+        """Write values in a transaction, and call this method of its producer; `None` leaves it open."""
         producer = Producer(self.broker.client() | {"transactional.id": f"{self.name}-{end}"})
         producer.init_transactions(PATIENCE)
         producer.begin_transaction()
         for value in values:
             producer.produce(self.name, json.dumps(value).encode(), partition=0)
         assert producer.flush(PATIENCE) == 0
-        getattr(producer, end)()
+        if end is not None:
+            getattr(producer, end)(PATIENCE)
         return producer
 
     def values(self, isolation_level: str = "read_committed") -> list[Any]:

@@ -1,0 +1,257 @@
+"""A sink writes to topics of a real broker: committed reads see a transaction once, after its commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from topics import Topic
+
+from penstock import Checkpointing, ConfigurationError, StreamEnvironment
+from penstock.connectors import SinkContext
+from penstock.operators import ArrowBatch, RowBatch
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import ConnectorError, LostOutputError
+from penstock.runtime.graph.executor import check_job
+from penstock.runtime.io.connectors.kafka.transactions import KafkaCommittable, Transactions
+from penstock.runtime.snapshot.completed_checkpoint import permit_of_ended_input
+from penstock.testing import ManualClock
+
+PERMIT = permit_of_ended_input(1)
+
+
+@contextmanager
+def writer(topic: Topic, attempt: int = 1, subtask: int = 0, **settings: Any) -> Iterator[Any]:
+    context = SinkContext(topic.name, "job", "out", subtask, 2, attempt, ManualClock())
+    opened = topic.sink(**settings).writer(context)
+    yield opened
+    opened.close()
+
+
+def rows(*numbers: int) -> RowBatch:
+    return RowBatch([*numbers])
+
+
+def prepared(opened: Any, *numbers: int) -> Any:
+    opened.write(rows(*numbers))
+    return opened.prepare_commit()
+
+
+def test_records_are_hidden_until_the_commit(topic: Topic) -> None:
+    with writer(topic) as opened:
+        committables = prepared(opened, 1, 2)
+        assert topic.values() == []
+        assert topic.values("read_uncommitted") == [1, 2]
+        opened.commit(committables, PERMIT)
+        assert topic.values() == [1, 2]
+
+
+def test_a_checkpoint_without_records_has_nothing_to_commit(topic: Topic) -> None:
+    with writer(topic) as opened:
+        assert list(opened.prepare_commit()) == []
+        opened.write(rows())
+        assert list(opened.prepare_commit()) == []
+
+
+def test_the_next_transaction_begins_before_the_last_one_is_committed(topic: Topic) -> None:
+    with writer(topic) as opened:
+        first, second = prepared(opened, 1), prepared(opened, 2)
+        opened.commit([*first, *second], PERMIT)
+        opened.commit(prepared(opened, 3), PERMIT)
+    assert topic.values() == [1, 2, 3]
+
+
+def test_any_process_commits_what_a_dead_writer_has_flushed(topic: Topic) -> None:
+    with writer(topic) as opened:
+        committables = prepared(opened, 1)
+        opened.write(rows(2))
+    with writer(topic, attempt=2, subtask=1) as other:
+        other.commit(committables, PERMIT)
+    assert topic.values() == [1]
+
+
+def test_a_commit_that_is_repeated_changes_nothing(topic: Topic) -> None:
+    with writer(topic) as opened:
+        committables = prepared(opened, 1)
+        for _ in range(3):
+            opened.commit(committables, PERMIT)
+        assert topic.values() == [1]
+
+
+def test_an_old_committable_does_not_commit_a_later_transaction_of_its_id(topic: Topic) -> None:
+    """As after a restore from an older savepoint: the id has been used again, and its transaction is open."""
+    with writer(topic) as opened:
+        old = prepared(opened, 0)
+        opened.commit(old, PERMIT)
+        later: list[KafkaCommittable] = []
+        while not any(each.transactional_id == old[0].transactional_id for each in later):
+            later += prepared(opened, len(later) + 1)
+            opened.commit(later[:-1], PERMIT)
+        with writer(topic, attempt=2) as restored:
+            restored.commit(old, PERMIT)
+        assert topic.values() == list(range(len(later)))
+        opened.commit(later, PERMIT)
+        assert topic.values() == list(range(len(later) + 1))
+
+
+def test_an_aborted_transaction_of_a_reused_id_is_not_taken_for_a_lost_one(topic: Topic) -> None:
+    with writer(topic) as opened:
+        old = prepared(opened, 0)
+        opened.commit(old, PERMIT)
+        for number in range(1, 4):
+            opened.commit(prepared(opened, number), PERMIT)
+        opened.write(rows(9))
+    with writer(topic, attempt=2) as restored:
+        restored.commit(old, PERMIT)
+    assert topic.values() == [0, 1, 2, 3]
+
+
+def test_an_attempt_aborts_what_earlier_ones_left_open_and_nothing_else(topic: Topic) -> None:
+    with writer(topic, attempt=1) as dead:
+        prepared(dead, 1)
+        with writer(topic, attempt=2) as opened:
+            opened.write(rows(2))
+            opened.remove_leftovers(PERMIT)
+            topic.put([3])
+            opened.commit(opened.prepare_commit(), PERMIT)
+            assert topic.values() == [2, 3]
+    other = Topic(topic.broker, f"{topic.name}-other", 1, {})
+    with writer(other) as running:
+        committables = prepared(running, 4)
+        with writer(topic, attempt=9) as opened:
+            opened.remove_leftovers(PERMIT)
+        running.commit(committables, PERMIT)
+    assert other.values() == [4]
+
+
+def test_the_end_of_a_job_aborts_what_no_snapshot_covers(topic: Topic) -> None:
+    with writer(topic) as opened:
+        covered, uncovered = prepared(opened, 1), prepared(opened, 2)
+        topic.sink().remove_uncovered(topic.name, "out", covered)
+        with writer(topic, attempt=2) as restored:
+            restored.commit(covered, PERMIT)
+        topic.put([3])
+        assert topic.values() == [1, 3]
+        assert uncovered
+
+
+def test_a_writer_that_is_closed_aborts_its_open_transaction(topic: Topic) -> None:
+    with writer(topic) as opened:
+        opened.write(rows(1))
+    topic.put([2])
+    assert topic.values() == [2]
+
+
+class Broken(Transactions):
+    """Transactions whose broker refuses each commit, and describes them as aborted."""
+
+    def _end(self, committable: KafkaCommittable) -> int:
+        return 47
+
+    def _asked(self, call: Any) -> Any:
+        from kafka.admin import TransactionDescription, TransactionState
+
+        state = TransactionState.COMPLETE_ABORT
+        return {"id": TransactionDescription(1, state, 7, 4, 1000, -1, set())}
+
+
+def test_a_transaction_that_the_broker_has_aborted_fails_loudly_unless_it_may_be_missing(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    transactions = Broken(topic.sink()._cluster)
+    lost = [KafkaCommittable("id", 7, 3, 12, 1_700_000_000.0)]
+    what = r"transaction 'id' of 12 records, flushed at 2023-11-14T22:13:20.*open for longer than its timeout"
+    with pytest.raises(LostOutputError, match=what):
+        transactions.commit(lost, allow_missing=False)
+    transactions.commit(lost, allow_missing=True)
+    assert "Its records are lost" in caplog.text
+
+
+# -- messages -------------------------------------------------------------------------------------------
+
+
+def test_key_headers_timestamp_partition_and_topic_come_from_the_record(topic: Topic) -> None:
+    other = Topic(topic.broker, f"{topic.name}-b", 3, {})
+    sink: dict[str, Any] = {
+        "key": "k",
+        "headers": lambda row: {"h": str(row["n"])},
+        "timestamp": lambda row: 1_700_000_000_123_456,
+        "partition": lambda row: row["n"] % 3,
+    }
+    with writer(topic, delivery_guarantee="at_least_once", **sink) as opened:
+        opened.write(RowBatch([{"n": 4, "k": "a"}, {"n": 5, "k": 7}, {"n": 6, "k": None}]))
+        assert list(opened.prepare_commit()) == []
+    messages = sorted(topic.messages(), key=lambda message: message.value())
+    assert [message.value() for message in messages] == [
+        b'{"n":4,"k":"a"}',
+        b'{"n":5,"k":7}',
+        b'{"n":6,"k":null}',
+    ]
+    assert [message.key() for message in messages] == [b"a", b"7", None]
+    assert [message.partition() for message in messages] == [1, 2, 0]
+    assert messages[0].headers() == [("h", b"4")]
+    assert messages[0].timestamp()[1] == 1_700_000_000_123
+    by_record = topic.sink()
+    object.__setattr__(by_record, "topic", lambda row: other.name if row["n"] else topic.name)
+    context = SinkContext(topic.name, "job", "out", 0, 1, 1, ManualClock())
+    opened = by_record.writer(context)
+    opened.write(RowBatch([{"n": 0}, {"n": 1}]))
+    opened.commit(opened.prepare_commit(), PERMIT)
+    opened.close()
+    assert [message.value() for message in other.messages()] == [b'{"n":1}']
+
+
+def test_columns_are_written_with_a_column_as_the_key(topic: Topic) -> None:
+    batch = pa.RecordBatch.from_pydict({"n": [1, 2], "k": ["a", None]})
+    with writer(topic, key="k", delivery_guarantee="at_least_once") as opened:
+        opened.write(ArrowBatch(batch))
+        opened.prepare_commit()
+    found = {message.value(): message.key() for message in topic.messages()}
+    assert found == {b'{"n":1,"k":"a"}': b"a", b'{"n":2,"k":null}': None}
+
+
+@pytest.mark.parametrize("delivery_guarantee", ["exactly_once", "at_least_once"])
+def test_a_record_that_is_too_large_is_named_with_its_topic(topic: Topic, delivery_guarantee: Any) -> None:
+    small = {"message.max.bytes": 2000}
+    what = rf"a value of 5002 bytes can't be sent to topic '{topic.name}'.*too large"
+    with writer(topic, delivery_guarantee=delivery_guarantee, properties=small) as opened:
+        with pytest.raises(ConnectorError, match=what):
+            opened.write(RowBatch(["x" * 5000]))
+
+
+# -- settings -------------------------------------------------------------------------------------------
+
+
+def test_a_timeout_that_a_checkpoint_exceeds_is_refused_when_the_job_is_submitted(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = StreamEnvironment("job", config=JobConfig(checkpointing=Checkpointing(every=60, timeout=60)))
+    env.from_collection("numbers", [1]).sink("out", topic.sink(transaction_timeout=30))
+    with pytest.raises(
+        ConfigurationError, match=r"test_kafka_sink.py:\d+.*sink 'out': transaction_timeout is 30 s"
+    ):
+        check_job(env.build(), env.config)
+    with caplog.at_level(logging.WARNING):
+        topic.sink(transaction_timeout=100).check_job_config(env.config)
+    assert "transaction_timeout is 100 s" in caplog.text
+    topic.sink(transaction_timeout=30, delivery_guarantee="at_least_once").check_job_config(env.config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"topic": ""}, "topic='' is not allowed"),
+        ({"delivery_guarantee": "twice"}, "delivery_guarantee='twice' is not allowed"),
+        ({"transaction_timeout": 0}, "transaction_timeout"),
+        ({"properties": {"transactional.id": "x"}}, "it is set by transactional_id_prefix="),
+    ],
+)
+def test_settings_that_can_not_be_meant_are_refused(settings: dict[str, Any], message: str) -> None:
+    from penstock.kafka import KafkaSink
+
+    with pytest.raises(ConfigurationError, match=message):
+        KafkaSink(**{"bootstrap_servers": "localhost:1", "topic": "t", **settings})
