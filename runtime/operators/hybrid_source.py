@@ -224,7 +224,8 @@ class HybridReader(Generic[T]):
         ordered = sorted(splits, key=lambda split: split[0])
         for place, some in groupby(ordered, key=lambda split: split[:2]):
             if place == self._place and isinstance(self._reader, AddsSplits):
-                check_has_run("add_splits", self._reader.add_splits([split for *_, split in some]))  # type: ignore[func-returns-value]
+                added: object = self._reader.add_splits([split for *_, split in some])
+                check_has_run("add_splits", added)
             else:
                 self._waiting.append(list(some))
 

@@ -124,7 +124,6 @@ HOMES: Final[dict[str, str]] = {
     "Sum": "penstock.runtime.operators.aggregation.sums.Sum",
     "SuppressRestartsError": "penstock.runtime.errors.SuppressRestartsError",
     "Text": "penstock.runtime.io.formats.plain.Text",
-    "TimestampedValue": "penstock.runtime.operators.windows.triggers.TimestampedValue",
     "TimeWindow": "penstock.runtime.time.windows.TimeWindow",
     "TimestampedValue": "penstock.runtime.operators.windows.triggers.TimestampedValue",
     "TriggerResult": "penstock.runtime.operators.windows.trigger.TriggerResult",

@@ -88,7 +88,7 @@ class KafkaSourceEnumerator:
     ) -> None:
         self._subscription = subscription
         self._context = context
-        self._known = set() if state is None else {tuple(name) for name in state["known"]}
+        self._known: set[TopicPartition] = set() if state is None else set(state["known"])
         self._is_listed = state is not None and state["is_listed"]
         self._closing = threading.Event()
 

@@ -21,11 +21,11 @@ from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
 from penstock.runtime.io.connectors.kafka.enumerator import KafkaPartitionSplit
 from penstock.runtime.io.connectors.kafka.offsets import TopicPartition
-from penstock.runtime.io.connectors.kafka.records import RecordDeserializer
+from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
 from penstock.runtime.operators.source import Polled
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer, KafkaError, Message
 
 logger = logging.getLogger(__name__)
 
@@ -151,8 +151,8 @@ class KafkaFetcher:
             name = message.topic(), message.partition()
             if name not in self._stops:  # what was fetched before the partition ended
                 continue
-            if message.error() is not None:
-                self._handle_error(message, name, ended)
+            if (error := message.error()) is not None:
+                self._handle_error(error, message, name, ended)
             else:
                 by_partition.setdefault(name, []).append(message)
         for name, some in by_partition.items():
@@ -164,11 +164,11 @@ class KafkaFetcher:
 
     def _fetched(self, name: TopicPartition, messages: list[Message]) -> None:
         stop = self._stops[name]
-        is_last = stop is not None and messages[-1].offset() + 1 >= stop
-        next_offset = messages[-1].offset() + 1
-        if is_last and stop is not None:
-            next_offset = stop
-            messages = [message for message in messages if message.offset() < stop]
+        next_offset = offset_of(messages[-1]) + 1
+        is_last = False
+        if stop is not None and next_offset >= stop:
+            next_offset, is_last = stop, True
+            messages = [message for message in messages if offset_of(message) < stop]
         self._put(Fetched(name, self._deserializer.polled(messages), next_offset, is_last))
 
     def _put(self, fetched: Fetched) -> None:
@@ -180,16 +180,17 @@ class KafkaFetcher:
         with self._change:
             self._ready.append(fetched)
 
-    def _handle_error(self, message: Message, name: TopicPartition, ended: dict[TopicPartition, int]) -> None:
-        from confluent_kafka import KafkaError
+    def _handle_error(
+        self, error: KafkaError, message: Message, name: TopicPartition, ended: dict[TopicPartition, int]
+    ) -> None:
+        from confluent_kafka import KafkaError as Errors
 
-        error = message.error()
-        if error.code() == KafkaError._PARTITION_EOF:
-            ended[name] = message.offset()
+        if error.code() == Errors._PARTITION_EOF:
+            ended[name] = offset_of(message)
             return
         topic, partition = name
         where = f"partition {partition} of topic {topic!r}"
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        if error.code() in (Errors._AUTO_OFFSET_RESET, Errors.OFFSET_OUT_OF_RANGE):
             msg = (
                 f"{where} has no record at the offset where the job continues ({error.str()}): the topic's "
                 "retention has deleted it, or the topic was created again. To continue without the lost "

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
-from penstock.runtime.io.formats.format import Decoder
 
 from penstock.runtime.io.connectors.errors import BadRecords, OnError
+from penstock.runtime.io.formats.format import Decoder
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
@@ -21,13 +21,21 @@ if TYPE_CHECKING:
 MetadataField: TypeAlias = Literal["topic", "partition", "offset", "timestamp", "headers", "key"]
 
 
+def offset_of(message: Message) -> int:
+    """The offset of a message that was fetched."""
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
 def _timestamp(message: Message) -> int | None:
     kind, milliseconds = message.timestamp()
     return None if kind == 0 else milliseconds * 1000
 
 
 def _headers(message: Message) -> list[dict[str, Any]]:
-    return [{"name": name, "value": value} for name, value in message.headers() or ()]
+    headers: Any = message.headers()
+    return [{"name": name, "value": value} for name, value in headers or ()]
 
 
 _HEADER: Final = pa.struct([("name", pa.string()), ("value", pa.binary())])

@@ -26,15 +26,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
-from penstock.runtime.io.formats.format import Format
-from penstock.runtime.io.formats.json_format import Json
-
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, check_installed
 from penstock.runtime.io.connectors.kafka.transactions import TransactionalIds, Transactions
 from penstock.runtime.io.connectors.kafka.writers import ExactlyOnceWriter, KafkaWriter, MessageSettings
+from penstock.runtime.io.formats.format import Format
+from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.redaction import without_secrets

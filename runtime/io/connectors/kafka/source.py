@@ -17,9 +17,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
-from penstock.runtime.io.formats.format import Format
-from penstock.runtime.io.formats.json_format import Json
-
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, PartitionMetadata, check_installed
@@ -34,6 +31,8 @@ from penstock.runtime.io.connectors.kafka.fetcher import KafkaFetcher
 from penstock.runtime.io.connectors.kafka.offsets import OFFSET_RESETS, OffsetReset, OffsetsInitializer
 from penstock.runtime.io.connectors.kafka.reader import KafkaReader
 from penstock.runtime.io.connectors.kafka.records import METADATA, MetadataField, RecordDeserializer
+from penstock.runtime.io.formats.format import Format
+from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.source import ConnectorContext, SplitEnumeratorContext
 from penstock.runtime.record.elements import BatchFormat

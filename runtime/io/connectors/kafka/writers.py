@@ -11,8 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.runtime.io.formats.format import Encoder
-
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
 from penstock.runtime.io.connectors.kafka.transactions import (
@@ -20,6 +18,7 @@ from penstock.runtime.io.connectors.kafka.transactions import (
     TransactionalIds,
     Transactions,
 )
+from penstock.runtime.io.formats.format import Encoder
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 

@@ -218,9 +218,9 @@ def test_columns_are_written_with_a_column_as_the_key(topic: Topic) -> None:
 def test_a_record_that_is_too_large_is_named_with_its_topic(topic: Topic, delivery_guarantee: Any) -> None:
     small = {"message.max.bytes": 2000}
     what = rf"a value of 5002 bytes can't be sent to topic '{topic.name}'.*too large"
-    with writer(topic, delivery_guarantee=delivery_guarantee, properties=small) as opened:
-        with pytest.raises(ConnectorError, match=what):
-            opened.write(RowBatch(["x" * 5000]))
+    settings: dict[str, Any] = {"delivery_guarantee": delivery_guarantee, "properties": small}
+    with writer(topic, **settings) as opened, pytest.raises(ConnectorError, match=what):
+        opened.write(RowBatch(["x" * 5000]))
 
 
 # -- settings -------------------------------------------------------------------------------------------

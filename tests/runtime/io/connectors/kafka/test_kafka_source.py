@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from penstock.formats import Json
 from topics import PATIENCE, Topic
 
 from penstock import ConfigurationError
+from penstock.formats import Json
 from penstock.kafka import KafkaSource, OffsetsInitializer
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.io.connectors.kafka.enumerator import owner
