@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient
 from serving.kafka import Broker, free_ports, kafka_broker, kafka_cluster, light_broker
 from serving.kafka_abandoned import abandon
 from serving.kafka_topics import Record, create_topic, produce, read
-from serving.kafka_transactions import TransactionError, end_transaction
+
+from penstock.runtime.io.connectors.kafka.transaction_requests import TransactionError, end_transaction
 
 
 def processes_below(folder: Path) -> list[psutil.Process]:

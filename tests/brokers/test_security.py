@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError, Producer
 from serving.kafka import Broker
 from serving.kafka_security import Listener, Settings
 from serving.kafka_topics import Record, create_topic, produce, read
-from serving.kafka_transactions import TransactionError, list_transactions
+
+from penstock.runtime.io.connectors.kafka.transaction_requests import TransactionError, list_transactions
 
 pytestmark = pytest.mark.kafka
 

@@ -11,7 +11,8 @@ from serving.kafka import Broker
 from serving.kafka_abandoned import abandon
 from serving.kafka_security import Settings
 from serving.kafka_topics import Isolation, Record, produce, read, send
-from serving.kafka_transactions import (
+
+from penstock.runtime.io.connectors.kafka.transaction_requests import (
     TransactionError,
     TransactionListing,
     client_settings,

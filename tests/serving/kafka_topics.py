@@ -22,9 +22,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from penstock.runtime.io.connectors.kafka.transaction_requests import list_transactions
 from serving import apache_kafka
 from serving.kafka_security import Settings
-from serving.kafka_transactions import list_transactions
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 

@@ -60,6 +60,11 @@ class KafkaCluster:
                 msg = f"properties can't set {name!r}; it is set by {_OWN_SETTINGS[name]}"
                 raise ConfigurationError(msg)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of librdkafka for any client."""
+        return {"bootstrap.servers": self.bootstrap_servers, **self.properties}
+
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         from confluent_kafka import Consumer
 
@@ -78,16 +83,20 @@ class KafkaCluster:
     def _client(self, client: type[T], settings: Mapping[str, Any]) -> T:
         from confluent_kafka import KafkaException
 
-        own = {"bootstrap.servers": self.bootstrap_servers, "log_level": 4, "logger": logger}
+        own = {"log_level": 4, "logger": logger}
         try:
-            return client({**own, **self.properties, **settings})  # type: ignore[call-arg]
+            return client({**own, **self.settings, **settings})  # type: ignore[call-arg]
         except (KafkaException, ValueError, TypeError) as error:
             msg = f"the settings of the Kafka client are refused: {self._text(error)}"
             raise ConfigurationError(msg) from None
 
     def error(self, what: str, error: object) -> ConnectorError:
         """Make the error of a failed call; `error` is an exception or a `KafkaError`."""
-        return ConnectorError(f"{what}: Kafka at {self.bootstrap_servers} answers {self._text(error)}")
+        return self.failure(f"{what}: Kafka at {self.bootstrap_servers} answers {error}")
+
+    def failure(self, error: object) -> ConnectorError:
+        """Make an error whose text names the cluster already."""
+        return ConnectorError(self._text(error))
 
     def _text(self, error: object) -> str:
         """Describe an error without the secrets among the settings."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import LostInputError
-from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
+from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
 from penstock.runtime.io.connectors.kafka.enumerator import KafkaPartitionSplit
 from penstock.runtime.io.connectors.kafka.offsets import TopicPartition
 from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
@@ -206,6 +206,9 @@ class KafkaFetcher:
     def _assign(self, splits: Sequence[KafkaPartitionSplit]) -> None:
         from confluent_kafka import TopicPartition as Place
 
+        for topic in {split.topic for split in splits}:
+            # A consumer that does not know the leaders yet waits half a second before it fetches.
+            self._consumer.list_topics(topic, REQUEST_TIMEOUT)
         self._stops |= {split.name: split.stopping_offset for split in splits}
         self._consumer.incremental_assign([Place(*split.name, split.next_offset) for split in splits])
 

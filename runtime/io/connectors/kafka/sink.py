@@ -30,7 +30,11 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, check_installed
-from penstock.runtime.io.connectors.kafka.transactions import TransactionalIds, Transactions
+from penstock.runtime.io.connectors.kafka.transactions import (
+    TransactionalIds,
+    abort_transaction,
+    open_transactions,
+)
 from penstock.runtime.io.connectors.kafka.writers import ExactlyOnceWriter, KafkaWriter, MessageSettings
 from penstock.runtime.io.formats.format import Format
 from penstock.runtime.io.formats.json_format import Json
@@ -161,8 +165,6 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         """Abort all open transactions of this operator that no snapshot covers."""
         if self.delivery_guarantee == "exactly_once":
             kept = {committable.transactional_id for committable in covered}
-            ids, transactions = self._ids(job_id, operator_id), Transactions(self._cluster)
-            for name in transactions.open_ids(ids.prefix):
-                if ids.attempt_of(name) is not None and name not in kept:
-                    transactions.abort(name)
-            transactions.close()
+            for name in open_transactions(self._cluster, self._ids(job_id, operator_id)):
+                if name not in kept:
+                    abort_transaction(self._cluster, name)

@@ -16,7 +16,9 @@ from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaC
 from penstock.runtime.io.connectors.kafka.transactions import (
     KafkaCommittable,
     TransactionalIds,
-    Transactions,
+    abort_transaction,
+    commit_transactions,
+    open_transactions,
 )
 from penstock.runtime.io.formats.format import Encoder
 from penstock.runtime.record.elements import ArrowBatch, Batch
@@ -236,12 +238,12 @@ class _Transaction(_Sender):
         """Destroy the producer, whose `close` would abort the transaction; takes some milliseconds."""
         del self.producer
 
-    def abort(self, transactions: Transactions) -> None:
+    def abort(self) -> None:
         """Abort the transaction; if that fails, the next attempt or the broker's timeout does."""
         self.producer.purge()
         self.drop()
         try:
-            transactions.abort(self._id, _END)
+            abort_transaction(self._cluster, self._id, _END)
         except ConnectorError as error:
             logger.warning("%s", error)
 
@@ -270,7 +272,6 @@ class ExactlyOnceWriter:
         self._subtask = subtask
         self._timeout = timeout
         self._allow_missing = allow_missing
-        self._transactions = Transactions(cluster)
         self._numbers = 0
         #: Ids of this attempt whose transactions are known to be committed.
         self._free: deque[str] = deque()
@@ -297,7 +298,7 @@ class ExactlyOnceWriter:
         return (committable,)
 
     def commit(self, committables: Sequence[KafkaCommittable], permit: CommitPermit) -> None:
-        self._transactions.commit(committables, allow_missing=self._allow_missing)
+        commit_transactions(self._cluster, committables, allow_missing=self._allow_missing)
         own = self._ids.make(self._attempt, self._subtask, 0).removesuffix("0")
         self._free += [
             each.transactional_id for each in committables if each.transactional_id.startswith(own)
@@ -305,18 +306,17 @@ class ExactlyOnceWriter:
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Abort the transactions that earlier attempts left open."""
-        for name in self._transactions.open_ids(self._ids.prefix):
+        for name in open_transactions(self._cluster, self._ids):
             attempt = self._ids.attempt_of(name)
             if attempt is not None and attempt < self._attempt:
-                self._transactions.abort(name)
+                abort_transaction(self._cluster, name)
 
     def close(self) -> None:
         """Abort the open transaction, which no checkpoint covers; flushed ones stay."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._open is not None:
-            self._open.abort(self._transactions)
+            self._open.abort()
             self._open = None
-        self._transactions.close()
         self._messages.close()
 
     def _prepared(self) -> Future[_Transaction]:

@@ -13,7 +13,7 @@ _HERE = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
 
-from serving.kafka import Broker, light_broker  # noqa: E402 (the path comes first)
+from serving.kafka import Broker, kafka_broker, light_broker  # noqa: E402 (the path comes first)
 from topics import Topic  # noqa: E402
 
 
@@ -21,6 +21,18 @@ from topics import Topic  # noqa: E402
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with light_broker(tmp_path_factory.mktemp("kafka")) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with kafka_broker(tmp_path_factory.mktemp("real-kafka")) as started:
+        yield started
+
+
+@pytest.fixture
+def real_topic(real_broker: Broker) -> Topic:
+    """A topic of Apache Kafka, for what the light broker does not do."""
+    return Topic(real_broker, f"t-{uuid.uuid4().hex}", 1, {})
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from penstock.operators import ArrowBatch, RowBatch
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConnectorError, LostOutputError
 from penstock.runtime.graph.executor import check_job
-from penstock.runtime.io.connectors.kafka.transactions import KafkaCommittable, Transactions
+from penstock.runtime.io.connectors.kafka.transaction_requests import end_transaction
+from penstock.runtime.io.connectors.kafka.transactions import KafkaCommittable
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_ended_input
 from penstock.testing import ManualClock
 
@@ -146,29 +147,28 @@ def test_a_writer_that_is_closed_aborts_its_open_transaction(topic: Topic) -> No
     assert topic.values() == [2]
 
 
-class Broken(Transactions):
-    """Transactions whose broker refuses each commit, and describes them as aborted."""
-
-    def _end(self, committable: KafkaCommittable) -> int:
-        return 47
-
-    def _asked(self, call: Any) -> Any:
-        from kafka.admin import TransactionDescription, TransactionState
-
-        state = TransactionState.COMPLETE_ABORT
-        return {"id": TransactionDescription(1, state, 7, 4, 1000, -1, set())}
-
-
+@pytest.mark.kafka
 def test_a_transaction_that_the_broker_has_aborted_fails_loudly_unless_it_may_be_missing(
-    topic: Topic, caplog: pytest.LogCaptureFixture
+    real_topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    transactions = Broken(topic.sink()._cluster)
-    lost = [KafkaCommittable("id", 7, 3, 12, 1_700_000_000.0)]
-    what = r"transaction 'id' of 12 records, flushed at 2023-11-14T22:13:20.*open for longer than its timeout"
-    with pytest.raises(LostOutputError, match=what):
-        transactions.commit(lost, allow_missing=False)
-    transactions.commit(lost, allow_missing=True)
+    with writer(real_topic) as opened:
+        (lost,) = prepared(opened, 1)
+    end_transaction(
+        real_topic.broker.client(), lost.transactional_id, lost.producer_id, lost.epoch, commit=False
+    )
+    what = rf"transaction '{lost.transactional_id}' of 1 records, flushed at .*longer than its timeout"
+    with writer(real_topic, attempt=2) as restored, pytest.raises(LostOutputError, match=what):
+        restored.commit([lost], PERMIT)
+    with writer(real_topic, attempt=3, allow_missing=True) as restored:
+        restored.commit([lost], PERMIT)
     assert "Its records are lost" in caplog.text
+
+
+@pytest.mark.kafka
+def test_a_transaction_that_the_broker_has_forgotten_is_lost(real_topic: Topic) -> None:
+    never = KafkaCommittable("never", 1 << 40, 3, 12, 0.0)
+    with writer(real_topic) as opened, pytest.raises(LostOutputError, match="the broker has forgotten it"):
+        opened.commit([never], PERMIT)
 
 
 # -- messages -------------------------------------------------------------------------------------------
