@@ -40,7 +40,7 @@ HOMES: Final[dict[str, str]] = {
     "ConnectorError": "penstock.runtime.errors.ConnectorError",
     "Count": "penstock.runtime.operators.aggregation.functions.Count",
     "CountDistinct": "penstock.runtime.operators.aggregation.count_distinct.CountDistinct",
-    "CsvLines": "penstock.runtime.io.formats.csv_lines.CsvLines",
+    "CsvLines": "penstock.runtime.io.connectors.formats.csv_lines.CsvLines",
     "DeadLetter": "penstock.runtime.operators.source.DeadLetter",
     "Decoded": "penstock.runtime.io.formats.format.Decoded",
     "DeploymentError": "penstock.runtime.errors.DeploymentError",

@@ -17,12 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from kafka.errors import KafkaError, for_code
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
-from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
-from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
-from kafka.protocol.producer.transaction import EndTxnRequest
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 _Answer = TypeVar("_Answer")
@@ -126,6 +120,8 @@ def end_transaction(
         TransactionError: The coordinator refused, or could not be reached until the timeout.
     """
 
+    from kafka.protocol.producer.transaction import EndTxnRequest
+
     async def end(manager: Any) -> None:
         coordinator = await _coordinator(manager, transactional_id)
         request = EndTxnRequest(
@@ -153,6 +149,8 @@ def describe_transaction(
     Raises:
         TransactionError: The coordinator refused, or could not be reached until the timeout.
     """
+
+    from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 
     async def describe(manager: Any) -> TransactionDescription | None:
         coordinator = await _coordinator(manager, transactional_id)
@@ -190,6 +188,9 @@ def list_transactions(
         TransactionError: A broker refused, or could not be reached until the timeout.
     """
 
+    from kafka.protocol.admin.transactions import ListTransactionsRequest
+    from kafka.protocol.metadata import MetadataRequest
+
     async def list_all(manager: Any) -> list[TransactionListing]:
         brokers = await manager.send(MetadataRequest(topics=[]), await _any_broker(manager))
         manager.cluster.update_metadata(brokers)
@@ -217,6 +218,8 @@ def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
     for name, value in settings.items():
         if name in _NAMES:
             translated[_NAMES[name]] = value
+        elif name == "oauth_cb":
+            translated["sasl_oauth_token_provider"] = _TokenProvider(value)
         elif name == "ssl.endpoint.identification.algorithm":
             translated["ssl_check_hostname"] = value != "none"
         elif name.startswith(("sasl.", "ssl.", "security.", "enable.ssl.")):
@@ -224,6 +227,16 @@ def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
             message = f"the setting {name!r} can't be used for requests about transactions; use {known}"
             raise ValueError(message)
     return translated
+
+
+class _TokenProvider:
+    """Gives kafka-python the tokens of the function that librdkafka's client takes as `oauth_cb`."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def token(self) -> str:
+        return str(self._function("")[0])
 
 
 def _ask(
@@ -249,6 +262,8 @@ def _ask_once(
     failure: str,
     timeout: float,
 ) -> _Answer:
+    from kafka.errors import KafkaError
+
     try:
         with _connections(settings, timeout) as (net, manager):
             answer: _Answer = net.run(question, manager)
@@ -262,6 +277,9 @@ def _ask_once(
 
 @contextmanager
 def _connections(settings: Mapping[str, object], timeout: float) -> Iterator[tuple[Any, Any]]:
+    from kafka.net.manager import KafkaConnectionManager
+    from kafka.net.selector import NetworkSelector
+
     net = NetworkSelector()
     manager = KafkaConnectionManager(
         net,
@@ -283,6 +301,8 @@ async def _any_broker(manager: Any) -> str:
     Raises:
         KafkaError: A broker refused the user, or no broker accepts.
     """
+    from kafka.errors import KafkaError
+
     failure: KafkaError | None = None
     for broker in manager.cluster.bootstrap_brokers():
         try:
@@ -299,6 +319,8 @@ async def _any_broker(manager: Any) -> str:
 
 async def _coordinator(manager: Any, transactional_id: str) -> object:
     """Find the broker that coordinates the transactions of an id."""
+    from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+
     kind = CoordinatorType.TRANSACTION
     request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=[transactional_id], min_version=4)
     answer = await manager.send(request, await _any_broker(manager))
@@ -309,4 +331,6 @@ async def _coordinator(manager: Any, transactional_id: str) -> object:
 
 def _raise_for(code: int) -> None:
     if code:
+        from kafka.errors import for_code
+
         raise for_code(code)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+from record_values import columns_of, reason, rows_of
+from registry_server import running_registry
+
+from penstock import BadRecordError, ConfigurationError
+from penstock.formats import Format, JsonSchema, SchemaRegistry
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"id": {"type": "integer", "minimum": 1}, "user": {"type": "string"}},
+    "required": ["id"],
+}
+COLUMNS = pa.schema({"id": pa.int64(), "user": pa.string()})
+
+VALUES = [
+    b'{"id": 1, "user": "u"}',
+    b'{"id": 0}',
+    None,
+    b"oops",
+    b'{"user": "u"}',
+    b'{"id": 2, "more": 1}',
+    b"[]",
+    b'{"id": 1, "id": 2}',
+    b'{"id": 9223372036854775808}',
+]
+
+
+def test_values_that_are_not_valid_are_bad():
+    valid = [{"id": 1, "user": "u"}, None, {"id": 2, "more": 1}, {"id": 1 << 63}]
+    assert rows_of(JsonSchema(SCHEMA), VALUES) == (valid, [1, 3, 4, 6, 7])
+
+
+def test_columns_are_equal_to_rows_of_the_same_types():
+    format_ = JsonSchema(json.dumps(SCHEMA), COLUMNS)
+    rows = [{"id": 1, "user": "u"}, None, {"id": 2, "user": None}]
+    assert rows_of(format_, VALUES) == (rows, [1, 3, 4, 6, 7, 8])
+    rows[1] = {"id": None, "user": None}
+    assert columns_of(format_, VALUES) == (rows, [1, 3, 4, 6, 7, 8])
+
+
+def test_a_bad_value_comes_with_its_reason_and_the_place_in_it():
+    decoder = JsonSchema(SCHEMA).decoder("rows")
+    assert reason(decoder, b'{"id": 0}') == "0 is less than the minimum of 1 (at id)"
+    assert "required" in reason(decoder, b"{}")
+    assert "not JSON" in reason(decoder, b"{")
+
+
+def test_a_record_that_is_not_valid_is_named():
+    encoder = JsonSchema(SCHEMA).encoder()
+    assert encoder.encode(RowBatch([{"id": 1}, None])) == [b'{"id":1}', None]
+    assert encoder.encode(ArrowBatch(pa.record_batch({"id": [1]}))) == [b'{"id":1}']
+    with pytest.raises(BadRecordError, match=r"minimum of 1'?; the record is \{'id': 0\}"):
+        encoder.encode(RowBatch([{"id": 1}, {"id": 0}]))
+
+
+def test_values_name_their_schema_in_the_registry():
+    with running_registry() as server:
+        registry = SchemaRegistry(server.url)
+        writer = JsonSchema(SCHEMA, registry=registry, register=True).for_topic("orders")
+        values = writer.encoder().encode(RowBatch([{"id": 5}, None]))
+        assert values == [b'\0\0\0\0\1{"id":5}', None]
+        values.append(b'\0\0\0\0\1{"id":0}')
+        reader = JsonSchema(registry=registry, columns=COLUMNS)
+        assert rows_of(reader, values) == ([{"id": 5, "user": None}, None], [2])
+        assert columns_of(reader, values) == ([{"id": 5, "user": None}, {"id": None, "user": None}], [2])
+        newest = JsonSchema(registry=registry, subject="orders-value").encoder()
+        with pytest.raises(BadRecordError, match="required"):
+            newest.encode(RowBatch([{}]))
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"), [({"type": "nope"}, "not a JSON Schema"), (None, "JsonSchema needs schema=")]
+)
+def test_a_wrong_schema_is_refused(schema, why):
+    with pytest.raises(ConfigurationError, match=why):
+        JsonSchema(schema)
+
+
+def test_columns_need_types():
+    with pytest.raises(ConfigurationError, match="schema= for Arrow batches"):
+        JsonSchema(SCHEMA).decoder("arrow")
+
+
+def test_a_json_schema_is_a_value_that_is_pickled():
+    assert isinstance(JsonSchema(SCHEMA), Format)
+    assert pickle.loads(pickle.dumps(JsonSchema(SCHEMA))) == JsonSchema(SCHEMA)
