@@ -50,6 +50,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
     "keyed_choices": ["--rows", "20000", "--batch-rows", "1000", "--most-keys", "100"],
     "nexmark": ["--only", "q5", "--rows", "10000", "--columns", "100000", "--growth", "5"],
     "joins": ["--rows", "20000", "--state", "4000", "--row-state", "2000"],
+    "formats": ["--records", "200", "--rounds", "1"],
     "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
     "coordinator_scale": ["--largest", "100", "--rounds", "1"],
     "recovery": ["--largest", "1", "--kills", "1"],

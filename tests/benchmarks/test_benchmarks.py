@@ -248,6 +248,14 @@ def test_joins_are_measured_by_the_row_with_their_checkpoints(
     ].keys()
 
 
+def test_formats_are_measured_beside_their_libraries(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("formats", tmp_path, capsys)
+    assert {"Json to columns, a record", "pyruhvro, a record"} <= figures["seconds"].keys()
+    assert "Avro to columns against its target" in figures["ratios"]
+
+
 @pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")

@@ -212,7 +212,7 @@ class _ColumnDecoder:
         Raises:
             ValueError: A value is not a record of the writer's schema.
         """
-        batch = self._deserialize(list(values), self._text)
+        batch = self._deserialize(values if type(values) is list else list(values), self._text)
         for column in batch.columns:
             if has_leaf(column.type, is_text):
                 column.validate(full=True)  # pyruhvro lets through some bytes that are not UTF-8

@@ -34,7 +34,7 @@ def decoded_rows(values: Sequence[bytes | None], decode: _Decode[Sequence[Any]],
         decode: Decodes some values to as many rows; returns `None` if one of them is bad.
         why: Describes a bad value.
     """
-    present = [value for value in values if value is not None]
+    present = _present(values)
     good, bad = _in_parts(present, decode, why)
     rows: Sequence[Any] = good[0] if len(good) == 1 else [row for part in good for row in part]
     if len(present) == len(values):
@@ -52,7 +52,7 @@ def decoded_columns(
     values: Sequence[bytes | None], schema: pa.Schema, decode: _Decode[pa.RecordBatch], why: _Why
 ) -> Decoded:
     """Decode values to columns of a schema; arguments as in `decoded_rows`."""
-    present = [value for value in values if value is not None]
+    present = _present(values)
     good, bad = _in_parts(present, decode, why)
     batch = good[0] if len(good) == 1 else _joined(good, schema)
     if len(present) == len(values):
@@ -71,6 +71,12 @@ def decoded_columns(
     if not row:
         return Decoded(ArrowBatch(nulls(schema, len(taken))), found)
     return Decoded(ArrowBatch(take_rows(batch, pa.array(taken, pa.int64()))), found)
+
+
+def _present(values: Sequence[bytes | None]) -> Sequence[bytes]:
+    if None not in values:
+        return values  # type: ignore[return-value]
+    return [value for value in values if value is not None]
 
 
 def nulls(schema: pa.Schema, rows: int) -> pa.RecordBatch:

@@ -254,7 +254,7 @@ class ProtobufDecoder:
             return None
 
     def _converted(self, values: Sequence[bytes]) -> pa.RecordBatch:
-        batch = self._convert(list(values))
+        batch = self._convert(values if type(values) is list else list(values))
         return pa.RecordBatch.from_arrays(batch.columns, schema=self.columns)
 
     def _why(self, value: bytes) -> str:
@@ -304,6 +304,8 @@ class ProtobufEncoder:
         self._name = message.name
         self._class = message.message_class
         self._descriptor = message.descriptor
+        self._encode_error = imported("google.protobuf.message", "Protobuf", "protobuf").EncodeError
+        self._has_messages = any(field.message_type for field in message.descriptor.fields)
         self._handler = message.handler
         self._schema: pa.Schema = self._handler.schema()
         self._is_flat = not any(pa.types.is_nested(kind) for kind in self._schema.types)
@@ -332,13 +334,13 @@ class ProtobufEncoder:
 
     def _encoded(self, row: Any) -> bytes:
         try:
-            if not isinstance(row, Mapping):
+            if type(row) is not dict and not isinstance(row, Mapping):
                 msg = f"it is a {type(row).__name__}, and not a dict"
                 raise TypeError(msg)
-            return bytes(
-                self._class(**_settable(row, self._descriptor)).SerializeToString(deterministic=True)
-            )
-        except (TypeError, ValueError, AttributeError) as error:
+            if self._has_messages or None in row.values():
+                row = _settable(row, self._descriptor)
+            return bytes(self._class(**row).SerializeToString())
+        except (TypeError, ValueError, AttributeError, self._encode_error) as error:
             msg = (
                 f"a record can't be written as a message {self._name}: {error}; the record is {shown(row)}. "
                 "Map the records to dicts that fit the message"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -149,37 +149,52 @@ class CsvLineDecoder:
         return "the value is not a CSV row"
 
 
+class _Lines(NamedTuple):
+    """An output of `csv.writer`."""
+
+    write: Callable[[str], object]
+
+
 class CsvLineEncoder:
     def __init__(self, form: CsvLines) -> None:
         self._form = form
         self._names = list(form.columns or ())
 
     def encode(self, batch: Batch) -> list[bytes | None]:
-        return [None if row is None else self._encoded(row) for row in rows_of(batch)]
+        rows = rows_of(batch)
+        texts: list[str] = []
+        writer = self._writer(texts, csv.QUOTE_NONE if self._form.quotechar is None else csv.QUOTE_MINIMAL)
+        found: list[bytes | None] = []
+        for row in rows:
+            if row is None:
+                found.append(None)
+                continue
+            fields = self._fields(row)
+            try:
+                writer.writerow(fields)
+                if "\r" in texts[-1] and self._form.quotechar is not None:
+                    # Python's writer leaves a carriage return unquoted.
+                    self._writer(texts, csv.QUOTE_ALL).writerow(fields)
+                found.append(texts.pop()[:-1].encode())
+            except (csv.Error, UnicodeEncodeError) as error:
+                msg = f"a record can't be written as CSV: {error}; the record is {shown(row)}"
+                raise BadRecordError(msg) from error
+        return found
 
     def close(self) -> None:
         pass
 
-    def _encoded(self, row: Any) -> bytes:
+    def _writer(self, texts: list[str], quoting: Any) -> Any:
+        """A writer that adds each row to a list."""
         form = self._form
-        output = io.StringIO(newline="")
-        quoting: Any = csv.QUOTE_NONE if form.quotechar is None else csv.QUOTE_MINIMAL
-        fields = self._fields(row)
-        if form.quotechar is not None and any(isinstance(field, str) and "\r" in field for field in fields):
-            quoting = csv.QUOTE_ALL  # Python's writer leaves a carriage return unquoted
-        try:
-            csv.writer(
-                output,
-                delimiter=form.delimiter,
-                quotechar=form.quotechar,
-                escapechar=form.escapechar,
-                lineterminator="\n",
-                quoting=quoting,
-            ).writerow(fields)
-            return output.getvalue()[:-1].encode()
-        except (csv.Error, UnicodeEncodeError) as error:
-            msg = f"a record can't be written as CSV: {error}; the record is {shown(row)}"
-            raise BadRecordError(msg) from error
+        return csv.writer(
+            _Lines(texts.append),
+            delimiter=form.delimiter,
+            quotechar=form.quotechar,
+            escapechar=form.escapechar,
+            lineterminator="\n",
+            quoting=quoting,
+        )
 
     def _fields(self, row: Any) -> Sequence[Any]:
         if isinstance(row, Mapping) and row.keys() == set(self._names):
