@@ -220,13 +220,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         },
         details={"nanoseconds": runs},
     )
-    print(machine())
     lines = [
         [name, f"{middle(each):.0f}", TARGETS.get(name, ""), spread(each)] for name, each in runs.items()
     ]
-    print(table(["contender", "ns a record", "target", "all rounds"], lines))
+    print(table(["contender", "ns a record", "target", "all rounds"], lines), end="\n\n")
     libraries = ("duckdb", "fastavro", "msgspec", "orjson", "polars", "protobuf", "ptars", "pyruhvro")
-    figures.write(given.json, versions(**{name: version(name) for name in libraries}))
+    named = {name: version(name) for name in libraries}
+    print(f"{given.records:,} records in a batch; {', '.join(map(' '.join, named.items()))}.")
+    print(machine().in_words())
+    figures.write(given.json, versions(**named))
     return 0
 
 

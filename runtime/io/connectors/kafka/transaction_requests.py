@@ -119,7 +119,6 @@ def end_transaction(
     Raises:
         TransactionError: The coordinator refused, or could not be reached until the timeout.
     """
-
     from kafka.protocol.producer.transaction import EndTxnRequest
 
     async def end(manager: Any) -> None:
@@ -149,7 +148,6 @@ def describe_transaction(
     Raises:
         TransactionError: The coordinator refused, or could not be reached until the timeout.
     """
-
     from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 
     async def describe(manager: Any) -> TransactionDescription | None:
@@ -187,7 +185,6 @@ def list_transactions(
     Raises:
         TransactionError: A broker refused, or could not be reached until the timeout.
     """
-
     from kafka.protocol.admin.transactions import ListTransactionsRequest
     from kafka.protocol.metadata import MetadataRequest
 
