@@ -1,15 +1,9 @@
 """Formats of files: how records are read from bytes and written to them.
 
 - Splits: `splitting` cuts files and opens them, `line_blocks` reads whole lines.
-<<<<<<< HEAD
 - Readers: `lines` returns rows of text and JSON; `json_column_reader` returns columns. `csv_reader` and
   `parquet_reader` return either. `csv_dialect` defines the syntax and the types of CSV, `csv_columns`
   converts CSV rows to dicts and Arrow batches.
-=======
-- Readers: `lines` returns rows of text and JSON; `json_column_reader` and `parquet_reader` return columns.
-  `csv_reader` returns both. `csv_dialect` defines the syntax and the types of CSV, `csv_columns` converts CSV
-  rows to dicts and Arrow batches.
 - `csv_lines`: single CSV rows, a format of `runtime/io/formats/`.
->>>>>>> efd49383 (Describe the formats, and add their figures to the results)
 - Writers: `encoders` (CSV, JSON lines), `parquet_encoder`.
 """

@@ -10,7 +10,8 @@ from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoo
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.operators.coordinator_host import CoordinatorHost, EventOfSubtask
-from penstock.runtime.operators.source import NeededColumns
+from penstock.runtime.operators.hybrid_source import HybridSource
+from penstock.runtime.operators.source import NeededColumns, Polled
 from penstock.runtime.operators.source_coordinator import (
     NO_MORE_SPLITS,
     SPLIT_REQUEST,
@@ -19,6 +20,7 @@ from penstock.runtime.operators.source_coordinator import (
     SourceCoordinatorProvider,
 )
 from penstock.runtime.operators.source_operator import RequestedSplits
+from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.record.value_codec import ValueCodec
 
 CODEC = ValueCodec()
@@ -281,6 +283,47 @@ def test_splits_that_come_while_it_reads_wait_and_are_in_every_snapshot():
     assert run.poll() == ("x", False)
     assert run.poll() == ("b", True)
     assert run.requests == []
+
+
+class Adds:
+    """A reader that takes further splits while it reads."""
+
+    def __init__(self, splits):
+        self.splits = list(splits)
+
+    def poll(self, max_rows):
+        return Polled(RowBatch(self.splits[:1]))
+
+    def add_splits(self, splits):
+        self.splits += splits
+
+    def snapshot(self):
+        return self.splits
+
+    def close(self):
+        pass
+
+
+class Adding(Folder):
+    def reader(self, context, splits):
+        return Adds(splits)
+
+
+def test_a_reader_that_adds_splits_gets_those_that_come_while_it_reads():
+    reader = RequestedSplits(Adding(), None, ["a"], [].append)
+    reader.poll(1)
+    reader.handle_event(("b", "c"))
+    assert reader.snapshot() == ["a", "b", "c"]
+    assert reader._reader.splits == ["a", "b", "c"]
+
+
+def test_a_live_source_that_adds_splits_gets_those_that_come_while_it_reads():
+    hybrid = HybridSource(Folder(), then=Adding())
+    reader = RequestedSplits(hybrid, None, [(1, None, "a")], [].append)
+    reader.poll(1)
+    reader.handle_event(((1, None, "b"), (0, None, "early")))
+    assert reader.snapshot() == [(1, None, "a"), (1, None, "b"), (0, None, "early")]
+    assert reader._reader._reader.splits == ["a", "b"]
 
 
 def test_a_reader_that_triggers_checkpoints_is_refused():
