@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock.runtime.io.formats.format import Decoder as Decoder
     from penstock.runtime.io.formats.format import Encoder as Encoder
     from penstock.runtime.io.formats.format import Format as Format
+    from penstock.runtime.io.formats.format import HasSubject as HasSubject
     from penstock.runtime.io.formats.json_format import Json as Json
     from penstock.runtime.io.formats.json_schema import JsonSchema as JsonSchema
     from penstock.runtime.io.formats.plain import Raw as Raw

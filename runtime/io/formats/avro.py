@@ -3,7 +3,7 @@
 pyruhvro decodes most schemas to columns; rows have the values of these columns, which takes a third of the
 time of fastavro. Other schemas are decoded by fastavro; columns then have the values of these rows. So rows
 and columns are equal for every schema. Both libraries ignore bytes after a record. fastavro takes 1.5 and
-`True` for integers, so records are written as columns of exact types, or are validated first.
+`True` for integers. So records are written as columns of exact types, or are validated first.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Avro:
     """Avro: each value is one record, without a header; a row is a dict.
 
     Args:
-        schema: Schema of the written values; with a registry, the schema of records that are written, and of
-            records that are read if there is no `reader_schema`.
+        schema: Schema of the written values. With a registry it is the schema of the encoder, and that of
+            the rows and columns that are read if there is no `reader_schema`.
         reader_schema: Schema of the rows and columns that are read. Avro's rules of schema resolution apply.
         registry: A schema registry. Each value then begins with the id of its schema (Confluent's format).
         subject: The subject of `schema` in the registry. Connectors with topics set `topic-value` or
@@ -114,10 +114,13 @@ class Avro:
             return AvroEncoder(parsed_schema(self.schema))
         subject = checked_subject(self.subject, "Avro")
         client = self.registry.client()
-        if self.schema is None:
-            found = client.latest(subject)
-        else:
-            found = client.id_of(subject, "AVRO", _text(self.schema), register=self.register)
+        try:
+            if self.schema is None:
+                found = client.latest(subject)
+            else:
+                found = client.id_of(subject, "AVRO", _text(self.schema), register=self.register)
+        finally:
+            client.close()
         return RegistryEncoder(AvroEncoder(parsed_schema(found.complete("AVRO"))), found.prefix)
 
 

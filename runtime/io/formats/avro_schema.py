@@ -11,8 +11,8 @@ Columns have these types. A nullable type is a union of null and the type.
     decimal                                      decimal128
     array, map, record                           list, map, struct
 
-pyruhvro ends the process for a huge array of nulls, keeps two entries of a map with one key, and lacks bytes,
-decimals and times of day. Such schemas are left to fastavro.
+pyruhvro ends the process for a huge array of nulls, and keeps two entries of a map with one key. It lacks
+bytes, decimals and times of day. Such schemas are left to fastavro.
 """
 
 from __future__ import annotations

@@ -62,6 +62,15 @@ class Encoder(Protocol):
 
 
 @runtime_checkable
+class HasSubject(Protocol):
+    """A format whose schema is under a subject of a schema registry."""
+
+    def for_topic(self, topic: str, *, is_key: bool = False) -> Format:
+        """The format for a topic's values or keys; connectors with topics call it."""
+        ...
+
+
+@runtime_checkable
 class Format(Protocol):
     """Converts between bytes and records; a frozen value that is pickled."""
 

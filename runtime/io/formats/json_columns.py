@@ -67,7 +67,6 @@ class JsonColumns:
         Args:
             text: The values with line ends between them.
             objects: Number of values.
-            values: Returns the values.
         """
         if not (text.startswith(b"{") and text.endswith(b"}")):
             return None

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +40,8 @@ class Json:
     Args:
         schema: The wanted fields and their types; other fields are ignored. Columns need a schema. With one,
             rows are dicts that have the same values as the columns. A field that an object lacks is null.
-        default: Converts an object unknown to JSON into a JSON value when records are written.
+        default: Converts an object unknown to JSON into a JSON value when records are written. With a schema,
+            timestamps and decimals are texts that it reads.
 
     Raises:
         ConfigurationError: The schema has a name twice.
@@ -68,7 +71,9 @@ class Json:
 
     def encoder(self) -> JsonValueEncoder:
         """Create an encoder, which takes rows and Arrow columns."""
-        return JsonValueEncoder(self.default)
+        return JsonValueEncoder(
+            _as_text if self.default is None and self.schema is not None else self.default
+        )
 
 
 class JsonRowDecoder:
@@ -117,6 +122,16 @@ class JsonColumnDecoder:
             except NoPythonValueError as error:
                 return str(error)
         return self._columns.reason(value, "the value")[1]
+
+
+def _as_text(value: Any) -> str:
+    """A timestamp or a decimal as a column of its type reads it."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    msg = f"an object of type {type(value).__name__} has no JSON form"
+    raise TypeError(msg)
 
 
 class JsonValueEncoder:

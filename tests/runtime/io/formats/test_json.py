@@ -175,6 +175,26 @@ def test_a_schema_gives_the_types_of_rows_and_columns():
     assert columns_of(Json(schema), values) == ([row, nulls, nulls], [])
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.timestamp("us", "UTC"), datetime(2026, 11, 29, 7, 0, 0, 1, tzinfo=UTC)),
+        (pa.timestamp("us"), datetime(2026, 11, 29, 7)),  # noqa: DTZ001
+        (pa.timestamp("s"), datetime(2026, 11, 29)),  # noqa: DTZ001
+        (pa.decimal128(8, 3), Decimal("-1.500")),
+    ],
+)
+def test_timestamps_and_decimals_of_a_schema_are_written_and_read(kind, value):
+    format_ = Json(pa.schema({"x": kind, "in": pa.list_(kind)}))
+    rows = [{"x": value, "in": [value, None]}, {"x": None, "in": []}]
+    values = format_.encoder().encode(RowBatch(rows))
+    assert rows_of(format_, values) == (rows, [])
+    columns = format_.decoder("arrow").decode(values).batch
+    assert format_.encoder().encode(columns) == values
+    with pytest.raises(BadRecordError, match="no JSON form"):
+        format_.encoder().encode(RowBatch([{"x": object()}]))
+
+
 def test_a_time_that_python_can_not_represent_is_bad_in_rows():
     schema = pa.schema({"at": pa.timestamp("s")})
     assert "'at'" in reason(Json(schema).decoder("rows"), b'{"at": "12000-01-01T00:00:00"}')

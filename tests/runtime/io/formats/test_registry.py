@@ -8,7 +8,7 @@ from record_values import columns_of, reason, rows_of
 from registry_server import running_registry
 
 from penstock import ConfigurationError, ConnectorError
-from penstock.formats import Avro, SchemaRegistry
+from penstock.formats import Avro, HasSubject, Json, SchemaRegistry
 from penstock.runtime.record.elements import RowBatch
 
 SCHEMA = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
@@ -23,6 +23,13 @@ def server():
 
 def value_of(schema_id: int, number: int = 5) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + bytes([2 * number])
+
+
+def test_formats_with_a_registry_have_a_subject():
+    assert isinstance(Avro(SCHEMA), HasSubject)
+    assert not isinstance(Json(), HasSubject)
+    assert Avro(SCHEMA).for_topic("orders", is_key=True).subject == "orders-key"
+    assert Avro(SCHEMA, subject="own").for_topic("orders").subject == "own"
 
 
 def test_a_schema_is_asked_for_once(server):
