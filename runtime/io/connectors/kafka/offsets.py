@@ -43,7 +43,7 @@ class PartitionOffsets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsInitializer:
-    """Where a `KafkaSource` starts or stops; made by one of its functions.
+    """The offsets at which a `KafkaSource` starts or stops; made by one of its functions.
 
     Example:
         >>> from datetime import UTC, datetime

@@ -1,8 +1,7 @@
 """Commits and aborts transactions of a sink, whose producers may be dead.
 
-A committable names one transaction for ever, because an id is used again only after its transaction was
-committed, and then with a higher epoch (`sink.py`). So the state of the id shows why the broker refuses to
-commit it.
+A committable names one transaction for ever: an id is used again only after a commit, and then with a higher
+epoch (`sink.py`). So the state of the id shows why the broker refuses to commit it.
 """
 
 from __future__ import annotations
