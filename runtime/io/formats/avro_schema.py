@@ -90,7 +90,7 @@ def parsed_schema(schema: str | Mapping[str, Any]) -> dict[str, Any]:
     fastavro = imported("fastavro", "Avro", "avro")
     try:
         plain = json.loads(schema) if isinstance(schema, str) else schema
-        found = fastavro.parse_schema(_without_uuids(plain), _write_hint=False)
+        found = fastavro.parse_schema(_without_uuids(plain))
     except fastavro.schema.UnknownType as error:
         msg = f"schema= is not an Avro schema: it names the unknown type {error}"
         raise ConfigurationError(msg) from error

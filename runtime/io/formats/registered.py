@@ -55,7 +55,6 @@ class RegistryDecoder:
         self._client = client
         self._of_schema = of_schema
         self._columns = columns
-        #: Decoders by header; a text says why there is none.
         self._decoders: dict[bytes, Decoder] = {}
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:

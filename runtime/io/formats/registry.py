@@ -208,6 +208,10 @@ class RegistryClient:
             connection.request(method, self._path + path, data, self._headers)
             answer = connection.getresponse()
             status, text = answer.status, answer.read(_MOST_BYTES)
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            msg = f"{self._where} has a certificate that is not trusted: {error}. Give SchemaRegistry a ca_file="
+            raise ConnectorError(msg) from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
             msg = f"{type(error).__name__}: {error}"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -167,12 +168,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running_registry() -> Iterator[Registry]:
-    """Run a registry on a free port of loopback."""
+def running_registry(tls: ssl.SSLContext | None = None) -> Iterator[Registry]:
+    """Run a registry on a free port of loopback, with TLS if there is a context for it."""
     registry = Registry()
     handler = type("_Bound", (_Handler,), {"registry": registry})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    scheme = "http" if tls is None else "https"
+    registry.url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

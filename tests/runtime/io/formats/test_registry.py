@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import ssl
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from record_values import columns_of, reason, rows_of
 from registry_server import running_registry
 
@@ -116,6 +123,47 @@ def test_a_port_where_nothing_listens_is_named():
         url = running.url
     with pytest.raises(ConnectorError, match=r"http://127.0.0.1:\d+ gives no answer.*ConnectionRefused"):
         rows_of(Avro(registry=SchemaRegistry(url, give_up_after=0.1)), [value_of(1)])
+
+
+def certificate(folder: Path) -> Path:
+    """A file with a key and a certificate of this machine's loopback."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "registry")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    file = folder / "registry.pem"
+    file.write_bytes(key.private_bytes(pem, form, plain) + made.public_bytes(pem))
+    return file
+
+
+def test_a_registry_with_tls_is_asked_if_its_certificate_is_trusted(tmp_path):
+    file = certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    with running_registry(context) as server:
+        schema_id = server.add("orders-value", json.dumps(SCHEMA))
+        trusting = SchemaRegistry(server.url, ca_file=str(file))
+        assert rows_of(Avro(registry=trusting), [value_of(schema_id)]) == ([{"id": 5}], [])
+        other = Avro(registry=SchemaRegistry(server.url))
+        with pytest.raises(
+            ConnectorError, match=r"certificate verify failed.*Give SchemaRegistry a ca_file="
+        ):
+            rows_of(other, [value_of(schema_id)])
 
 
 SECRET = "hunter2-hunter2"
