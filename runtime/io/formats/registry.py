@@ -210,7 +210,8 @@ class RegistryClient:
             status, text = answer.status, answer.read(_MOST_BYTES)
         except ssl.SSLCertVerificationError as error:
             self.close()
-            msg = f"{self._where} has a certificate that is not trusted: {error}. Give SchemaRegistry a ca_file="
+            what = f"has a certificate that is not trusted: {error}"
+            msg = f"{self._where} {what}. Give SchemaRegistry a ca_file="
             raise ConnectorError(msg) from error
         except (OSError, http.client.HTTPException) as error:
             self.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -167,12 +168,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore clients that have left, or that do not trust the certificate."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def running_registry(tls: ssl.SSLContext | None = None) -> Iterator[Registry]:
     """Run a registry on a free port of loopback, with TLS if there is a context for it."""
     registry = Registry()
     handler = type("_Bound", (_Handler,), {"registry": registry})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", 0), handler)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     scheme = "http" if tls is None else "https"
