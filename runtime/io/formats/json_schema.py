@@ -107,10 +107,18 @@ class JsonSchema:
 def _validator(schema: Any) -> Any:
     library = imported("jsonschema_rs", "JsonSchema", "formats")
     try:
-        return library.validator_for(schema if isinstance(schema, str) else dict(schema))
+        return library.validator_for(
+            schema if isinstance(schema, str) else dict(schema), retriever=_no_other_schema
+        )
     except (ValueError, TypeError) as error:
         msg = f"schema= is not a JSON Schema: {error}"
         raise ConfigurationError(msg) from error
+
+
+def _no_other_schema(uri: str) -> Any:
+    """Refuse a reference: the library would read files and ask hosts, and a schema may come from others."""
+    msg = f"it refers to {uri}, and references to other documents are not supported"
+    raise ValueError(msg)
 
 
 class ValidatingDecoder:

@@ -83,6 +83,17 @@ def test_a_wrong_schema_is_refused(schema, why):
         JsonSchema(schema)
 
 
+@pytest.mark.parametrize("place", ["http://127.0.0.1:1/schema", "file:///etc/hostname"])
+def test_a_schema_makes_nobody_read_another_place(place):
+    with pytest.raises(ConfigurationError, match=f"refers to {place}"):
+        JsonSchema({"$ref": place})
+
+
+def test_a_schema_may_refer_to_its_own_parts():
+    schema = {"$defs": {"id": {"minimum": 1}}, "properties": {"id": {"$ref": "#/$defs/id"}}}
+    assert rows_of(JsonSchema(schema), [b'{"id": 1}', b'{"id": 0}']) == ([{"id": 1}], [1])
+
+
 def test_columns_need_types():
     with pytest.raises(ConfigurationError, match="schema= for Arrow batches"):
         JsonSchema(SCHEMA).decoder("arrow")
