@@ -92,7 +92,7 @@ def main() -> int:
     console.print(f"look at it in a browser (the address works once): {page.login}", soft_wrap=True)
     killed = kill_one_subtask(job, KILL_AFTER)
     killed_at = time.monotonic()
-    console.print(f"after {KILL_AFTER} checkpoints: SIGKILL of {killed}; Ray reports the death, too")
+    console.print(f"after {KILL_AFTER} checkpoints: SIGKILL of {killed}")
     recovery = seconds_to_first_record(job, killed_at)
     if recovery is not None:
         console.print(f"recovered: the first record {recovery:.1f} s after the kill")

@@ -171,7 +171,7 @@ def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) ->
 
     Args:
         master: The actor that was given the job; it may not have started yet.
-        begun: Reference to a warm actor's answer to `take`; `None` for a new actor.
+        begun: Reference to the answer to `take` of a warm actor that may not have answered yet; else `None`.
     """
     try:
         with suppress(ValueError), interrupts_delivered():  # the job may have ended already

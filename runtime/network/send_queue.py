@@ -5,8 +5,8 @@ and stream status need a credit each. Barriers, markers and ends of data need no
 only an unaligned barrier moves to the front.
 
 `BufferBudget` derives a row limit from a byte budget and the previous buffer. The first buffer of a channel
-has no predecessor. So a few of its rows are encoded and measured before it grows. Otherwise 4,096 rows of a
-megabyte each would make a first buffer of 4 GB.
+has no predecessor. So a few of its rows are encoded and measured before it grows. Otherwise 1,024 rows of a
+megabyte each would make a first buffer of 1 GB.
 
 `BufferDebloater` adapts the rows of a buffer to the receiver's throughput (Flink's buffer debloating). A
 frame costs sender and receiver about a millisecond each, whatever its size, so large buffers are cheap. But
@@ -16,7 +16,7 @@ work. So the buffers of all credits together hold the rows that the receiver con
 The measurement: a receiver answers a frame when it begins to process it. If other buffers are then
 outstanding or wait for a credit, the receiver counts as busy until its next answer. This includes the time
 that it spends on other channels. No other time counts. If nothing is outstanding after an answer, the
-measurement ends, because the receiver may then wait for the sender. A full buffer that did not keep the
+measurement pauses, because the receiver may then wait for the sender. A full buffer that did not keep the
 receiver busy shows that larger buffers do no harm.
 
 The sender takes several answers at once, between two pieces of work. So answers are gathered until the

@@ -13,7 +13,8 @@ lowest of these (Flink: `WatermarkOutputMultiplexer`).
 * When all splits are idle, the subtask is idle. Its watermark is the highest of all splits, including ended
   splits. So it does not depend on which split became idle or ended first. `WatermarkValve` has the same rule
   between channels.
-* A subtask without splits keeps its watermark. With idleness it becomes idle until it gets more splits.
+* A subtask without splits keeps its watermark. With idleness it becomes idle, and its watermark advances to
+  the highest of its ended splits. It stays idle until it gets more splits.
 
 A reader that does not report its splits is treated as one split. As in Flink, snapshots do not hold splits'
 watermarks: the first batch of a restored split sets its watermark again.

@@ -1,4 +1,4 @@
-"""`JoinOperations`: the methods of a `DataStream` that join it with another stream by keys."""
+"""`JoinOperations`: the methods of a `DataStream` that join it with another stream or a table by keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class JoinOperations(KeyedChoices[T_co]):
-    """Methods of a `DataStream` that group it and another stream by keys, and join the two."""
+    """Methods of a `DataStream` that join it with another stream by keys, or look up its keys in a table."""
 
     @checked_with_options
     def join(

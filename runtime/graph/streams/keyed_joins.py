@@ -82,7 +82,8 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
             where: A further condition: a function of a left and a right record, or with
                 `batch_format="arrow"` an expression over the columns of the output.
             select: Makes the output from a left and a right record; a missing partner is `None`. By default
-                dicts are merged: the key once, then the other left names, then the right names.
+                dicts are merged: the left names, then the right names. If both sides have the same key names,
+                the key appears once.
             suffix: Appended to a right name that the left side also has.
             batch_format: `"arrow"` joins columns, with keys that name columns and state on the heap.
             id: The operator's id; a restore finds the operator's state by this id. By default it is made from

@@ -51,9 +51,10 @@ class LookedUp:
     """A batch that was looked up in a table or cache.
 
     Attributes:
-        places: Number of the record of each row; `UNKNOWN` for the rows in `unknown`.
+        places: Number of the record of each row; `NO_RECORD` if the key has none, `UNKNOWN` for the rows in
+            `unknown`.
         known: The columns of these records, null for other rows.
-        unknown: Positions of the rows whose keys are not in the table or cache.
+        unknown: Positions of the rows whose keys are not in the cache; empty for a table.
         missing: The distinct keys of these rows.
         of_row: For each row in `unknown`, the index of its key in `missing`.
     """

@@ -5,10 +5,9 @@ run of a few dozen records has many checkpoints, full channels and restarts.
 
 Users' objects are copied as on a cluster: pickled once, unpacked for each attempt of a subtask. Data that one
 subtask keeps in its function, its closure or its sink is then unknown to the others, and lost with its
-attempt.
-Modules, classes, code and the globals of functions are shared. On a cluster every process imports its own, so
-state that users' code keeps there is not simulated. The *world*, which is everything that `output` reads, is
-shared too. It outlives all processes, and must not be copied.
+attempt. Modules, classes, code and the globals of functions are shared. On a cluster every process imports
+its own, so state that users' code keeps there is not simulated. The *world*, which is everything that
+`output` reads, is shared too. It outlives all processes, and must not be copied.
 
 Faults strike operators through replaced methods. In most runs rows come one by one, so a slice may end after
 any row. In other runs rows come two at a time, or in whole batches. The process may die before a sink takes a
