@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, get_overloads
 
@@ -21,6 +22,8 @@ from penstock import patterns, spark, testing, windows
 from penstock.aggregates import Sum
 from penstock.cluster import RayJobHandle
 from penstock.connected import KeyedBroadcastProcessFunction
+from penstock.formats import SchemaRegistry
+from penstock.kafka import KafkaSink, KafkaSource
 from penstock.operators import Operator
 from penstock.ray_data import to_ray_dataset
 from penstock.runtime.time.durations import as_seconds
@@ -283,6 +286,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "FailureRate": penstock.FailureRate,
     "FixedDelay": penstock.FixedDelay,
     "JobConfig": penstock.JobConfig,
+    "KafkaSink": partial(KafkaSink, "localhost:9092", "out"),
+    "KafkaSource": partial(KafkaSource, "localhost:9092", "in"),
+    "SchemaRegistry": partial(SchemaRegistry, "http://localhost:8081"),
     "DataStream.map_async": lambda **duration: called(stream(), **duration),
     "KeyedStream.map_async": lambda **duration: called(keyed(), **duration),
     "KeyedStream.aggregate": aggregated,

@@ -29,8 +29,9 @@ def checked_setting(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 class BadRecords:
     """Skips or collects the bad records of one poll, or fails."""
 
-    def __init__(self, on_error: OnError) -> None:
+    def __init__(self, on_error: OnError, advice: str = "Repair the file, or leave") -> None:
         self._on_error = on_error
+        self._advice = advice
         self._skipped = 0
         self._letters: list[DeadLetter] = []
 
@@ -38,7 +39,7 @@ class BadRecords:
         """Take one bad record; raises `UnreadableInputError` with `on_error="fail"`."""
         if self._on_error == "fail":
             msg = (
-                f"{origin}: {error}; the record is {shown(record)}. Repair the file, or leave such records "
+                f"{origin}: {error}; the record is {shown(record)}. {self._advice} such records "
                 'out with on_error="skip" or on_error="dead_letter"'
             )
             raise UnreadableInputError(msg)

@@ -20,6 +20,7 @@ import tenacity
 from penstock.runtime.error_text import shown
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.redaction import without_secrets
+from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 #: Statuses that may pass: too many requests, and failures of the server.
@@ -85,8 +86,8 @@ class SchemaRegistry:
         url: URL of the registry, such as `https://registry:8081`.
         auth: User and password for basic authentication. `repr` does not show them.
         token: A bearer token. `repr` does not show it.
-        timeout: Seconds for one request.
-        give_up_after: Seconds of tries after which a call fails.
+        timeout: Time for one request.
+        give_up_after: Time of tries after which a call fails.
         ca_file: A file of trusted certificates; by default those of the system.
 
     Raises:
@@ -100,11 +101,13 @@ class SchemaRegistry:
     url: str
     auth: tuple[str, str] | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
-    timeout: float = 10.0
-    give_up_after: float = 60.0
+    timeout: Duration = 10.0
+    give_up_after: Duration = 60.0
     ca_file: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("timeout", "give_up_after"):
+            object.__setattr__(self, name, seconds_in(name, getattr(self, name), above=0.0))
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             msg = f"url={self.url!r} is not the URL of a schema registry: give one such as 'http://host:8081'"
@@ -189,15 +192,16 @@ class RegistryClient:
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(_PassingError),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=5),
-            stop=tenacity.stop_after_delay(self._registry.give_up_after),
+            stop=tenacity.stop_after_delay(as_seconds(self._registry.give_up_after)),
             reraise=True,
         )
         try:
             return tries(self._ask_once, method, path, body)
         except _PassingError as error:
+            seconds = as_seconds(self._registry.give_up_after)
             msg = (
-                f"{self._where} gives no answer to {method} {path} within {self._registry.give_up_after:g} "
-                f"seconds: {error}. Check that it runs and that this node reaches it"
+                f"{self._where} gives no answer to {method} {path} within {seconds:g} seconds: {error}. Check "
+                "that it runs and that this node reaches it"
             )
             raise ConnectorError(msg) from error
 
@@ -246,11 +250,11 @@ class RegistryClient:
             if self._is_secure:
                 context = ssl.create_default_context(cafile=self._registry.ca_file)
                 self._connection = http.client.HTTPSConnection(
-                    self._host, self._port, timeout=self._registry.timeout, context=context
+                    self._host, self._port, timeout=as_seconds(self._registry.timeout), context=context
                 )
             else:
                 self._connection = http.client.HTTPConnection(
-                    self._host, self._port, timeout=self._registry.timeout
+                    self._host, self._port, timeout=as_seconds(self._registry.timeout)
                 )
         return self._connection
 

@@ -36,6 +36,11 @@ _OWN_SETTINGS: Final = {
     "enable.partition.eof": "nothing: Penstock needs it",
     "transactional.id": "transactional_id_prefix=",
     "enable.idempotence": "delivery_guarantee=",
+    "transaction.timeout.ms": "transaction_timeout=",
+    "metadata.broker.list": "bootstrap_servers=",
+    "default.topic.config": "properties, setting by setting",
+    "on_delivery": "nothing: a record that is not delivered fails the job",
+    "on_commit": "nothing: a commit that fails is logged",
 }
 
 

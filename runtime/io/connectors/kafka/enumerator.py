@@ -93,7 +93,8 @@ class KafkaSourceEnumerator:
         self._closing = threading.Event()
 
     def start(self) -> None:
-        self._look(after=0.0)
+        if not self._is_listed or self._subscription.stopping is None:
+            self._look(after=0.0)
 
     def handle_split_request(self, subtask: int) -> None:
         if self._is_listed and self._subscription.stopping is not None:

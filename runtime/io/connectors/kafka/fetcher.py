@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import LostInputError
-from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
+from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
 from penstock.runtime.io.connectors.kafka.enumerator import KafkaPartitionSplit
 from penstock.runtime.io.connectors.kafka.offsets import TopicPartition
 from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 _MOST_READY: Final = 4
 #: Seconds of one wait for records; requests wait as long.
 _POLL: Final = 0.05
-#: Seconds for the thread to end; a poll of the consumer is bounded.
-_END: Final = 30.0
+#: Seconds for the thread to end; it does not outlive the process.
+_END: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -149,9 +149,12 @@ class KafkaFetcher:
         ended: dict[TopicPartition, int] = {}
         for message in messages:
             name = message.topic(), message.partition()
-            if name not in self._stops:  # what was fetched before the partition ended
+            error = message.error()
+            if name not in self._stops:  # fetched before the partition ended, or about no partition
+                if error is not None and error.fatal():
+                    raise self._cluster.failure(error)
                 continue
-            if (error := message.error()) is not None:
+            if error is not None:
                 self._handle_error(error, message, name, ended)
             else:
                 by_partition.setdefault(name, []).append(message)
@@ -197,18 +200,29 @@ class KafkaFetcher:
                 "records, set offset_reset='earliest' or offset_reset='latest'"
             )
             raise LostInputError(msg)
-        if error.retriable():
+        if error.retriable() or error.code() in (
+            Errors._TRANSPORT,
+            Errors._TIMED_OUT,
+            Errors._ALL_BROKERS_DOWN,
+            Errors._UNKNOWN_PARTITION,
+            Errors.LEADER_NOT_AVAILABLE,
+            Errors.NOT_LEADER_FOR_PARTITION,
+            Errors.REQUEST_TIMED_OUT,
+        ):
             logger.warning("%s: %s", where, error.str())
             return
         what = f"{where} can't be read"
         raise self._cluster.error(what, error)
 
     def _assign(self, splits: Sequence[KafkaPartitionSplit]) -> None:
+        from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Place
 
-        for topic in {split.topic for split in splits}:
+        try:
             # A consumer that does not know the leaders yet waits half a second before it fetches.
-            self._consumer.list_topics(topic, REQUEST_TIMEOUT)
+            self._consumer.list_topics(timeout=_POLL * 20)
+        except KafkaException as error:
+            logger.warning("%s", self._cluster.error("the leaders of partitions are not known yet", error))
         self._stops |= {split.name: split.stopping_offset for split in splits}
         self._consumer.incremental_assign([Place(*split.name, split.next_offset) for split in splits])
 

@@ -37,8 +37,8 @@ class KafkaReader(Generic[T]):
         self._is_arrow = is_arrow
         self._commits = commits
         self._splits: dict[TopicPartition, KafkaPartitionSplit] = {}
+        self._ended: dict[TopicPartition, int] = {}
         self._covered: dict[int, dict[TopicPartition, int]] = {}
-        self._has_ended = False
         self.split_progress = SplitProgress(())
         self.add_splits(splits)
 
@@ -52,6 +52,7 @@ class KafkaReader(Generic[T]):
         name = fetched.partition
         if fetched.is_last:
             del self._splits[name]
+            self._ended[name] = fetched.next_offset
             self._show_progress()
         else:
             self._splits[name] = replace(self._splits[name], next_offset=fetched.next_offset)
@@ -72,7 +73,8 @@ class KafkaReader(Generic[T]):
 
     def snapshot_taken(self, checkpoint_id: int) -> None:
         if self._commits:
-            self._covered[checkpoint_id] = {name: split.next_offset for name, split in self._splits.items()}
+            reading = {name: split.next_offset for name, split in self._splits.items()}
+            self._covered[checkpoint_id] = self._ended | reading
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         offsets = self._covered.get(checkpoint_id)

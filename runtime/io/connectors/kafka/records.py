@@ -75,7 +75,7 @@ class RecordDeserializer:
         if not messages:
             return Polled()
         decoded = self.values.decode([message.value() for message in messages])
-        bad = BadRecords(self.on_error)
+        bad = BadRecords(self.on_error, advice="Leave")
         good = messages
         if decoded.bad:
             reasons = dict(decoded.bad)
@@ -94,7 +94,8 @@ class RecordDeserializer:
         if isinstance(batch, ArrowBatch):
             made = batch.batch
             for name, values in columns.items():
-                made = made.append_column(name, pa.array(values, METADATA[name][1]))
+                column, at = pa.array(values, METADATA[name][1]), made.schema.get_field_index(name)
+                made = made.append_column(name, column) if at < 0 else made.set_column(at, name, column)
             return ArrowBatch(made)
         names = list(columns)
         return RowBatch(

@@ -30,13 +30,15 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, check_installed
+from penstock.runtime.io.connectors.kafka.transaction_requests import check_settings
 from penstock.runtime.io.connectors.kafka.transactions import (
     TransactionalIds,
     abort_transaction,
+    is_covered,
     open_transactions,
 )
 from penstock.runtime.io.connectors.kafka.writers import ExactlyOnceWriter, KafkaWriter, MessageSettings
-from penstock.runtime.io.formats.format import Format
+from penstock.runtime.io.formats.format import Format, HasSubject
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.sinks import SinkContext
@@ -71,8 +73,8 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         partition: Number of the partition; by default Kafka's own partitioner chooses by key.
         delivery_guarantee: `"exactly_once"` by transactions, or `"at_least_once"`, which needs none: a
             restart then repeats records since the last checkpoint.
-        transactional_id_prefix: Beginning of all transactional ids; by default the job's id. It must not be
-            shared with another job.
+        transactional_id_prefix: Beginning of all transactional ids. If you choose it, the sink also aborts
+            what earlier jobs with this prefix left open. Two running jobs must not share it.
         transaction_timeout: Time after which the broker aborts an open transaction. It must exceed the
             interval of checkpoints and the longest time without the job, and not the broker's
             `transaction.max.timeout.ms`.
@@ -106,9 +108,12 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
 
     def __post_init__(self) -> None:
         check_installed()
-        KafkaCluster(self.bootstrap_servers, self.properties)
+        cluster = KafkaCluster(self.bootstrap_servers, self.properties)
+        if self.delivery_guarantee == "exactly_once":
+            check_settings(cluster)
         checked_setting("delivery_guarantee", self.delivery_guarantee, ("exactly_once", "at_least_once"))
-        seconds_in("transaction_timeout", self.transaction_timeout, at_least=1.0)
+        timeout = seconds_in("transaction_timeout", self.transaction_timeout, above=0.0)
+        object.__setattr__(self, "transaction_timeout", timeout)
         if isinstance(self.topic, str) and not self.topic:
             msg = "topic='' is not allowed: name a topic, or give a function of the record"
             raise ConfigurationError(msg)
@@ -118,12 +123,16 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         return KafkaCluster(self.bootstrap_servers, self.properties)
 
     def _ids(self, job_id: str, operator_id: str) -> TransactionalIds:
-        return TransactionalIds(f"{self.transactional_id_prefix or job_id}-{operator_id}")
+        prefix = self.transactional_id_prefix
+        return TransactionalIds(prefix or "penstock", job_id, operator_id, is_shared=prefix is not None)
 
     def writer(self, context: SinkContext) -> KafkaWriter | ExactlyOnceWriter:
         """Make the writer of one subtask."""
+        form = self.value_format
+        if isinstance(form, HasSubject) and isinstance(self.topic, str):
+            form = form.for_topic(self.topic)
         messages = MessageSettings(
-            self.topic, self.value_format.encoder(), self.key, self.headers, self.timestamp, self.partition
+            self.topic, form.encoder(), self.key, self.headers, self.timestamp, self.partition
         )
         if self.delivery_guarantee == "at_least_once":
             return KafkaWriter(self._cluster, messages)
@@ -142,7 +151,12 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
     def check_job_config(self, config: JobConfig) -> None:
         """Refuse a transaction timeout that the interval of checkpoints exceeds."""
         checkpointing = config.checkpointing
-        if self.delivery_guarantee == "at_least_once" or checkpointing is None:
+        if self.delivery_guarantee == "at_least_once":
+            return
+        if checkpointing is None:
+            logger.warning(
+                "without checkpoints all output is one transaction, committed at the end of the input"
+            )
             return
         timeout = seconds_in("transaction_timeout", self.transaction_timeout)
         longest = as_seconds(checkpointing.every) + as_seconds(checkpointing.timeout)
@@ -164,7 +178,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
         """Abort all open transactions of this operator that no snapshot covers."""
         if self.delivery_guarantee == "exactly_once":
-            kept = {committable.transactional_id for committable in covered}
-            for name in open_transactions(self._cluster, self._ids(job_id, operator_id)):
-                if name not in kept:
+            ids = self._ids(job_id, operator_id)
+            for name in open_transactions(self._cluster, ids):
+                if ids.attempt_of(name) is not None and not is_covered(self._cluster, name, covered):
                     abort_transaction(self._cluster, name)

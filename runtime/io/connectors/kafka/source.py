@@ -11,6 +11,7 @@ checkpoint is complete.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -31,7 +32,7 @@ from penstock.runtime.io.connectors.kafka.fetcher import KafkaFetcher
 from penstock.runtime.io.connectors.kafka.offsets import OFFSET_RESETS, OffsetReset, OffsetsInitializer
 from penstock.runtime.io.connectors.kafka.reader import KafkaReader
 from penstock.runtime.io.connectors.kafka.records import METADATA, MetadataField, RecordDeserializer
-from penstock.runtime.io.formats.format import Format
+from penstock.runtime.io.formats.format import Format, HasSubject
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.source import ConnectorContext, SplitEnumeratorContext
@@ -40,6 +41,8 @@ from penstock.runtime.redaction import without_secrets
 from penstock.runtime.time.durations import Duration, seconds_in
 
 T_co = TypeVar("T_co", covariant=True)
+
+logger = logging.getLogger(__name__)
 
 #: Settings of librdkafka that a user may replace. With its own defaults a full queue waits a second.
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -63,8 +66,8 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         topic_pattern: Regular expression that matches whole names of topics; topics that come later are read.
         value_format: Decodes the values of messages.
         metadata: Fields of the message that each record has beside those of its value: `"topic"`,
-            `"partition"`, `"offset"`, `"timestamp"` (microseconds), `"headers"`, `"key"`. A value that is no
-            dict becomes the field `value`.
+            `"partition"`, `"offset"`, `"timestamp"` (microseconds), `"headers"`, `"key"`. They replace fields
+            of the value with these names. A value that is no dict becomes the field `value`.
         starting_offsets: Where a job without a snapshot starts; partitions found later start at their first
             record.
         bounded: Where each partition ends; the source then ends, too. `None` reads for ever.
@@ -122,7 +125,8 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
             msg = "OffsetsInitializer.committed_offsets() needs group_id="
             raise ConfigurationError(msg)
         if self.discover_every is not None:
-            seconds_in("discover_every", self.discover_every, above=0.0)
+            every = seconds_in("discover_every", self.discover_every, above=0.0)
+            object.__setattr__(self, "discover_every", every)
 
     def _check_topics(self, topics: tuple[str, ...]) -> None:
         if bool(topics) == (self.topic_pattern is not None):
@@ -167,17 +171,29 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         """Make the reader of one subtask, with a consumer and a thread of its own."""
         settings = {
             **{name: value for name, value in _DEFAULTS.items() if name not in self.properties},
-            "client.id": f"{context.job_id}-{context.operator_id}-{context.subtask}",
+            "client.id": self.properties.get(
+                "client.id", f"{context.job_id}-{context.operator_id}-{context.subtask}"
+            ),
             "group.id": self.group_id or f"penstock-{context.job_id}",
             "isolation.level": self.isolation_level,
             "auto.offset.reset": self.offset_reset,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": self.bounded is not None,
+            "on_commit": _committed,
         }
+        form = self.value_format
+        if isinstance(form, HasSubject) and len(self.topics) == 1:
+            form = form.for_topic(self.topics[0])
         deserializer = RecordDeserializer(
-            self.value_format.decoder(self.batch_format), tuple(self.metadata), self.on_error
+            form.decoder(self.batch_format), tuple(self.metadata), self.on_error
         )
         fetcher = KafkaFetcher(self._cluster, self._cluster.consumer(settings), deserializer)
         is_arrow = self.batch_format == "arrow"
         return KafkaReader(fetcher, splits, is_arrow=is_arrow, commits=self.group_id is not None)
+
+
+def _committed(error: Any, partitions: Any) -> None:
+    """Log offsets that the group did not take; they are for monitoring only."""
+    if error is not None:
+        logger.warning("offsets can't be committed to the group: %s", error)

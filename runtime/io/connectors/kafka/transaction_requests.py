@@ -19,6 +19,9 @@ from typing import Any, Final, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
+
 _Answer = TypeVar("_Answer")
 
 #: Seconds for a single connection or request.
@@ -216,24 +219,44 @@ def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
         if name in _NAMES:
             translated[_NAMES[name]] = value
         elif name == "oauth_cb":
-            translated["sasl_oauth_token_provider"] = _TokenProvider(value)
+            translated["sasl_oauth_token_provider"] = _token_provider(value)
         elif name == "ssl.endpoint.identification.algorithm":
             translated["ssl_check_hostname"] = value != "none"
         elif name.startswith(("sasl.", "ssl.", "security.", "enable.ssl.")):
             known = ", ".join(known for known in _NAMES if known.startswith(("sasl", "ssl", "security")))
             message = f"the setting {name!r} can't be used for requests about transactions; use {known}"
             raise ValueError(message)
+    if "security_protocol" in translated:
+        translated["security_protocol"] = str(translated["security_protocol"]).upper()
     return translated
 
 
-class _TokenProvider:
-    """Gives kafka-python the tokens of the function that librdkafka's client takes as `oauth_cb`."""
+def _token_provider(function: Any) -> Any:
+    """Give kafka-python the tokens of the function that librdkafka's client takes as `oauth_cb`."""
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
-    def __init__(self, function: Any) -> None:
-        self._function = function
+    class TokenProvider(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types
+        def token(self) -> str:
+            return str(function("")[0])
 
-    def token(self) -> str:
-        return str(self._function("")[0])
+    return TokenProvider()
+
+
+def check_settings(cluster: KafkaCluster) -> None:
+    """Refuse what requests about transactions can't do, before any record is written.
+
+    Raises:
+        ConfigurationError: kafka-python is not installed, or has no setting like one of librdkafka's.
+    """
+    try:
+        import kafka  # noqa: F401
+    except ImportError as error:
+        msg = 'exactly_once needs kafka-python: pip install "penstock[kafka]"'
+        raise ConfigurationError(msg) from error
+    try:
+        client_settings(cluster.settings)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def _ask(

@@ -48,22 +48,43 @@ class KafkaCommittable:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalIds:
-    """The ids of one sink: `prefix-attempt-subtask-number`."""
+    """The ids of one sink: `prefix-job-operator-attempt-subtask-number`.
+
+    The job's id is in them, because attempts of each job begin at 1: a job that starts from a checkpoint of
+    another one must not use the ids of its committables.
+
+    Attributes:
+        is_shared: Whether the user has chosen the prefix, so that earlier jobs had it, too.
+    """
 
     prefix: str
+    job_id: str
+    operator_id: str
+    is_shared: bool = False
 
     def make(self, attempt: int, subtask: int, number: int) -> str:
-        return f"{self.prefix}-{attempt}-{subtask}-{number}"
+        return f"{self.prefix}-{self.job_id}-{self.operator_id}-{attempt}-{subtask}-{number}"
 
     def attempt_of(self, transactional_id: str) -> int | None:
         """The attempt of one of this sink's ids; `None` for an id of others.
 
         Example:
-            >>> TransactionalIds("words-out").attempt_of("words-out-3-0-1")
-            3
+            >>> ids = TransactionalIds("penstock", "words-1f", "out")
+            >>> ids.attempt_of(ids.make(3, 0, 1)), ids.is_leftover(ids.make(3, 0, 1), 4)
+            (3, True)
         """
-        found = re.fullmatch(rf"{re.escape(self.prefix)}-(\d+)-\d+-\d+", transactional_id)
+        own = re.escape(f"{self.prefix}-{self.job_id}-{self.operator_id}")
+        found = re.fullmatch(rf"{own}-(\d+)-\d+-\d+", transactional_id)
         return None if found is None else int(found[1])
+
+    def is_leftover(self, transactional_id: str, attempt: int) -> bool:
+        """Whether an id is of an earlier attempt, or of an earlier job with the user's prefix."""
+        of = self.attempt_of(transactional_id)
+        if of is not None:
+            return of < attempt
+        prefix, operator = re.escape(self.prefix), re.escape(self.operator_id)
+        pattern = rf"{prefix}-.+-{operator}-\d+-\d+-\d+"
+        return self.is_shared and re.fullmatch(pattern, transactional_id) is not None
 
 
 def commit_transactions(
@@ -100,24 +121,24 @@ def fate_of(committable: KafkaCommittable, now: TransactionDescription | None) -
         >>> committable = KafkaCommittable("id", 7, 3, 12, 0.0)
         >>> now = lambda epoch, state: TransactionDescription("id", 7, epoch, state, 60.0, None, frozenset())
         >>> fate_of(committable, now(4, "CompleteAbort"))
-        'the broker has aborted it, because it was open for longer than its timeout'
+        'the broker has aborted it, because it was open for longer than its timeout: its records are lost'
         >>> fate_of(committable, now(4, "Ongoing")) is None, fate_of(committable, now(6, "Empty")) is None
         (True, True)
     """
     if now is None:
-        return "the broker has forgotten it (transactional.id.expiration.ms)"
+        return "the broker has forgotten its id, so it is not known whether it was committed"
     later = now.epoch - committable.epoch if now.producer_id == committable.producer_id else 2
     if later > 1 or (later == 1 and now.state not in _ABORTED):
         return None  # the id was used again, which happens only after a commit
-    return "the broker has aborted it, because it was open for longer than its timeout"
+    return "the broker has aborted it, because it was open for longer than its timeout: its records are lost"
 
 
 def _report_lost(committable: KafkaCommittable, fate: str, *, allow_missing: bool) -> None:
     flushed = datetime.fromtimestamp(committable.flushed_at, UTC).isoformat(timespec="seconds")
     msg = (
         f"transaction {committable.transactional_id!r} of {committable.records} records, flushed at "
-        f"{flushed}, can't be committed: {fate}. Its records are lost. Raise transaction_timeout above the "
-        "longest time without the job; to continue without these records, set allow_missing=True"
+        f"{flushed}, can't be committed: {fate}. Raise transaction_timeout above the longest time without "
+        "the job. To continue without these records, set allow_missing=True"
     )
     if not allow_missing:
         raise LostOutputError(msg)
@@ -125,7 +146,7 @@ def _report_lost(committable: KafkaCommittable, fate: str, *, allow_missing: boo
 
 
 def open_transactions(cluster: KafkaCluster, ids: TransactionalIds) -> list[str]:
-    """List the ids of a sink whose transactions are open.
+    """List the ids with a sink's prefix whose transactions are open.
 
     Raises:
         ConnectorError: A broker refuses, or does not answer in time.
@@ -135,7 +156,23 @@ def open_transactions(cluster: KafkaCluster, ids: TransactionalIds) -> list[str]
     except TransactionError as error:
         raise cluster.failure(error) from error
     names = [listing.transactional_id for listing in listed]
-    return [name for name in names if ids.attempt_of(name) is not None]
+    return [name for name in names if name.startswith(f"{ids.prefix}-")]
+
+
+def is_covered(cluster: KafkaCluster, transactional_id: str, covered: Sequence[KafkaCommittable]) -> bool:
+    """Whether the open transaction of an id is one of these committables, and no later one.
+
+    Raises:
+        ConnectorError: The coordinator refuses, or does not answer in time.
+    """
+    epochs = [(c.producer_id, c.epoch) for c in covered if c.transactional_id == transactional_id]
+    if not epochs:
+        return False
+    try:
+        now = describe_transaction(cluster.settings, transactional_id)
+    except TransactionError as error:
+        raise cluster.failure(error) from error
+    return now is not None and (now.producer_id, now.epoch) in epochs
 
 
 def abort_transaction(cluster: KafkaCluster, transactional_id: str, timeout: float = REQUEST_TIMEOUT) -> None:

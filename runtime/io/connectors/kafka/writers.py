@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
+from penstock.runtime.io.connectors.kafka.transaction_requests import TransactionError, describe_transaction
 from penstock.runtime.io.connectors.kafka.transactions import (
     KafkaCommittable,
     TransactionalIds,
@@ -29,16 +31,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: Seconds within which all records of a transaction must be acknowledged.
 _FLUSH_TIMEOUT: Final = 120.0
 
 #: Seconds to abort a transaction when the writer is closed.
 _END: Final = 5.0
-#: Milliseconds between two statistics of librdkafka.
-_STATISTICS: Final = 50
+#: Share of its timeout after which a transaction is too old to be flushed into a checkpoint.
+_SAFE_AGE: Final = 0.9
 
 #: Settings of librdkafka that a user may replace.
 _DEFAULTS: Final[Mapping[str, Any]] = {
+    # With a transactional id librdkafka would wait for the transaction's timeout.
+    "socket.timeout.ms": 60_000,
     "linger.ms": 5,
     "batch.size": 1_000_000,
     "compression.type": "lz4",
@@ -98,15 +104,12 @@ class _Sender:
     """A producer whose failed deliveries are known.
 
     Attributes:
-        producer_id: Known of a transactional producer.
-        epoch: Known of a transactional producer.
         records: Number of records sent.
     """
 
     def __init__(self, cluster: KafkaCluster, settings: Mapping[str, Any]) -> None:
         self._cluster = cluster
         self._failure: str | None = None
-        self.producer_id = self.epoch = -1
         self.records = 0
         self.producer: Producer = cluster.producer(
             {
@@ -114,7 +117,6 @@ class _Sender:
                 "enable.idempotence": True,
                 "delivery.report.only.error": True,
                 "on_delivery": self._delivered,
-                "stats_cb": self._measured,
                 **settings,
             }
         )
@@ -164,10 +166,6 @@ class _Sender:
             size = len(message.value() or b"")
             self._failure = f"{error.str()} (topic {message.topic()!r}, a value of {size} bytes)"
 
-    def _measured(self, statistics: str) -> None:
-        known = json.loads(statistics).get("eos", {})
-        self.producer_id, self.epoch = known.get("producer_id", -1), known.get("producer_epoch", -1)
-
 
 class KafkaWriter:
     """Sends records at once; a checkpoint waits until they are acknowledged."""
@@ -194,19 +192,20 @@ class KafkaWriter:
 
 
 class _Transaction(_Sender):
-    """A producer with an open transaction."""
+    """A producer with an open transaction.
+
+    Attributes:
+        producer_id: With the epoch, what a request needs to commit the transaction.
+    """
 
     def __init__(self, cluster: KafkaCluster, transactional_id: str, timeout: float) -> None:
         super().__init__(
-            cluster,
-            {
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": int(timeout * 1000),
-                # The only way to learn the producer's id and epoch.
-                "statistics.interval.ms": _STATISTICS,
-            },
+            cluster, {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
         )
         self._id = transactional_id
+        self._timeout = timeout
+        self._first_sent: float | None = None
+        self.producer_id = self.epoch = -1
 
     def begin(self) -> None:
         """Get a new epoch, which fences older producers with the id, and begin the transaction.
@@ -219,19 +218,34 @@ class _Transaction(_Sender):
         try:
             self.producer.init_transactions(REQUEST_TIMEOUT)
             self.producer.begin_transaction()
-        except KafkaException as error:
+            known = describe_transaction(self._cluster.settings, self._id, timeout=REQUEST_TIMEOUT)
+        except (KafkaException, TransactionError) as error:
             what = f"transaction {self._id!r} can't begin"
             raise self._cluster.error(what, error) from error
-        deadline = time.monotonic() + REQUEST_TIMEOUT
-        while self.epoch < 0:
-            self.producer.poll(_STATISTICS / 1000)
-            if time.monotonic() > deadline:
-                what = f"the producer of transaction {self._id!r} has no epoch"
-                raise self._cluster.error(what, "no answer")
+        assert known is not None, "the coordinator knows an id that has just begun"
+        self.producer_id, self.epoch = known.producer_id, known.epoch
+
+    def send(self, topic: str, message: Mapping[str, Any]) -> None:
+        if self._first_sent is None:
+            self._first_sent = time.monotonic()
+        super().send(topic, message)
 
     def committable(self) -> KafkaCommittable:
-        """Flush the transaction."""
+        """Flush the transaction.
+
+        Raises:
+            ConnectorError: A record was refused, or the broker may have aborted the transaction by now: a
+                restart writes its records again.
+        """
         self.flush()
+        assert self._first_sent is not None, "a transaction without records is not committed"
+        age = time.monotonic() - self._first_sent
+        if age > _SAFE_AGE * self._timeout:
+            msg = (
+                f"transaction {self._id!r} has been open for {age:.0f} s, and the broker aborts it after "
+                f"{self._timeout:g} s (transaction_timeout). Checkpoints must be more frequent"
+            )
+            raise ConnectorError(msg)
         return KafkaCommittable(self._id, self.producer_id, self.epoch, self.records, time.time())
 
     def drop(self) -> None:
@@ -275,7 +289,6 @@ class ExactlyOnceWriter:
         self._numbers = 0
         #: Ids of this attempt whose transactions are known to be committed.
         self._free: deque[str] = deque()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-transactions")
         self._next = self._prepared()
         self._open: _Transaction | None = None
 
@@ -283,18 +296,18 @@ class ExactlyOnceWriter:
         if not len(batch):
             return
         if self._open is None:
-            self._open = self._next.result(3 * REQUEST_TIMEOUT)
-            self._next = self._prepared()
+            self._open = self._begun()
         for topic, message in self._messages.messages(batch):
             self._open.send(topic, message)
         self._open.poll()
 
     def prepare_commit(self) -> Sequence[KafkaCommittable]:
-        if self._open is None:
+        transaction = self._open
+        if transaction is None:
             return ()
-        transaction, self._open = self._open, None
         committable = transaction.committable()
-        self._thread.submit(transaction.drop)
+        self._open = None
+        _in_thread(transaction.drop)
         return (committable,)
 
     def commit(self, committables: Sequence[KafkaCommittable], permit: CommitPermit) -> None:
@@ -305,28 +318,61 @@ class ExactlyOnceWriter:
         ]
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
-        """Abort the transactions that earlier attempts left open."""
-        for name in open_transactions(self._cluster, self._ids):
-            attempt = self._ids.attempt_of(name)
-            if attempt is not None and attempt < self._attempt:
-                abort_transaction(self._cluster, name)
+        """Abort the transactions that earlier attempts left open; an error only delays that."""
+        try:
+            for name in open_transactions(self._cluster, self._ids):
+                if self._ids.is_leftover(name, self._attempt):
+                    abort_transaction(self._cluster, name)
+        except ConnectorError as error:
+            logger.warning("transactions of earlier attempts stay open until their timeout: %s", error)
 
     def close(self) -> None:
         """Abort the open transaction, which no checkpoint covers; flushed ones stay."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._next.add_done_callback(_drop_unused)
         if self._open is not None:
             self._open.abort()
             self._open = None
         self._messages.close()
 
+    def _begun(self) -> _Transaction:
+        """Return the prepared transaction; one that could not begin is tried once more."""
+        try:
+            transaction = self._next.result(3 * REQUEST_TIMEOUT)
+        except (ConnectorError, TimeoutError) as error:
+            logger.warning("%s", error)
+            transaction = self._prepared().result(3 * REQUEST_TIMEOUT)
+        self._next = self._prepared()
+        return transaction
+
     def _prepared(self) -> Future[_Transaction]:
-        return self._thread.submit(self._begun, self._free.popleft() if self._free else self._new_id())
+        transactional_id = self._free.popleft() if self._free else self._new_id()
+
+        def begun() -> _Transaction:
+            transaction = _Transaction(self._cluster, transactional_id, self._timeout)
+            transaction.begin()
+            return transaction
+
+        return _in_thread(begun)
 
     def _new_id(self) -> str:
         self._numbers += 1
         return self._ids.make(self._attempt, self._subtask, self._numbers)
 
-    def _begun(self, transactional_id: str) -> _Transaction:
-        transaction = _Transaction(self._cluster, transactional_id, self._timeout)
-        transaction.begin()
-        return transaction
+
+def _in_thread(work: Callable[[], T]) -> Future[T]:
+    """Run work in a thread that does not outlive the process: it may wait for a broker that hangs."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # raised again by `result`
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="kafka-transactions", daemon=True).start()
+    return future
+
+
+def _drop_unused(prepared: Future[_Transaction]) -> None:
+    if prepared.exception() is None:
+        prepared.result().drop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -129,6 +130,60 @@ def test_an_attempt_aborts_what_earlier_ones_left_open_and_nothing_else(topic: T
     assert other.values() == [4]
 
 
+@contextmanager
+def writer_of(topic: Topic, job: str, **settings: Any) -> Iterator[Any]:
+    context = SinkContext(job, "job", "out", 0, 1, 1, ManualClock())
+    opened = topic.sink(**settings).writer(context)
+    yield opened
+    opened.close()
+
+
+def test_a_job_that_starts_from_a_checkpoint_of_another_one_commits_what_that_one_flushed(
+    topic: Topic,
+) -> None:
+    """Both have the user's prefix, and the attempts of both begin at 1."""
+    settings = {"transactional_id_prefix": f"p-{topic.name}"}
+    with writer_of(topic, "first-1f", **settings) as first:
+        flushed, lost = prepared(first, 1), prepared(first, 2)
+        with writer_of(topic, "second-2e", **settings) as second:
+            committed = prepared(second, 3)
+            second.commit([*flushed, *committed], PERMIT)
+            second.remove_leftovers(PERMIT)
+            topic.put([4])
+            assert topic.values() == [1, 3, 4]
+            assert lost
+
+
+def test_a_transaction_near_its_timeout_fails_the_checkpoint_so_that_nothing_is_lost(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writer(topic, transaction_timeout=60) as opened:
+        opened.write(rows(1))
+        now = time.monotonic()
+        monkeypatch.setattr("penstock.runtime.io.connectors.kafka.writers.time.monotonic", lambda: now + 55)
+        with pytest.raises(
+            ConnectorError, match="has been open for 55 s, and the broker aborts it after 60 s"
+        ):
+            opened.prepare_commit()
+        monkeypatch.undo()
+
+
+def test_the_end_of_a_job_aborts_a_later_transaction_of_a_covered_id(topic: Topic) -> None:
+    with writer(topic) as opened:
+        found: list[KafkaCommittable] = []
+        while len({each.transactional_id for each in found}) == len(found):
+            found += prepared(opened, len(found))
+            opened.commit(found[-1:], PERMIT)
+        reused = [each for each in found if each.transactional_id == found[-1].transactional_id]
+        again: list[KafkaCommittable] = []
+        while not again or again[-1].transactional_id != reused[0].transactional_id:
+            again += prepared(opened, 100 + len(again))
+            opened.commit(again[:-1], PERMIT)
+        topic.sink().remove_uncovered(topic.name, "out", reused)
+        topic.put([999])
+        assert 999 in topic.values(), "an open transaction holds it back"
+
+
 def test_the_end_of_a_job_aborts_what_no_snapshot_covers(topic: Topic) -> None:
     with writer(topic) as opened:
         covered, uncovered = prepared(opened, 1), prepared(opened, 2)
@@ -161,7 +216,7 @@ def test_a_transaction_that_the_broker_has_aborted_fails_loudly_unless_it_may_be
         restored.commit([lost], PERMIT)
     with writer(real_topic, attempt=3, allow_missing=True) as restored:
         restored.commit([lost], PERMIT)
-    assert "Its records are lost" in caplog.text
+    assert "its records are lost" in caplog.text
 
 
 @pytest.mark.kafka
@@ -248,6 +303,8 @@ def test_a_timeout_that_a_checkpoint_exceeds_is_refused_when_the_job_is_submitte
         ({"delivery_guarantee": "twice"}, "delivery_guarantee='twice' is not allowed"),
         ({"transaction_timeout": 0}, "transaction_timeout"),
         ({"properties": {"transactional.id": "x"}}, "it is set by transactional_id_prefix="),
+        ({"properties": {"transaction.timeout.ms": 5}}, "it is set by transaction_timeout="),
+        ({"properties": {"ssl.cipher.suites": "x"}}, "can't be used for requests about transactions"),
     ],
 )
 def test_settings_that_can_not_be_meant_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -121,6 +121,17 @@ def test_fields_of_the_message_stand_beside_those_of_the_value(make_topic: Calla
     assert column["timestamp"] == datetime.fromtimestamp(1_700_000_000.123, UTC)
 
 
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_a_field_of_the_message_replaces_one_of_the_value(
+    make_topic: Callable[..., Topic], batch_format: Any
+) -> None:
+    topic = make_topic()
+    topic.put([{"n": 7, "offset": "mine"}])
+    schema = Json(pa.schema([("offset", pa.string()), ("n", pa.int64())]))
+    (record,) = read(topic.source(metadata=("offset",), batch_format=batch_format, value_format=schema))
+    assert record == {"n": 7, "offset": 0}
+
+
 def test_a_value_that_is_no_dict_becomes_a_field_beside_the_metadata(
     make_topic: Callable[..., Topic],
 ) -> None:
@@ -183,6 +194,21 @@ def test_a_completed_checkpoint_commits_its_offsets_to_the_group(make_topic: Cal
     from_group = OffsetsInitializer.committed_offsets()
     rest = read(topic.source(group_id=group, starting_offsets=from_group))
     assert numbers_of(found + rest) == [0, 1, 2, 3]
+
+
+def test_the_offsets_of_partitions_that_have_ended_are_committed_too(
+    make_topic: Callable[..., Topic],
+) -> None:
+    topic = make_topic()
+    group = f"group-of-{topic.name}"
+    topic.put(numbered(0, 1))
+    reader = topic.source(group_id=group).reader(context_of(topic), topic.source().splits(1))
+    while not reader.poll(10).finished:
+        pass
+    reader.snapshot_taken(1)
+    reader.notify_checkpoint_complete(1)
+    reader.close()
+    assert topic.committed(group) == {0: 2}
 
 
 def test_a_partition_without_the_offset_to_start_at_is_named(topic: Topic) -> None:
@@ -294,6 +320,19 @@ def test_readers_of_a_bounded_source_get_no_more_splits(topic: Topic) -> None:
     readers.look()
     assert readers.ended == [0, 1]
     assert readers.waiting == []
+
+
+def test_a_restored_bounded_source_looks_for_no_partitions(topic: Topic) -> None:
+    readers = Readers(2)
+    source = topic.source()
+    first = source.enumerator(readers, None)
+    first.start()
+    readers.look()
+    restored = source.enumerator(readers, first.snapshot())
+    restored.start()
+    assert readers.waiting == []
+    restored.handle_split_request(1)
+    assert readers.ended == [0, 1, 1]
 
 
 def test_a_look_for_partitions_that_fails_is_repeated(
