@@ -200,8 +200,8 @@ class RegistryClient:
         except _PassingError as error:
             seconds = as_seconds(self._registry.give_up_after)
             msg = (
-                f"{self._where} gives no answer to {method} {path} within {seconds:g} seconds: {error}. Check "
-                "that it runs and that this node reaches it"
+                f"{self._where} gives no answer to {method} {path} within {seconds:g} seconds: {error}. "
+                "Check that it runs and that this node reaches it"
             )
             raise ConnectorError(msg) from error
 

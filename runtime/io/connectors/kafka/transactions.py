@@ -50,8 +50,8 @@ class KafkaCommittable:
 class TransactionalIds:
     """The ids of one sink: `prefix-job-operator-attempt-subtask-number`.
 
-    The job's id is in them, because attempts of each job begin at 1: a job that starts from a checkpoint of
-    another one must not use the ids of its committables.
+    The attempts of each job begin at 1. So without the job's id, a job that starts from a checkpoint of
+    another one would use the ids of its committables.
 
     Attributes:
         is_shared: Whether the user has chosen the prefix, so that earlier jobs had it, too.
