@@ -48,7 +48,9 @@ class KafkaCommittable:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalIds:
-    """The ids of one sink: `prefix-job-operator-attempt-subtask-number`.
+    """The ids of one sink: `prefix:job:operator:attempt:subtask:number`.
+
+    Ids of jobs and operators have no colon, so the id of one sink is never taken for that of another.
 
     The attempts of each job begin at 1. So without the job's id, a job that starts from a checkpoint of
     another one would use the ids of its committables.
@@ -63,7 +65,7 @@ class TransactionalIds:
     is_shared: bool = False
 
     def make(self, attempt: int, subtask: int, number: int) -> str:
-        return f"{self.prefix}-{self.job_id}-{self.operator_id}-{attempt}-{subtask}-{number}"
+        return f"{self.prefix}:{self.job_id}:{self.operator_id}:{attempt}:{subtask}:{number}"
 
     def attempt_of(self, transactional_id: str) -> int | None:
         """The attempt of one of this sink's ids; `None` for an id of others.
@@ -73,8 +75,8 @@ class TransactionalIds:
             >>> ids.attempt_of(ids.make(3, 0, 1)), ids.is_leftover(ids.make(3, 0, 1), 4)
             (3, True)
         """
-        own = re.escape(f"{self.prefix}-{self.job_id}-{self.operator_id}")
-        found = re.fullmatch(rf"{own}-(\d+)-\d+-\d+", transactional_id)
+        own = re.escape(f"{self.prefix}:{self.job_id}:{self.operator_id}")
+        found = re.fullmatch(rf"{own}:(\d+):\d+:\d+", transactional_id)
         return None if found is None else int(found[1])
 
     def is_leftover(self, transactional_id: str, attempt: int) -> bool:
@@ -83,7 +85,7 @@ class TransactionalIds:
         if of is not None:
             return of < attempt
         prefix, operator = re.escape(self.prefix), re.escape(self.operator_id)
-        pattern = rf"{prefix}-.+-{operator}-\d+-\d+-\d+"
+        pattern = rf"{prefix}:[^:]+:{operator}:\d+:\d+:\d+"
         return self.is_shared and re.fullmatch(pattern, transactional_id) is not None
 
 
@@ -156,7 +158,7 @@ def open_transactions(cluster: KafkaCluster, ids: TransactionalIds) -> list[str]
     except TransactionError as error:
         raise cluster.failure(error) from error
     names = [listing.transactional_id for listing in listed]
-    return [name for name in names if name.startswith(f"{ids.prefix}-")]
+    return [name for name in names if name.startswith(f"{ids.prefix}:")]
 
 
 def is_covered(cluster: KafkaCluster, transactional_id: str, covered: Sequence[KafkaCommittable]) -> bool:

@@ -19,7 +19,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConnectorError, LostOutputError
 from penstock.runtime.graph.executor import check_job
 from penstock.runtime.io.connectors.kafka.transaction_requests import end_transaction
-from penstock.runtime.io.connectors.kafka.transactions import KafkaCommittable
+from penstock.runtime.io.connectors.kafka.transactions import KafkaCommittable, TransactionalIds
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_ended_input
 from penstock.testing import ManualClock
 
@@ -152,6 +152,19 @@ def test_a_job_that_starts_from_a_checkpoint_of_another_one_commits_what_that_on
             topic.put([4])
             assert topic.values() == [1, 3, 4]
             assert lost
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_sink_never_takes_the_ids_of_another_sink_of_its_job_for_leftovers(is_shared: bool) -> None:
+    ids = TransactionalIds("p", "job-1f", "out", is_shared)
+    for other in ("late-out", "out-1", "out.2"):
+        of_other = TransactionalIds("p", "job-1f", other, is_shared).make(1, 0, 1)
+        assert not ids.is_leftover(of_other, 9)
+        assert ids.attempt_of(of_other) is None
+    earlier_job = TransactionalIds("p", "job-0a", "out").make(7, 0, 1)
+    assert ids.is_leftover(earlier_job, 1) is is_shared
+    assert ids.is_leftover(ids.make(1, 3, 1), 2)
+    assert not ids.is_leftover(ids.make(2, 3, 1), 2)
 
 
 def test_a_transaction_near_its_timeout_fails_the_checkpoint_so_that_nothing_is_lost(
