@@ -25,22 +25,22 @@ logger = logging.getLogger(__name__)
 #: Seconds for an answer of the cluster.
 REQUEST_TIMEOUT: Final = 30.0
 
-#: Settings of the client that Penstock makes itself, and what sets them.
+#: Settings of librdkafka that Penstock sets itself, and what to do instead.
 _OWN_SETTINGS: Final = {
-    "bootstrap.servers": "bootstrap_servers=",
-    "group.id": "group_id=",
-    "isolation.level": "isolation_level=",
-    "auto.offset.reset": "starting_offsets= and offset_reset=",
-    "enable.auto.commit": "nothing: offsets are committed when a checkpoint is complete",
-    "enable.auto.offset.store": "nothing: offsets are committed when a checkpoint is complete",
-    "enable.partition.eof": "nothing: Penstock needs it",
-    "transactional.id": "transactional_id_prefix=",
-    "enable.idempotence": "delivery_guarantee=",
-    "transaction.timeout.ms": "transaction_timeout=",
-    "metadata.broker.list": "bootstrap_servers=",
-    "default.topic.config": "properties, setting by setting",
-    "on_delivery": "nothing: a record that is not delivered fails the job",
-    "on_commit": "nothing: a commit that fails is logged",
+    "bootstrap.servers": "use bootstrap_servers=",
+    "metadata.broker.list": "use bootstrap_servers=",
+    "group.id": "use group_id=",
+    "isolation.level": "use isolation_level=",
+    "auto.offset.reset": "use starting_offsets= and offset_reset=",
+    "enable.auto.commit": "a completed checkpoint commits offsets",
+    "enable.auto.offset.store": "a completed checkpoint commits offsets",
+    "enable.partition.eof": "bounded= needs it",
+    "on_commit": "a failed commit is logged",
+    "transactional.id": "use transactional_id_prefix=",
+    "transaction.timeout.ms": "use transaction_timeout=",
+    "enable.idempotence": "it is always on",
+    "on_delivery": "a record that is not delivered fails the job",
+    "default.topic.config": "write its settings into properties",
 }
 
 
@@ -50,7 +50,7 @@ class KafkaCluster:
     """The address of a cluster, and the settings of its clients.
 
     Attributes:
-        properties: Settings of librdkafka (`security.protocol`, `sasl.password`, ...). No text shows them.
+        properties: Settings of librdkafka (`security.protocol`, `sasl.password`, ...).
     """
 
     bootstrap_servers: str
@@ -62,7 +62,7 @@ class KafkaCluster:
             raise ConfigurationError(msg)
         for name in self.properties:
             if name in _OWN_SETTINGS:
-                msg = f"properties can't set {name!r}; it is set by {_OWN_SETTINGS[name]}"
+                msg = f"properties can't set {name!r}: {_OWN_SETTINGS[name]}"
                 raise ConfigurationError(msg)
 
     @property
@@ -119,7 +119,7 @@ _IS_SECRET: Final = re.compile(
 
 
 def check_installed() -> None:
-    """Refuse to go on without librdkafka's client.
+    """Check that the client of librdkafka is installed.
 
     Raises:
         ConfigurationError: `confluent-kafka` is not installed.

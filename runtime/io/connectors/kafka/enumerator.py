@@ -59,7 +59,7 @@ class Subscription:
         topics: Names of topics; empty with a pattern.
         pattern: Regular expression that matches whole names of topics.
         stopping: `None` for a source without an end.
-        discover_every: Seconds between two looks for new partitions; `None` looks once.
+        discover_every: Seconds after which the enumerator looks for new partitions again; `None` looks once.
     """
 
     topics: tuple[str, ...]
@@ -161,5 +161,5 @@ def owner(partition: TopicPartition, parallelism: int) -> int:
     return (zlib.crc32(topic.encode()) + number) % parallelism
 
 
-#: Seconds between two looks for new partitions.
+#: Seconds after which the enumerator looks for new partitions again.
 DISCOVER_EVERY: Final[float] = 60.0

@@ -60,8 +60,8 @@ TRANSACTION_TIMEOUT: Final = 900.0
 class KafkaSink(Generic[T_contra], metaclass=NearestNames):
     """Writes each record as a message.
 
-    `key`, `headers`, `timestamp`, `partition` and a `topic` by record are a function of the record. `key` may
-    be the name of a field or column. With Arrow batches the functions get rows as dicts.
+    `topic`, `key`, `headers`, `timestamp` and `partition` may be functions of the record. With Arrow batches
+    these get rows as dicts. `key` may also be the name of a field or column.
 
     Attributes:
         bootstrap_servers: Brokers as `host:port`, separated by commas.
@@ -80,7 +80,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
             `transaction.max.timeout.ms`.
         allow_missing: Whether a committable whose transaction was aborted or forgotten by the broker is
             dropped, instead of failing the job.
-        properties: Further settings of librdkafka, such as `security.protocol`; no text shows them.
+        properties: Further settings of librdkafka, such as `security.protocol`. No text shows their secrets.
 
     Raises:
         ConfigurationError: A setting has a value that is not allowed, or confluent-kafka is not installed.
@@ -146,6 +146,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
             attempt=context.attempt,
             timeout=timeout,
             allow_missing=self.allow_missing,
+            clock=context.clock,
         )
 
     def check_job_config(self, config: JobConfig) -> None:

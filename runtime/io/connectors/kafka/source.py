@@ -65,20 +65,21 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         topics: A topic or several; give either these or `topic_pattern`.
         topic_pattern: Regular expression that matches whole names of topics; topics that come later are read.
         value_format: Decodes the values of messages.
-        metadata: Fields of the message that each record has beside those of its value: `"topic"`,
+        metadata: Fields of the message that are added to the fields of the value: `"topic"`,
             `"partition"`, `"offset"`, `"timestamp"` (microseconds), `"headers"`, `"key"`. They replace fields
             of the value with these names. A value that is no dict becomes the field `value`.
         starting_offsets: Where a job without a snapshot starts; partitions found later start at their first
             record.
-        bounded: Where each partition ends; the source then ends, too. `None` reads for ever.
+        bounded: Offsets at which the source stops; it ends when all partitions have stopped. `None` reads for
+            ever.
         group_id: The group to which offsets of completed checkpoints are committed, for monitoring.
         isolation_level: `"read_committed"` leaves out records of open and aborted transactions.
-        offset_reset: What happens if the record at a partition's offset does not exist any more: `"error"`
-            fails the job, `"earliest"` and `"latest"` go on there.
-        discover_every: Time between two looks for new partitions; `None` looks once.
+        offset_reset: What happens if the record at a partition's offset has been deleted: `"error"` fails the
+            job, `"earliest"` and `"latest"` continue at that end of the partition.
+        discover_every: Interval at which the source looks for new partitions; `None` looks once.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
-        properties: Further settings of librdkafka, such as `security.protocol`; no text shows them.
+        properties: Further settings of librdkafka, such as `security.protocol`. No text shows their secrets.
 
     Raises:
         ConfigurationError: A setting has a value that is not allowed, or confluent-kafka is not installed.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -23,6 +22,7 @@ from penstock.runtime.io.connectors.kafka.transactions import (
     open_transactions,
 )
 from penstock.runtime.io.formats.format import Encoder
+from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
@@ -36,6 +36,8 @@ T = TypeVar("T")
 #: Seconds within which all records of a transaction must be acknowledged.
 _FLUSH_TIMEOUT: Final = 120.0
 
+#: Seconds for a producer to begin a transaction; it asks the coordinator three times.
+_BEGIN_TIMEOUT: Final = 3 * REQUEST_TIMEOUT
 #: Seconds to abort a transaction when the writer is closed.
 _END: Final = 5.0
 #: Share of its timeout after which a transaction is too old to be flushed into a checkpoint.
@@ -121,24 +123,28 @@ class _Sender:
             }
         )
 
-    def send(self, topic: str, message: Mapping[str, Any]) -> None:
+    def send(self, messages: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        """Send the messages of a batch, each with its topic; waits while the client's queue is full.
+
+        Raises:
+            ConnectorError: A message was refused, or there is no answer in time.
+        """
         from confluent_kafka import KafkaException
 
-        deadline = time.monotonic() + _FLUSH_TIMEOUT
-        while True:
+        produce = self.producer.produce
+        for topic, message in messages:
             try:
-                self.producer.produce(topic, **message)
-                self.records += 1
-                return
+                try:
+                    produce(topic, **message)
+                except BufferError:
+                    self.flush()
+                    produce(topic, **message)
             except KafkaException as error:
                 what = f"a value of {len(message['value'] or b'')} bytes can't be sent to topic {topic!r}"
                 raise self._cluster.error(what, error) from error
-            except BufferError:
-                self._check()
-                if time.monotonic() > deadline:
-                    what = f"no record was acknowledged for {_FLUSH_TIMEOUT:g} s"
-                    raise self._cluster.error(what, "no answer") from None
-                self.producer.poll(0.05)
+            self.records += 1
+        self.producer.poll(0)
+        self._check()
 
     def flush(self) -> None:
         """Wait until the broker has acknowledged all records.
@@ -151,10 +157,6 @@ class _Sender:
         if left:
             what = f"{left} records were not acknowledged within {_FLUSH_TIMEOUT:g} s"
             raise self._cluster.error(what, "no answer")
-
-    def poll(self) -> None:
-        self.producer.poll(0)
-        self._check()
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -175,9 +177,7 @@ class KafkaWriter:
         self._sender = _Sender(cluster, {})
 
     def write(self, batch: Batch) -> None:
-        for topic, message in self._messages.messages(batch):
-            self._sender.send(topic, message)
-        self._sender.poll()
+        self._sender.send(self._messages.messages(batch))
 
     def prepare_commit(self) -> Sequence[Any]:
         self._sender.flush()
@@ -198,12 +198,13 @@ class _Transaction(_Sender):
         producer_id: With the epoch, what a request needs to commit the transaction.
     """
 
-    def __init__(self, cluster: KafkaCluster, transactional_id: str, timeout: float) -> None:
+    def __init__(self, cluster: KafkaCluster, transactional_id: str, timeout: float, clock: Clock) -> None:
         super().__init__(
             cluster, {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
         )
         self._id = transactional_id
         self._timeout = timeout
+        self._clock = clock
         self._first_sent: float | None = None
         self.producer_id = self.epoch = -1
 
@@ -225,10 +226,10 @@ class _Transaction(_Sender):
         assert known is not None, "the coordinator knows an id that has just begun"
         self.producer_id, self.epoch = known.producer_id, known.epoch
 
-    def send(self, topic: str, message: Mapping[str, Any]) -> None:
+    def send(self, messages: Iterable[tuple[str, dict[str, Any]]]) -> None:
         if self._first_sent is None:
-            self._first_sent = time.monotonic()
-        super().send(topic, message)
+            self._first_sent = self._clock.monotonic()
+        super().send(messages)
 
     def committable(self) -> KafkaCommittable:
         """Flush the transaction.
@@ -239,14 +240,14 @@ class _Transaction(_Sender):
         """
         self.flush()
         assert self._first_sent is not None, "a transaction without records is not committed"
-        age = time.monotonic() - self._first_sent
+        age = self._clock.monotonic() - self._first_sent
         if age > _SAFE_AGE * self._timeout:
             msg = (
                 f"transaction {self._id!r} has been open for {age:.0f} s, and the broker aborts it after "
                 f"{self._timeout:g} s (transaction_timeout). Checkpoints must be more frequent"
             )
             raise ConnectorError(msg)
-        return KafkaCommittable(self._id, self.producer_id, self.epoch, self.records, time.time())
+        return KafkaCommittable(self._id, self.producer_id, self.epoch, self.records, self._clock.now())
 
     def drop(self) -> None:
         """Destroy the producer, whose `close` would abort the transaction; takes some milliseconds."""
@@ -278,6 +279,7 @@ class ExactlyOnceWriter:
         subtask: int,
         timeout: float,
         allow_missing: bool,
+        clock: Clock,
     ) -> None:
         self._cluster = cluster
         self._messages = messages
@@ -286,6 +288,7 @@ class ExactlyOnceWriter:
         self._subtask = subtask
         self._timeout = timeout
         self._allow_missing = allow_missing
+        self._clock = clock
         self._numbers = 0
         #: Ids of this attempt whose transactions are known to be committed.
         self._free: deque[str] = deque()
@@ -297,9 +300,7 @@ class ExactlyOnceWriter:
             return
         if self._open is None:
             self._open = self._begun()
-        for topic, message in self._messages.messages(batch):
-            self._open.send(topic, message)
-        self._open.poll()
+        self._open.send(self._messages.messages(batch))
 
     def prepare_commit(self) -> Sequence[KafkaCommittable]:
         transaction = self._open
@@ -312,10 +313,8 @@ class ExactlyOnceWriter:
 
     def commit(self, committables: Sequence[KafkaCommittable], permit: CommitPermit) -> None:
         commit_transactions(self._cluster, committables, allow_missing=self._allow_missing)
-        own = self._ids.make(self._attempt, self._subtask, 0).removesuffix("0")
-        self._free += [
-            each.transactional_id for each in committables if each.transactional_id.startswith(own)
-        ]
+        names = [committable.transactional_id for committable in committables]
+        self._free += [name for name in names if self._ids.attempt_of(name) == self._attempt]
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Abort the transactions that earlier attempts left open; an error only delays that."""
@@ -337,10 +336,16 @@ class ExactlyOnceWriter:
     def _begun(self) -> _Transaction:
         """Return the prepared transaction; one that could not begin is tried once more."""
         try:
-            transaction = self._next.result(3 * REQUEST_TIMEOUT)
+            transaction = self._next.result(_BEGIN_TIMEOUT)
         except (ConnectorError, TimeoutError) as error:
-            logger.warning("%s", error)
-            transaction = self._prepared().result(3 * REQUEST_TIMEOUT)
+            logger.warning("a transaction is begun once more: %s", error)
+            self._next.add_done_callback(_drop_unused)
+            self._next = self._prepared()
+            try:
+                transaction = self._next.result(_BEGIN_TIMEOUT)
+            except TimeoutError as late:
+                what = f"no transaction could begin within {_BEGIN_TIMEOUT:g} s"
+                raise self._cluster.error(what, "no answer") from late
         self._next = self._prepared()
         return transaction
 
@@ -348,7 +353,7 @@ class ExactlyOnceWriter:
         transactional_id = self._free.popleft() if self._free else self._new_id()
 
         def begun() -> _Transaction:
-            transaction = _Transaction(self._cluster, transactional_id, self._timeout)
+            transaction = _Transaction(self._cluster, transactional_id, self._timeout, self._clock)
             transaction.begin()
             return transaction
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +23,12 @@ from penstock.runtime.snapshot.completed_checkpoint import permit_of_ended_input
 from penstock.testing import ManualClock
 
 PERMIT = permit_of_ended_input(1)
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., Topic]) -> Topic:
+    """A topic of one partition: an open transaction holds back all reads of it."""
+    return make_topic()
 
 
 @contextmanager
@@ -167,18 +172,15 @@ def test_a_sink_never_takes_the_ids_of_another_sink_of_its_job_for_leftovers(is_
     assert not ids.is_leftover(ids.make(2, 3, 1), 2)
 
 
-def test_a_transaction_near_its_timeout_fails_the_checkpoint_so_that_nothing_is_lost(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with writer(topic, transaction_timeout=60) as opened:
-        opened.write(rows(1))
-        now = time.monotonic()
-        monkeypatch.setattr("penstock.runtime.io.connectors.kafka.writers.time.monotonic", lambda: now + 55)
-        with pytest.raises(
-            ConnectorError, match="has been open for 55 s, and the broker aborts it after 60 s"
-        ):
-            opened.prepare_commit()
-        monkeypatch.undo()
+def test_a_transaction_near_its_timeout_fails_the_checkpoint_so_that_nothing_is_lost(topic: Topic) -> None:
+    clock = ManualClock()
+    context = SinkContext(topic.name, "job", "out", 0, 1, 1, clock)
+    opened = topic.sink(transaction_timeout=60).writer(context)
+    opened.write(rows(1))
+    clock.advance_to(clock.monotonic() + 55)
+    with pytest.raises(ConnectorError, match="has been open for 55 s, and the broker aborts it after 60 s"):
+        opened.prepare_commit()
+    opened.close()
 
 
 def test_the_end_of_a_job_aborts_a_later_transaction_of_a_covered_id(topic: Topic) -> None:
@@ -242,7 +244,10 @@ def test_a_transaction_that_the_broker_has_forgotten_is_lost(real_topic: Topic) 
 # -- messages -------------------------------------------------------------------------------------------
 
 
-def test_key_headers_timestamp_partition_and_topic_come_from_the_record(topic: Topic) -> None:
+def test_key_headers_timestamp_partition_and_topic_come_from_the_record(
+    make_topic: Callable[..., Topic],
+) -> None:
+    topic = make_topic(3)
     other = Topic(topic.broker, f"{topic.name}-b", 3, {})
     sink: dict[str, Any] = {
         "key": "k",
@@ -315,8 +320,8 @@ def test_a_timeout_that_a_checkpoint_exceeds_is_refused_when_the_job_is_submitte
         ({"topic": ""}, "topic='' is not allowed"),
         ({"delivery_guarantee": "twice"}, "delivery_guarantee='twice' is not allowed"),
         ({"transaction_timeout": 0}, "transaction_timeout"),
-        ({"properties": {"transactional.id": "x"}}, "it is set by transactional_id_prefix="),
-        ({"properties": {"transaction.timeout.ms": 5}}, "it is set by transaction_timeout="),
+        ({"properties": {"transactional.id": "x"}}, "use transactional_id_prefix="),
+        ({"properties": {"transaction.timeout.ms": 5}}, "use transaction_timeout="),
         ({"properties": {"ssl.cipher.suites": "x"}}, "can't be used for requests about transactions"),
     ],
 )
