@@ -75,7 +75,7 @@ HOMES: Final[dict[str, str]] = {
     "Json": "penstock.runtime.io.formats.json_format.Json",
     "JsonSchema": "penstock.runtime.io.formats.json_schema.JsonSchema",
     "KafkaCommittable": "penstock.runtime.io.connectors.kafka.transactions.KafkaCommittable",
-    "KafkaPartitionSplit": "penstock.runtime.io.connectors.kafka.enumerator.KafkaPartitionSplit",
+    "KafkaPartitionSplit": "penstock.runtime.io.connectors.kafka.partitions.KafkaPartitionSplit",
     "KafkaSink": "penstock.runtime.io.connectors.kafka.sink.KafkaSink",
     "KafkaSource": "penstock.runtime.io.connectors.kafka.source.KafkaSource",
     "KeepAfter": "penstock.runtime.config.checkpointing.KeepAfter",

@@ -4,7 +4,7 @@
   the consumer in a thread, `records` decodes, and `offsets` says where to start and stop.
 - `sink`: the sink. `writers` sends messages, and `transactions` commits and aborts. `transaction_requests`
   are the requests to the brokers.
-- `cluster`: clients with checked settings.
+- `cluster`: clients with checked settings. `partitions`: the partitions of topics and their offsets.
 
 Imports of the clients are late, so that a job without Kafka needs none of them.
 """

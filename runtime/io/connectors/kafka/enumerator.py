@@ -15,33 +15,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypedDict
 
-from penstock.runtime.io.connectors.kafka.cluster import PartitionMetadata
-from penstock.runtime.io.connectors.kafka.offsets import OffsetsInitializer, TopicPartition
+from penstock.runtime.io.connectors.kafka.offsets import OffsetsInitializer
+from penstock.runtime.io.connectors.kafka.partitions import (
+    KafkaPartitionSplit,
+    PartitionMetadata,
+    TopicPartition,
+)
 from penstock.runtime.operators.source import SplitEnumeratorContext
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaPartitionSplit:
-    """A partition with the offset of the next record (Flink's class).
-
-    Attributes:
-        stopping_offset: The first offset that is not read any more; `None` reads for ever.
-    """
-
-    topic: str
-    partition: int
-    next_offset: int
-    stopping_offset: int | None = None
-
-    @property
-    def name(self) -> TopicPartition:
-        return self.topic, self.partition
-
-    @property
-    def is_finished(self) -> bool:
-        return self.stopping_offset is not None and self.next_offset >= self.stopping_offset
 
 
 class EnumeratorState(TypedDict):

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
-from penstock.runtime.io.connectors.kafka.enumerator import KafkaPartitionSplit
-from penstock.runtime.io.connectors.kafka.offsets import TopicPartition
+from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
 from penstock.runtime.operators.source import Polled
 

@@ -9,36 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import checked_setting
+from penstock.runtime.io.connectors.kafka.partitions import PartitionMetadata, TopicPartition
 from penstock.runtime.time.durations import micros_of
-
-#: A partition: its topic and its number.
-TopicPartition: TypeAlias = tuple[str, int]
 
 #: What happens where an offset is missing: the job fails, or the partition is read from one of its ends.
 OffsetReset: TypeAlias = Literal["error", "earliest", "latest"]
 OFFSET_RESETS: Final = ("error", "earliest", "latest")
-
-
-class PartitionOffsets(Protocol):
-    """The offsets that a cluster knows of partitions; each call may block."""
-
-    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
-
-    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
-
-    def offsets_for_times(
-        self, partitions: Collection[TopicPartition], milliseconds: int
-    ) -> dict[TopicPartition, int]:
-        """The first record with this timestamp or a later one; the end offset if there is none."""
-        ...
-
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets that the source's group has committed, without partitions that have none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +85,7 @@ class OffsetsInitializer:
         return OffsetsInitializer("offsets", reset, given=dict(given))
 
     def resolve(
-        self, partitions: Collection[TopicPartition], known: PartitionOffsets
+        self, partitions: Collection[TopicPartition], known: PartitionMetadata
     ) -> dict[TopicPartition, int]:
         """Return the offset of each partition.
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
-from penstock.runtime.io.connectors.kafka.enumerator import KafkaPartitionSplit
 from penstock.runtime.io.connectors.kafka.fetcher import KafkaFetcher
-from penstock.runtime.io.connectors.kafka.offsets import TopicPartition
+from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.operators.source import Polled, SplitProgress
 
 T = TypeVar("T")

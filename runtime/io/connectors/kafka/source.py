@@ -4,9 +4,8 @@ The position of each partition is in the job's checkpoints. A restored job conti
 consumer group has committed. The group's offsets are for monitoring only. They are committed when a
 checkpoint is complete.
 
-- `enumerator.py` finds partitions and gives each to a reader.
-- `fetcher.py` polls the consumer in a thread of its own.
-- `records.py` decodes, `offsets.py` says where to start and stop, `cluster.py` has the clients.
+- `enumerator.py` finds partitions and gives each to a reader. `offsets.py` says where to start and stop.
+- `fetcher.py` polls the consumer in a thread of its own. `records.py` decodes what it gets.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
-from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, PartitionMetadata, check_installed
+from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, check_installed
 from penstock.runtime.io.connectors.kafka.enumerator import (
     DISCOVER_EVERY,
     EnumeratorState,
-    KafkaPartitionSplit,
     KafkaSourceEnumerator,
     Subscription,
 )
 from penstock.runtime.io.connectors.kafka.fetcher import KafkaFetcher
 from penstock.runtime.io.connectors.kafka.offsets import OFFSET_RESETS, OffsetReset, OffsetsInitializer
+from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, PartitionMetadata
 from penstock.runtime.io.connectors.kafka.reader import KafkaReader
 from penstock.runtime.io.connectors.kafka.records import METADATA, MetadataField, RecordDeserializer
 from penstock.runtime.io.formats.format import Format, HasSubject

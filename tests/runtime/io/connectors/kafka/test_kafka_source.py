@@ -299,12 +299,10 @@ def test_partitions_that_are_added_are_read_from_their_first_record(make_topic: 
 def test_a_running_reader_reads_partitions_that_it_gets_later(topic: Topic) -> None:
     for partition in range(2):
         topic.put(numbered(partition), partition)
-    splits = topic.source().splits(1)
-    with SourceHarness(topic.source(bounded=None)) as harness:
-        reader = harness._operator._reader
-        reader._splits.clear()
-        reader = topic.source(bounded=None).reader(context_of(topic), splits[:1])
-    reader.add_splits(splits[1:2])
+    first, second, _ = topic.source().splits(1)
+    reader = topic.source(bounded=None).reader(context_of(topic), [first])
+    reader.add_splits([second])
+    assert len(reader.snapshot()) == 2
     found: list[int] = []
     deadline = time.monotonic() + PATIENCE
     while len(found) < 2 and time.monotonic() < deadline:
@@ -343,7 +341,7 @@ def test_a_look_for_partitions_that_fails_is_repeated(
     enumerator = source.enumerator(readers, None)
     enumerator.start()
     readers.look()
-    monkeypatch.setattr("penstock.runtime.io.connectors.kafka.cluster.REQUEST_TIMEOUT", 0.2)
+    monkeypatch.setattr("penstock.runtime.io.connectors.kafka.partitions.REQUEST_TIMEOUT", 0.2)
     topic.broker.pause()
     try:
         readers.look()
