@@ -9,18 +9,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from kafka.net.sasl.oauth import SaslMechanismOAuth
+from registry_server import running_registry
 from topics import Topic
 
 from penstock import Checkpointing, ConfigurationError, StreamEnvironment
 from penstock.connectors import SinkContext
+from penstock.formats import Avro, SchemaRegistry
 from penstock.operators import ArrowBatch, RowBatch
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConnectorError, LostOutputError
 from penstock.runtime.graph.executor import check_job
-from penstock.runtime.io.connectors.kafka.transaction_requests import end_transaction
+from penstock.runtime.io.connectors.kafka.transaction_requests import client_settings, end_transaction
 from penstock.runtime.io.connectors.kafka.transactions import KafkaCommittable, TransactionalIds
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_ended_input
-from penstock.testing import ManualClock
+from penstock.testing import ManualClock, SourceHarness
 
 PERMIT = permit_of_ended_input(1)
 
@@ -276,6 +279,28 @@ def test_key_headers_timestamp_partition_and_topic_come_from_the_record(
     opened.commit(opened.prepare_commit(), PERMIT)
     opened.close()
     assert [message.value() for message in other.messages()] == [b'{"n":1}']
+
+
+def test_a_format_of_a_registry_has_the_subject_of_the_topic(topic: Topic) -> None:
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "long"}]}
+    with running_registry() as server:
+        registry = SchemaRegistry(server.url)
+        written = Avro(schema, registry=registry, register=True)
+        with writer(topic, delivery_guarantee="at_least_once", value_format=written) as opened:
+            opened.write(RowBatch([{"n": 1}]))
+            opened.prepare_commit()
+        assert server.answer("GET", "/subjects", None) == [f"{topic.name}-value"]
+        for batch_format in ("rows", "arrow"):
+            source = topic.source(value_format=Avro(registry=registry), batch_format=batch_format)
+            with SourceHarness(source) as harness:
+                assert harness.read_all() == [{"n": 1}]
+
+
+def test_requests_about_transactions_take_the_tokens_of_oauth_cb() -> None:
+    settings = client_settings({"security.protocol": "sasl_ssl", "oauth_cb": lambda config: ("secret", 1e12)})
+    assert settings["security_protocol"] == "SASL_SSL"
+    mechanism = SaslMechanismOAuth(**settings)
+    assert mechanism.auth_bytes() == b"n,,\x01auth=Bearer secret\x01\x01"
 
 
 def test_columns_are_written_with_a_column_as_the_key(topic: Topic) -> None:
