@@ -73,8 +73,8 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
             ever.
         group_id: The group to which offsets of completed checkpoints are committed, for monitoring.
         isolation_level: `"read_committed"` leaves out records of open and aborted transactions.
-        offset_reset: What happens if the record at a partition's offset has been deleted: `"error"` fails the
-            job, `"earliest"` and `"latest"` continue at that end of the partition.
+        offset_reset: What happens if the record at a partition's offset has been deleted. `"error"` fails the
+            job. `"earliest"` and `"latest"` continue at that end of the partition.
         discover_every: Interval at which the source looks for new partitions; `None` looks once.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
