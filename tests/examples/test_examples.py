@@ -335,6 +335,6 @@ def test_every_example_is_run_or_is_a_part_of_one() -> None:
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 imported.add(f"{node.module}.py")
     for example in EXAMPLES.glob("*.py"):
-        is_run = re.search(rf'run_example(_alone|_as_program)?\("{example.name}"', tests)
+        is_run = re.search(rf'run_example(_alone|_as_program)?\(\s*"{example.name}"', tests)
         is_imported = f"from {example.stem} import" in tests
         assert example.name in imported or is_imported or is_run, example.name
