@@ -218,7 +218,8 @@ def watch(
         samples.append(seen)
         completed = job.statistics().completed_checkpoints
     if samples[-1].at - samples[0].at < seconds / 2:
-        raise RuntimeError(f"{rows:,} rows are too few to watch {operator} for {seconds:g} s: use more")
+        msg = f"the input ended after {samples[-1].records:,} rows, before {operator} was watched for {seconds:g} s"
+        raise RuntimeError(f"{msg}: use more rows")
     return Steady(tuple(samples), completed - before)
 
 

@@ -232,7 +232,8 @@ class ReceiveBuffer:
 
     def read(self, position: int, max_bytes: int) -> Chunk:
         if not self._first <= position <= self.end:
-            msg = f"frame {position} was requested, but only frames {self._first} to {self.end} are held"
+            released = f"frames before {self._first} are released"
+            msg = f"frame {position} was requested, but {released}, and frame {self.end} has not arrived"
             raise NoLongerHeldError(msg)
         frames: list[ReadFrame] = []
         size = 0

@@ -249,7 +249,7 @@ def read_state(
         schema = _unified([pa.ipc.read_schema(pa.py_buffer(bytes(row.schema))) for row in found])
         if schema is None:
             opened.check()
-            msg = f"state {state!r} of {operator!r} has no keys, so its types are not known: give schema="
+            msg = f"state {state!r} of {operator!r} is empty, so its types are not known: give schema="
             raise ConfigurationError(msg)
     schema = readable_schema(schema)
     return numbers.mapInArrow(ReadParts(query, parts, schema), spark_schema_of(schema))

@@ -368,7 +368,11 @@ class RayJobHandle(NearestMembers):
 
     def ends_within(self, timeout: Duration) -> bool:
         """Wait up to `timeout` for the job to end; return whether it has."""
-        return self._wait_once(request_deadline("end", self._job_id, timeout)).status.is_terminal
+        deadline = request_deadline("end", self._job_id, timeout)
+        while not self._wait_once(deadline).status.is_terminal:
+            if deadline.has_passed:
+                return False
+        return True
 
     def _wait(self, timeout: Duration | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
         deadline = request_deadline("end", self._job_id, timeout)

@@ -118,10 +118,8 @@ def request_deadline(request: Request, job_id: str, timeout: Duration | None) ->
 
 logger = logging.getLogger(__name__)
 
-#: Limits of a job with default settings, until the job's report is known.
-_LIMITS: Final = HeartbeatLimits.of(
-    as_seconds(AdvancedConfig().heartbeat_timeout), as_seconds(AdvancedConfig().lease_timeout)
-)
+#: Limits of a job with default settings, until the job's report is known. A client never ends a busy JobMaster.
+_LIMITS: Final = HeartbeatLimits.of(as_seconds(AdvancedConfig().heartbeat_timeout), overdue_after=inf)
 #: Seconds for the JobMaster's node to kill the process.
 _KILL_TIMEOUT: Final = 10.0
 
@@ -194,10 +192,7 @@ class ClientGuard:
         settings = report.settings
         if not settings:
             return False
-        limits = HeartbeatLimits.of(
-            float(settings["advanced.heartbeat_timeout"]),
-            float(settings["advanced.lease_timeout"]),
-        )
+        limits = HeartbeatLimits.of(float(settings["advanced.heartbeat_timeout"]), overdue_after=inf)
         if limits == self._limits:
             return False
         self._limits = limits

@@ -8,6 +8,8 @@ Programs begin with `from penstock import StreamEnvironment`. Other public names
 - `penstock.state`: operator state, and the state of a savepoint as tables;
 - `penstock.connected`: functions of two connected streams;
 - `penstock.operators`: for authors of operators;
+- `penstock.kafka`: source and sink of Kafka topics;
+- `penstock.formats`: how records become bytes, and bytes records;
 - `penstock.connectors`: for authors of sources and sinks;
 - `penstock.testing`: harnesses, and the simulation of a whole job;
 - `penstock.cluster`: a local cluster, and reports of jobs;

@@ -23,6 +23,7 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.processor_time, self.is_busy = 1_000.0, 7.0, False
+        self.is_readable = True
         self.ended: list[Place] = []
         process = JobMasterProcess(MASTER.pid, MASTER.node_id, MASTER.started)
         report = replace(acting_job().current, master=process, settings={})
@@ -41,7 +42,7 @@ class World:
 
     def _processor_times(self, places: Sequence[Any]) -> dict[Any, float]:
         self.processor_time += 0.5 if self.is_busy else 0.0
-        return dict.fromkeys(places, self.processor_time)
+        return dict.fromkeys(places, self.processor_time) if self.is_readable else {}
 
     def wait_for(self, guard: ClientGuard, seconds: float) -> None:
         until = self.now + seconds
@@ -67,3 +68,15 @@ def test_a_job_master_that_is_busy_is_left_alone(monkeypatch: pytest.MonkeyPatch
     world.is_busy = True
     world.wait_for(guard, 30.0)
     assert world.ended == []
+
+
+def test_a_job_master_is_killed_even_if_its_processor_time_could_not_be_read_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, guard = World(monkeypatch), ClientGuard("words-1")
+    world.is_readable = False
+    world.wait_for(guard, 300.0)
+    assert world.ended == []
+    world.is_readable = True
+    world.wait_for(guard, 60.0)
+    assert world.ended[0] == MASTER

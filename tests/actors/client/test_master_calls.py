@@ -63,3 +63,18 @@ def test_a_stop_is_never_lost_because_the_end_of_the_job_says_what_became_of_it(
 ) -> None:
     with pytest.raises(SavepointError, match="the job has ended: finished"):
         handle(ray.exceptions.RayActorError()).stop()
+
+
+def test_a_wait_for_the_end_is_as_long_as_the_caller_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    reports = [report_of(JOB, "words", tmp_path, JobStatus.RUNNING)] * 3
+    reports.append(report_of(JOB, "words", tmp_path, JobStatus.FINISHED))
+    monkeypatch.setattr(master_calls.MasterCalls, "quick", lambda *_, **__: reports.pop(0))
+    assert RayJobHandle(JOB, "words").ends_within(600)
+
+
+def test_a_wait_for_the_end_gives_up_at_its_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    running = report_of(JOB, "words", tmp_path, JobStatus.RUNNING)
+    monkeypatch.setattr(master_calls.MasterCalls, "quick", lambda *_, **__: running)
+    assert not RayJobHandle(JOB, "words").ends_within(0)
