@@ -1,11 +1,11 @@
-"""The stream graph: operators and connections exactly as the user wrote them, and the ids of operators.
+"""The stream graph: operators and connections before chaining, and the ids of operators.
 
 A stream can only be made from operators that already exist, so the order of the nodes is a topological order
 (Flink: `StreamGraph`). Chaining turns the graph into the job graph.
 
 A checkpoint stores state by operator id. A new version of a job finds its state only by ids that survive
 changes of the program. So users give ids to operators with state. Operators without a user's id are numbered
-by kind: `map-1`, `map-2`. A generated id never collides with a user's id.
+by kind: `map-1`, `map-2`. These numbers skip ids that a user has given.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ _KEEP_RECORDS: Final = frozenset({"filter", "timestamps", "split"})
 
 @dataclass(frozen=True, slots=True)
 class StreamNode:
-    """An operator as the user wrote it.
+    """An operator before chaining.
 
     Attributes:
-        kind: Name of the API's method: `map`, `source`.
+        kind: Kind of the operator, such as `map` or `source`; generated ids begin with it.
         operator: The operator as it is deployed; its id is empty if the user chose none.
         makes_watermarks: Whether the operator replaces upstream watermarks with its own.
         num_cpus: The user's choice; `None` accepts the choice of any chain. The same applies to `num_gpus`

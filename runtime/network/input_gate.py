@@ -8,8 +8,8 @@ something ready; the first one gives one element and goes to the back if it has 
 out of the queue when its turn comes, and returns when it is unblocked. So a channel is in the queue at most
 once, and a channel that is ready and not blocked is always in it.
 
-A barrier handler may watch arrivals: an unaligned checkpoint begins when a barrier arrives, and captures what
-arrives after that.
+A barrier handler may watch arrivals: an unaligned checkpoint begins when a barrier arrives. It also captures
+the elements that arrive later, up to the barrier of their channel.
 """
 
 from __future__ import annotations
@@ -148,7 +148,10 @@ class InputGate:
         return self._channel(channel).consumed
 
     def take_progressed(self) -> list[int]:
-        """Return the channels from which elements were consumed since the last call, in ascending order."""
+        """Return the channels from which elements were consumed since the last call, in ascending order.
+
+        Restored elements don't count: they have no sequence numbers, and no sender waits for them.
+        """
         if not self._progressed:
             return []
         progressed = sorted(self._progressed)

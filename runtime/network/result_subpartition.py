@@ -11,16 +11,17 @@ single record does not wait, because the channel has rested by then.
 An element gets its sequence number when it leaves in a frame. Waiting elements belong to the sender and sent
 ones to the receiver, so a checkpoint that captures in-flight data can tell them apart.
 
-A credit is one buffer that may be outstanding. Barriers, markers and ends of data need no credit: they must
-reach a receiver even if it takes nothing else.
+A credit lets one buffer, watermark or stream status be outstanding. Barriers, markers and ends of data need
+no credit: they must reach a receiver even if it takes nothing else.
 
 An unaligned barrier overtakes the waiting elements: it takes the next sequence number and leaves at once. The
 overtaken elements are the sender's part of the checkpoint. They leave later with higher numbers, and the
 receiver does not capture them. A waiting aligned barrier may become unaligned, and then overtakes elements,
 too.
 
-The open buffer holds rows, or Arrow batches of one schema, which leave as one batch. A batch that no longer
-fits closes the buffer and begins the next one. Only a batch larger than a buffer is cut.
+The open buffer holds rows, or Arrow batches of one schema. These leave as one batch, unless Arrow can't
+concatenate their types. A batch that no longer fits closes the buffer and begins the next one. Only a batch
+larger than a buffer is cut.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class SubpartitionStatistics:
         buffers: Buffers that were closed, including those that wait for a credit.
         bytes: Encoded bytes sent.
         queued: Elements that wait for a credit.
-        outstanding: Buffers that the receiver has not consumed.
+        outstanding: Credits in use, for elements that the receiver has not consumed.
     """
 
     buffers: int
@@ -275,7 +276,7 @@ class ResultSubpartition:
         return None
 
     def consumed(self, first_sequence_number: int, now: float) -> None:
-        """Return the credits of the consumed frame that begins with this number.
+        """Release the credits of the consumed frame that begins with this number.
 
         Elements that waited for these credits leave at once.
         """

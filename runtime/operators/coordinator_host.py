@@ -30,7 +30,7 @@ The host must never:
 
 * hand a subtask's events to the coordinator twice, or out of order,
 * let a checkpoint complete without an event that precedes it,
-* let an error of the user's code escape.
+* let an error of the user's code escape, except as an `OperatorError`.
 """
 
 from __future__ import annotations

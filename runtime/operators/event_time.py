@@ -287,8 +287,7 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
     """Gives records their timestamps and emits the watermark after each batch.
 
     Between two batches only a user's generator emits watermarks. After a restart the watermark starts with
-    the first batch. When a record is read again, the watermark after it is not higher than at the first
-    reading. `ACTIVE` comes before the first batch after a pause, and `IDLE` after the last watermark.
+    the first batch. `ACTIVE` comes before the first batch after a pause, and `IDLE` after the last watermark.
     """
 
     kind: ClassVar[str] = "timestamp"

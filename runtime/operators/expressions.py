@@ -123,7 +123,7 @@ _NO_NAME: Final = "\0"
 
 
 class ExpressionError(PenstockError):
-    """An expression can't be computed on a batch; the message shows the expression and the columns."""
+    """An expression can't be computed on the given records, or its result is not a Boolean as required."""
 
 
 def compute(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -> list[pa.Array]:
@@ -152,7 +152,9 @@ def compute(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -
 
 
 def columns_of_expression(expression: pc.Expression, schema: pa.Schema) -> tuple[str, ...] | None:
-    """The columns that an expression reads; `None` if it can't be computed with this schema.
+    """The columns that an expression reads.
+
+    `None` if it can't be computed with this schema, or refers to a column by its position.
 
     Example:
         >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.int64()})

@@ -52,7 +52,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     Attributes:
         location: Operator, subtask and the user's line, for errors.
         connector: Job, operator, subtask, attempt and clock.
-        keyed_state: The subtask's restored keyed state; `None` when not keyed.
+        keyed_state: The subtask's keyed state, already restored; `None` when not keyed.
         restored: Restored lists of this subtask by name; empty on a fresh start.
         is_restored: Whether the job starts from a snapshot.
         transactional: Whether checkpoints are taken, so that sinks commit with them.
@@ -166,7 +166,7 @@ class Operator:
 
     Every method runs in the task thread of its subtask and may block for a short while. Each subtask has an
     object of its own. Write methods that return batches with `yield`; the runtime may pause them after each
-    batch.
+    batch. It calls `flush`, `tick` and `process_status` only on operators of Penstock.
 
     Example:
         >>> from penstock.operators import Operator, RowBatch
@@ -266,7 +266,7 @@ class Operator:
         """Yield results that must be sent before a checkpoint's barrier, such as local sums.
 
         Also called when the job stops with a savepoint, before the end of the data. It is not called
-        after `end_of_data`. Its results are sent without credits, so keep them small.
+        after `end_of_data`. A lack of credits does not pause it, so keep its results small.
         """
         return iter(())
 

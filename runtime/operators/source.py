@@ -180,7 +180,7 @@ class ReportsSplits(Protocol):
 
 @runtime_checkable
 class AddsSplits(Protocol):
-    """Optional for a reader of a source with an enumerator: reads further splits beside its own.
+    """Optional for a reader of a source with an enumerator: takes further splits while it reads.
 
     For sources whose splits have no end, such as partitions. Without this, splits that are assigned later
     wait until the reader has finished.
@@ -243,7 +243,7 @@ class Source(Protocol[T_co]):
 
     A source whose code never changes or keeps a returned record may have an attribute `only_reads = True`.
     If all functions of the subtask also only read, no record is copied. A reader that creates each record
-    may have `makes_new_records = True`: its rows are never copied.
+    may have `makes_new_records = True`: the source then copies none of its records.
     """
 
     def splits(self, parallelism: int) -> Sequence[Any]:
@@ -264,7 +264,8 @@ class NeededColumns:
     """Columns and rows of a source's records that the steps need; the source may return more.
 
     Attributes:
-        names: Needed columns; `None` for all.
+        names: Needed columns, in addition to those of `expressions`; `None` for all columns.
+        expressions: Expressions whose columns are also needed.
         wanted: Filter for the needed rows; `None` for all rows. The filtering step still runs.
     """
 

@@ -1,8 +1,8 @@
 """`UserOperator`: runs a user-defined operator, and checks its inputs and outputs.
 
-It passes calls on to the user's object, except `flush`, `tick` and `process_status`. It converts batches to
-the format that the operator declares. It checks the operator's results. So an error names the user's line,
-and not the next operator.
+It passes calls on to the user's object, except those that only operators of Penstock receive, such as
+`flush`, `tick` and `process_status`. It converts batches to the format that the operator declares. It checks
+the operator's results. So an error names the user's line, and not the next operator.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class AggregateCall(NamedTuple):
 
     Attributes:
         function: The `AggregateFunction`; `None` if columns are given.
-        columns: Functions by the name of their result, not yet checked.
+        columns: Functions by the name of their result; their names and columns are not yet checked.
     """
 
     function: AggregateFunction[Any, Any, Any] | None
@@ -70,7 +70,7 @@ def function_or_columns(
     Args:
         named: Options, settings, and functions of columns.
         settings: Names of the settings that functions of columns take in addition to the options.
-        other_call: The call other than `reduce` that takes plain functions, for messages.
+        other_call: The call that messages suggest for a plain function, besides `reduce`.
     """
     options = cast(OperatorOptions, {name: named[name] for name in OPTION_NAMES if name in named})
     own = {name: named[name] for name in settings if name in named}
@@ -178,7 +178,10 @@ def _shown(call: AggregateCall) -> str:
 
 
 def _suits_columns(windows: object) -> TypeGuard[ColumnWindows]:
-    """Whether columnar operators support these windows; subclasses by users are not supported."""
+    """Whether columnar operators support these windows.
+
+    They support no class with `starts` of its own, and no subclass of cumulative windows.
+    """
     if isinstance(windows, TumblingEventTimeWindows | SlidingEventTimeWindows):
         return slide_of(windows) is not None
     return type(windows) is CumulativeEventTimeWindows

@@ -35,7 +35,7 @@ R = TypeVar("R")
 #: Seconds that an incomplete batch waits by default.
 _LINGER = 0.01
 
-#: Maximum calls of one subtask; each call is kept in memory and in every checkpoint.
+#: Maximum of `capacity` and of `batch`; records in flight are kept in memory and in every checkpoint.
 _MOST_CALLS = 1_000_000
 
 

@@ -46,9 +46,11 @@ Keys: TypeAlias = Callable[[Any], Any] | str | list[str] | tuple[str, ...]
 class KeyedChoices(RecordOperations[T_co]):
     """Methods of a `DataStream` that emit some of the records of each key.
 
-    Records keep their format and their timestamps, except with `change_kind` of `top_n`. With keys named by
-    columns, the state is stored as columns, which are always on the heap. With a key function, it is stored
-    as rows in the operator's backend.
+    Records keep their timestamps, except with `change_kind` of `top_n`. With a key function, results are
+    rows, and the state is stored as rows in the operator's backend.
+
+    With keys named by columns, records keep their format, and the state is stored as columns. Such state must
+    be on the heap: in a job with `RocksDB()`, give `state_backend=HeapState()`.
     """
 
     @checked_with_options

@@ -322,12 +322,12 @@ class KeyedStream(KeyedJoins[T, K]):
     def count_window(self, size: int, slide: int | None = None) -> WindowedStream[T, K]:
         """Group each key's records by count, in the order of arrival.
 
-        A window that is not full at the end of the input emits nothing.
+        A window that has not ended at the end of the input emits nothing.
 
         Args:
             size: Number of records in a full window.
             slide: Number of records from the end of a window to the end of the next one. Each window holds
-                the last `size` records. By default each record is in one window.
+                at most the last `size` records. By default each record is in one window.
         """
         settings = WindowSettings.of_counts("count_window", size, slide)
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)

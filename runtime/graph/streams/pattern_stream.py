@@ -45,9 +45,11 @@ class PatternStream(GroupedStream, Generic[T, K]):
 
     Records wait until a watermark reaches them, and are matched in the order of their timestamps. A result
     has the timestamp of the record that completes the match. If a match is completed by time, or times out,
-    the timestamp is the end of the time limit. A record whose timestamp the watermark has reached is late and
-    counted. It goes to the side output `late_records` of the returned stream, or is dropped if no operator
-    reads that output.
+    the timestamp is the end of the time limit. If a skip strategy has held a match back, the timestamp is the
+    moment at which it is released.
+
+    A record whose timestamp the watermark has reached is late and counted. It goes to the side output
+    `late_records` of the returned stream, or is dropped if no operator reads that output.
     """
 
     _next_step = "say what each match emits, with select(id, function) or process(id, function) first"

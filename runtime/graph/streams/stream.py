@@ -1,8 +1,8 @@
 """`Stream`: the base of all streams; methods that return their rows, and pictures of their graph.
 
 `take`, `collect`, `show` and `to_pandas` run the part of the graph that leads to the stream, with a sink that
-returns rows to the program. Other streams and all of the program's sinks are left out, so such a job has no
-side effects. It takes no checkpoints, is not restarted, and starts from no snapshot.
+returns rows to the program. Other streams and all of the program's sinks are left out, so no sink writes
+anything. The job takes no checkpoints, is not restarted, and starts from no snapshot.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class QuickLooks(Stream, Generic[T_co]):
             timeout: Maximum seconds to wait; `None` waits for ever.
 
         Raises:
-            JobFailedError: A function failed; the message begins with the root cause.
+            JobFailedError: The job failed; the message begins with the root cause.
             JobTimeoutError: The records did not arrive within `timeout`.
         """
         return self._look(limit, timeout)
@@ -209,7 +209,7 @@ class QuickLooks(Stream, Generic[T_co]):
             timeout: Maximum seconds to wait; `None` waits for ever.
 
         Raises:
-            JobFailedError: A function failed; the message begins with the root cause.
+            JobFailedError: The job failed; the message begins with the root cause.
             JobTimeoutError: The job did not end within `timeout`.
         """
         return self._look(None, timeout)

@@ -6,8 +6,8 @@ and merges the rows into the accumulators of the table. A combiner before the ex
 in this form, too. Several of its batches may have been concatenated on the way. Then a key occurs several
 times, and its rows are merged one after another (`rounds_of`).
 
-If keys hardly repeat in a batch, `group_by` takes a third of the time and saves few rows. Then `merge_each`
-finds the slot of each row first, and uses each row as a partial result.
+If keys hardly repeat in a batch, `group_by` takes a third of the whole time and saves few rows. Then
+`merge_each` finds the slot of each row first, and uses each row as a partial result.
 
 Functions without partial results receive the rows of the batch last, when all keys have slots.
 """
@@ -102,7 +102,7 @@ class Aggregation:
 
     @property
     def counted(self) -> frozenset[str]:
-        """Columns that only `Count` reads, so that their values do not matter."""
+        """Columns that only `Count` reads, so that only their nulls matter."""
         reads = [(column, isinstance(f, Count)) for f in self._functions.values() for column in f.columns]
         return frozenset(c for c, _ in reads) - {column for column, counts in reads if not counts}
 

@@ -178,7 +178,7 @@ def refuse_others(
     others: Sequence[GrowingColumn],
     slots: Slots,
 ) -> None:
-    """Raise `MixedTypesError` for the first key that has a value in one of the other columns."""
+    """Raise `MixedTypesError` if a key has a value in `part`, and one in an accumulator of `others`."""
     valid = part.is_valid().to_numpy(zero_copy_only=False)
     for other in others:
         both = np.flatnonzero(valid & other.valid[slots])

@@ -229,8 +229,8 @@ class Last(_AtEnd):
 class StdDev(PartialAggregate):
     """The standard deviation of a column of numbers, as a double.
 
-    The merge of partial results does not subtract large sums, so it loses no digits. Source: Chan, Golub and
-    LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
+    The merge of partial results does not subtract large sums, so no digits are lost to cancellation. Source:
+    Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
 
     Attributes:
         ddof: Number subtracted from the count of values: 1 for a sample, 0 for a population. The result is

@@ -9,8 +9,9 @@ earliest end. A record whose windows have all ended goes to the side output.
 partial results by key and pane (`panes.py`), here or by a combiner before the exchange. Then each pane's
 partial result is merged into all windows that hold the pane.
 
-Grouping by pane loses the order of rows in different panes. So if windows overlap, functions that depend on
-the order receive the rows of each window, not of a pane. Functions without partial results always do.
+Grouping by pane loses the order of rows in different panes. So if windows overlap and a function depends on
+the order, rows are grouped by window, not by pane. Functions without partial results always receive the rows
+of each window.
 
 A combiner's partial result may be late if its sender was idle, as this subtask's watermark is then ahead of
 the sender's. The partial result does not contain its records, so it is dropped and counts as one late record.

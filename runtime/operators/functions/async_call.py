@@ -35,8 +35,8 @@ class AsyncCall:
     """The running call of a function of `map_async`.
 
     Attributes:
-        idempotency_key: Text that identifies the call. It is the same in every try, and after a restore.
-            Send it to a service that must not act twice.
+        idempotency_key: Text that identifies the call's record, or the first record of its batch. It is the
+            same in every try, and after a restore. Send it to a service that must not act twice.
         attempt: Number of the try, from 1; after a restart of the job it begins at 1 again.
     """
 

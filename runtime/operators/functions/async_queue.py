@@ -29,8 +29,8 @@ class AwaitedRecord:
         sequence: Number among all records of the subtask.
         key: Idempotency key.
         value: A batch of one row, or an Arrow batch, as it arrived; calls get copies of rows.
-        saved: The encoded batch, for snapshots.
-        of_key: The record's key; `None` on a stream without keys.
+        saved: The encoded batch, for snapshots; empty if the job takes no checkpoints.
+        of_key: The key whose calls run one after another; `None` if calls don't wait for each other.
     """
 
     sequence: int

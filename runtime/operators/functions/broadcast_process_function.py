@@ -56,7 +56,7 @@ class BroadcastProcessFunction(UserFunction, ABC, Generic[T, B, R]):
     def process_element(self, value: T, ctx: FunctionContext) -> Iterable[R] | None:
         """Process one record of the data; return or yield the records to emit, or return `None`.
 
-        Broadcast state can only be read here.
+        Broadcast state is read-only here.
         """
 
     @abstractmethod
@@ -139,7 +139,7 @@ class KeyedBroadcastProcessFunction(TimerFunction[R], ABC, Generic[K, T, B, R]):
     def process_element(self, value: T, ctx: RuntimeContext) -> Iterable[R] | None:
         """Process one record of the data; return or yield the records to emit, or return `None`.
 
-        Broadcast state can only be read here, and in `on_timer`.
+        Broadcast state is read-only here and in `on_timer`.
         """
 
     @abstractmethod

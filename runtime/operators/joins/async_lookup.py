@@ -11,8 +11,8 @@ Calls, snapshots, restores and the emission of results work as `async_map.py` sa
   once. They are neither encoded nor part of a snapshot.
 - *Output* is made on the task thread when a result leaves, because users' functions make it.
 
-Over Arrow batches, one call looks up all keys of a batch that are not in the cache. Each batch in flight has
-a call of its own. Batches keep their order, and so do the records of each key.
+Over Arrow batches, one call looks up all keys of a batch that are not in the cache. No two batches share a
+call. Batches keep their order, and so do the records of each key.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class MergedRows(OutputRows):
             if (output in left and output != name) or output in named.values():
                 msg = (
                     f"the output would have {output!r} twice: with the suffix {self._suffix!r} a right "
-                    "name becomes equal to another name; rename one with map, or give join another suffix"
+                    "name becomes equal to another name; rename one with map, or give another suffix"
                 )
                 raise PenstockError(msg)
             named[name] = output

@@ -4,8 +4,8 @@ Matches follow the rules of Flink's CEP; `docs/patterns.md` lists the difference
 
 **Partial matches.** A partial match has the records that each step has taken, and *targets*: the transitions
 to the steps that may take the next record. `transitions.py` makes them from the pattern. A step that has
-taken a record and has room is a target. Once it has enough records, the next step is a target, too. Further
-steps are targets as well if all steps before them are optional. The end of the pattern is a target if the
+taken a record and has room is a target. Once it has enough records, the next step is a target, too. A further
+step is a target as well if all steps in between are optional. The end of the pattern is a target if the
 pattern ends with a negative step. In other patterns a match is complete as soon as the last step has enough
 records.
 
@@ -29,14 +29,14 @@ Only a condition that takes the match needs more. So partial matches in the same
 
 **Time.** A target expires `gap` after the newest record of its partial match, and every target expires
 `limit` after the first record. `expire` removes these targets. It is called at each such moment, before the
-records of the moment. A partial match that loses its last target times out. If this target is the end after
-`not_followed_by`, the match is complete instead.
+records of the moment. A partial match that loses its last target times out. If the end after
+`not_followed_by` is one of the expired targets, the match is complete instead.
 
 **Skipping.** With a skip strategy, a complete match is held until no partial match is left that began
 earlier. Then it is emitted, and other matches are discarded. So a timeout may also emit matches.
 
 **Numbers.** Records are numbered in order. A partial match refers to records by number, so each record is
-stored once. A record to which no partial match refers is deleted at once.
+stored once. A record to which no partial or held match refers is deleted at once.
 
 The matcher must find the same matches if partial matches are saved and restored after any record. So all its
 data about a key are in `KeyMatches`, which holds only plain values.

@@ -68,7 +68,8 @@ R = TypeVar("R")
 class PatternContext(FunctionContext):
     """Context of a `PatternProcessFunction`.
 
-    `timestamp` is the moment at which a match is complete, or at which a partial match times out.
+    `timestamp` is the moment at which a match is complete, or at which a partial match times out. If a skip
+    strategy has held the match back, it is the moment at which the match is released.
 
     Attributes:
         current_key: Key of the match; unset in `open`, `snapshot` and `close`.

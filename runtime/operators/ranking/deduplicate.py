@@ -1,6 +1,7 @@
 """The first or the latest record of each key, for keys that are columns.
 
-`FirstOperator` (`dedup`) emits the record of a key that arrives first. Its state has only the keys.
+`FirstOperator` (`dedup`) emits the record of a key that arrives first. Its state has only the keys, and with
+a TTL the times of their last use.
 
 `LatestOperator` (`latest_by`, and `dedup` with `keep="last"`) emits a record if no earlier record of its key
 is newer. Among records with equal ranks, the later arrival is newer. For each key, it emits only the newest

@@ -215,7 +215,7 @@ class TopOfKey(ChosenByFunction):
 
 
 class RankingOperator(KeyedProcessOperator):
-    """Runs a `ChosenByFunction`; refuses state of different arguments, and counts records without ranks."""
+    """Runs a `ChosenByFunction`; refuses state of other arguments, and reports the `unranked` count."""
 
     _user: ChosenByFunction
 

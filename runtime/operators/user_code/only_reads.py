@@ -5,8 +5,8 @@ A record is copied when it is emitted, because a function could change it later.
 all functions of a subtask only read, nothing is copied.
 
 The bytecode is examined. Every instruction must be known to be harmless: loads, locals, arithmetic,
-comparisons, literals, comprehensions, `yield`. A call is harmless if it calls one of the builtin functions
-and methods below, a plain record class, or another function that only reads. A store into an object, an
+comparisons, literals, comprehensions, `yield`. The functions, methods, classes and modules below are
+harmless to call. So are plain record classes, and other functions that only read. A store into an object, an
 assignment with `+=`, an import, a `try` or any other call may change something. The answer is then no, which
 only costs a copy. Two stores are known to be harmless: `self.count += 1`, and a store into a `MapState` of
 `self`.
