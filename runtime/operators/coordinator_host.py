@@ -20,7 +20,7 @@ Lamport's state of a channel). Events are numbered, and a subtask acknowledges i
 events that it had sent. After the coordinator's part, all arriving events are recorded. The checkpoint
 completes when all events that precede the subtasks' parts have arrived, and holds only these events. After a
 restore they are handled again, right after `start`, because the restored coordinator has not seen them. The
-requests of readers are not acknowledged, so checkpoints do not hold them: a restored reader requests again.
+requests of readers are not counted, so checkpoints do not hold them: a restored reader requests again.
 
 A restart gives both sides the same checkpoint. A region restarts with the coordinators of its operators,
 since all subtasks of an operator are in one region. So neither side knows an event that the other does not.

@@ -54,7 +54,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
         connector: Job, operator, subtask, attempt and clock.
         keyed_state: The subtask's keyed state, already restored; `None` when not keyed.
         restored: Restored lists of this subtask by name; empty on a fresh start.
-        is_restored: Whether the job starts from a snapshot.
+        is_restored: Whether this attempt starts from a snapshot, such as the last checkpoint.
         transactional: Whether checkpoints are taken, so that sinks commit with them.
         restored_permit: Permit of the restored checkpoint; `None` on a fresh start.
         keyed_rows: Iterates over a batch with its keys; `None` when not keyed.

@@ -228,7 +228,7 @@ class AsyncOperations(QuickLooks[T_co]):
         Args:
             function: A coroutine function, or a function that returns something to await, such as a Ray
                 `ObjectRef`. Or a class whose `__call__` is such a function. Its methods `open(context)` and
-                `close()` may be coroutine functions, and run on the event loop.
+                `close()` may be coroutine functions, which run on the event loop.
             id: The operator's id; a restore finds the records in flight by this id.
             capacity: Maximum calls of a subtask whose results have not been emitted. At this limit the
                 operator takes no input.

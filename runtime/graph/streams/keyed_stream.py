@@ -117,16 +117,16 @@ class KeyedStream(KeyedJoins[T, K]):
         With an `AggregateFunction` every record emits a result. With named functions of columns, as in
         `aggregate("sums", total=Sum("amount"))`, the stream must be keyed by the names of columns, and
         records are Arrow batches or dicts. A record of the result has the key's columns and one column for
-        each function. Values that a record lacks are null.
+        each function. Values that a dict lacks are null.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
             function: An object; each subtask works with a copy of it. It may change its accumulator in place.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
                 Changed keys are emitted once per batch, or every `emit_every`, and before a checkpoint.
-                Records are combined by key before they are sent, as long as that reduces their number;
-                `combine=False` turns this off. State in columns must be on the heap: in a job with
-                `RocksDB()`, give `state_backend=HeapState()`.
+                Records are combined by key before they are sent, as long as that reduces their number.
+                `combine=False` turns this off, and so do `CountDistinct` and functions without `merge`. State
+                in columns must be on the heap: in a job with `RocksDB()`, give `state_backend=HeapState()`.
         """
         call = function_or_columns(function, named, ("combine", "emit_every"), "process")
         if call.function is None:

@@ -113,7 +113,7 @@ class ProcessOperator(_FunctionObjectOperator):
         return self._results_without_keys(batch, self._context)
 
 
-#: Name of the count of set timers in the statistics.
+#: Name of the statistic that counts the timers that have not fired.
 TIMERS: Final = "timers"
 
 #: Maximum number of keys that are remembered as checked.

@@ -2,7 +2,7 @@
 
 A join refuses restored rows of a join with other settings. With a wider interval, rows that have already
 expired would be missing. Another kind of join would not know which rows had a partner. Keys from other
-columns would never equal the keys of new rows.
+columns have nothing in common with the keys of new rows, even if they are equal.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class StepTransition(NamedTuple):
 
     Attributes:
         target: Index of the leaf; the index after the last leaf is the end of the pattern.
-        contiguity: Records that may lie before the next record.
+        contiguity: Contiguity between the newest record and the record that the transition takes.
         kept: Number of counts that are kept.
         repeats: Whether a loop runs again.
         is_inner: Whether the leaf that took the newest record takes another one in the same run.

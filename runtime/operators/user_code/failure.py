@@ -194,7 +194,7 @@ def close_all(*closers: Callable[[], None]) -> None:
     """Call all closers in order, even if some of them raise.
 
     Raises:
-        BaseException: The first failure, with the others as notes.
+        BaseException: The first failure, or an `OperatorInterrupt` if there is one, with the others as notes.
 
     Example:
         >>> close_all(lambda: print("one"), lambda: print("two"))

@@ -13,8 +13,8 @@ from penstock.runtime.time.windows import TimeWindow
 class WindowContents(Protocol):
     """The fold of a window operator over records; created for each subtask.
 
-    A record that is in several windows is copied for each window. So a user's function can't change the
-    contents of another window.
+    A record that is in several windows is copied for each window, unless all functions only read. So a user's
+    function can't change the contents of another window.
 
     Attributes:
         isolates: Whether any function of the subtask could change a record; set by the operator.
