@@ -218,8 +218,8 @@ def watch(
         samples.append(seen)
         completed = job.statistics().completed_checkpoints
     if samples[-1].at - samples[0].at < seconds / 2:
-        msg = f"the input ended after {samples[-1].records:,} rows, before {operator} was watched for {seconds:g} s"
-        raise RuntimeError(f"{msg}: use more rows")
+        msg = f"the input ended after {samples[-1].records:,} rows"
+        raise RuntimeError(f"{msg}, before {operator} was watched for {seconds:g} s: use more rows")
     return Steady(tuple(samples), completed - before)
 
 

@@ -85,7 +85,13 @@ def test_unreadable_keys_are_left_out_by_name_and_the_others_read(put, text, rea
 
 
 def test_an_odd_key_behind_the_first_page_doubles_no_name(put, text):
-    bucket = put("pages", *(f"in/{index:04}.txt" for index in range(1001)), "in/x//y.txt")
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
+
+    bucket = put("pages", "in/x//y.txt")
+    in_server = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    for index in range(1001):  # by requests they would take half a minute
+        in_server.put_object("pages", f"in/{index:04}.txt", b"")
     found = text(bucket)._file_systems()(bucket).find(f"{bucket}/in")
     assert len(found) == 1002
     assert len({info.path for info in found}) == 1002
