@@ -1,6 +1,6 @@
 """The keyed sum in Bytewax; run by its own Python (`python -m bytewax.run bytewax_flow:flow`).
 
-The source emits batches, the sum keeps its state in Bytewax's recovery store, and the sink drops records. Ten
+The source emits batches, Bytewax saves the sum's state in its recovery store, and the sink drops records. Ten
 times a second the sink writes `<seconds> <records> <processor seconds>` to the file `PENSTOCK_BENCH_OUT`. The
 flow ends after `PENSTOCK_BENCH_SECONDS`.
 """

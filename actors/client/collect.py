@@ -1,9 +1,9 @@
 """`RayCollector`: the committed rows of a job, in the program that submitted it; for notebooks and tests.
 
-Subtasks commit rows when a checkpoint completes. A small actor keeps the rows pickled, with one entry for
-each transaction. So a commit that is repeated after a failure adds no rows, and the actor does not need the
-classes of the rows. The actor ends with the program, or with `close`. A job that outlives its program then
-fails, with a message that says so.
+Subtasks commit rows when a checkpoint completes; a job without checkpoints commits once, at its end. A small
+actor keeps the rows pickled, with one entry for each transaction. So a commit that is repeated after a
+failure adds no rows, and the actor does not need the classes of the rows. The actor ends with the program, or
+with `close`. A job that commits rows after that fails, with a message that says so.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class RayExecutor:
         return bring_rows(lambda sink: self._submit(job(sink), config), limit, timeout)
 
     def collector(self) -> RayCollector:
-        """Return a new collector for a `CollectSink()` without one; joins the cluster."""
+        """Return a new collector for a `CollectSink()` without one; joins or starts a cluster."""
         return RayCollector()
 
     def interrupts_held(self) -> AbstractContextManager[None]:

@@ -67,7 +67,7 @@ class CollectedGarbage:
 
     Attributes:
         silent_nodes: Prefixes of the ids of nodes that did not answer.
-        unknown_jobs: Ids of jobs whose lines remain although the cluster no longer knows the jobs.
+        unknown_jobs: Ids of jobs that the cluster no longer knew; only their lines were deleted.
     """
 
     jobs: tuple[str, ...]
@@ -211,7 +211,7 @@ def list_files(folder: Path | None = None) -> dict[str, float]:
 
 
 def delete_files(patterns: Iterable[str], dry_run: bool, folder: Path | None = None) -> dict[str, float]:
-    """Delete files in this node's log folder; return their sizes in bytes by name."""
+    """Delete files in this node's log folder, unless `dry_run`; return their sizes in bytes by name."""
     found: dict[str, float] = {}
     for pattern in patterns:
         for path in (folder or logs_folder()).glob(pattern):

@@ -93,7 +93,7 @@ class KnownJob:
 
     Attributes:
         report: Newest report of the job.
-        has_master: Whether its JobMaster runs.
+        has_master: Whether it has a JobMaster, which runs or is being restarted.
         is_archived: Whether the report was read from a storage, not from the cluster.
         problem: Reason why the report can't be read; empty if it can. An unreadable `report` has only the
             job's id.
@@ -219,7 +219,7 @@ def with_archived(known: Iterable[KnownJob], archived: Iterable[KnownJob]) -> li
 
 
 def choose(text: str, known: Iterable[KnownJob], storage: Location | None = None) -> KnownJob:
-    """Find a job by its id, a prefix of the id, or its name.
+    """Find a job by its id, a prefix of the id, the first digits of the id's number, or its name.
 
     Raises:
         ConfigurationError: No job matches, or several do; the message lists the known or the matching jobs.

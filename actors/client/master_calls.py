@@ -118,7 +118,8 @@ def request_deadline(request: Request, job_id: str, timeout: Duration | None) ->
 
 logger = logging.getLogger(__name__)
 
-#: Limits of a job with default settings, until the job's report is known. A client never ends a busy JobMaster.
+#: Limits of a job with default settings, until the job's report is known. A client never ends a busy
+#: JobMaster.
 _LIMITS: Final = HeartbeatLimits.of(as_seconds(AdvancedConfig().heartbeat_timeout), overdue_after=inf)
 #: Seconds for the JobMaster's node to kill the process.
 _KILL_TIMEOUT: Final = 10.0

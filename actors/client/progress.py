@@ -126,7 +126,7 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """Prints a line every two seconds, when the state changes, and at the end."""
+    """Prints a line every two seconds, and when the state changes."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write

@@ -13,9 +13,10 @@ everything with `start_local(log_to_driver=True)`, and in versions of Ray withou
 that are wrapped: `listen_error_messages` and `print_to_stdstream`.
 
 A notice that is taken goes to the logger `penstock.ray` (INFO), and into one file for each job that this
-process has submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several
-jobs of one process get the same lines. An error in writing a file must not reach Ray's thread, because it
-would end the thread.
+process follows. It follows the newest 16 jobs that it has submitted, each until `wait` returns or raises the
+outcome. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several jobs of one
+process get the same lines. An error in writing a file must not reach Ray's thread, because it would end the
+thread.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _listening: Final = threading.local()
 
 
 class NoticeFiles:
-    """The files of the jobs that this process has submitted; any thread may call it."""
+    """The files of the jobs that this process follows; any thread may call it."""
 
     def __init__(self, folder: Callable[[], Path] = logs_folder) -> None:
         self._folder = folder

@@ -1,8 +1,8 @@
 """`penstock list | status | cancel | logs | gc`, and the entry point of all commands.
 
 Each of these commands first joins the cluster at `--address` or `RAY_ADDRESS`, by default the cluster on this
-machine. With `--storage`, no cluster has to run. An error of Penstock or Ray prints one line on stderr, and
-the exit code is 1.
+machine. With `--storage`, `list` and `status` need no cluster. An error of Penstock or Ray prints one line on
+stderr, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def logs(
     ] = False,
     address: AddressOption = None,
 ) -> None:
-    """Print the output and the log of operators. Each line has its time (UTC), operator and subtask."""
+    """Print the output and the log of a job. Each line has its time (UTC), and its chain and subtask."""
     handle = named_job(job, address)
     reader = handle.log_reader(operator, subtask)
     _print_lines(reader, tail)

@@ -119,7 +119,7 @@ class JobRequests:
         return answer or RescaleRefused(f"the job has ended: {self._report().status.value}")
 
     async def _settled(self) -> JobScheduler | None:
-        """Wait while the job starts, because the scheduler refuses requests then; `None` after the end."""
+        """Wait while the job starts or restarts and the scheduler refuses requests; `None` after its end."""
         await self._prepared.wait()
         scheduler, deadline = self._scheduler, time.monotonic() + _PATIENCE
         while scheduler is not None and scheduler.state.is_coming_up and time.monotonic() < deadline:

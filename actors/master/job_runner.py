@@ -80,8 +80,8 @@ class JobRunner:
     Args:
         is_restart: Whether Ray has restarted the process that ran the job.
         log_key: Key that signs the job's log lines; without it the output of this process is not kept.
-        on_over: Called when the report of the ended job is stored. Receives whether another job may follow,
-            and a callback that answers the waiting clients.
+        on_over: Called when the report of the ended job is stored, or could not be stored in time. Receives
+            whether another job may follow, and a callback that answers the waiting clients.
         on_fenced: Called when another process has begun an attempt of the job.
     """
 
@@ -135,7 +135,7 @@ class JobRunner:
         await self._prepared.wait()
 
     async def status(self, fresh: bool) -> JobReport:
-        """The job's report; without `fresh` its counters come from the last round and are at most 2 s old."""
+        """The job's report; without `fresh`, its counters are those of the last regular round."""
         if fresh:
             await answered(self._life.look)
         return self._reporter.report()

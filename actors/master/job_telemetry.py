@@ -2,10 +2,10 @@
 
 **Latency.** Flink sends markers along with the records, and each operator measures their delay. Here the
 barriers of checkpoints are the markers. They leave the sources between two records and wait in the same
-queues. The time until the first barrier arrives at a sink's subtask is the latency of a record. This gives
-one value per checkpoint and subtask of a sink, at no cost. Subtasks with in-flight data are left out, because
-their barriers overtook records. As with Flink's markers, the time that operators such as windows hold records
-back is not included.
+queues. The time from the trigger to the first barrier at a sink's subtask counts as the latency of a record.
+This gives one value per checkpoint and subtask of a sink, at no cost. Subtasks with in-flight data are left
+out, because their barriers overtook records. As with Flink's markers, the time that operators such as windows
+hold records back is not included.
 
 **Traces** need `penstock[otel]`. They are on if OpenTelemetry's own variables name a collector in the
 JobMaster's environment (`OTEL_EXPORTER_OTLP_ENDPOINT`, or its counterpart for traces). Set them for Ray's

@@ -54,7 +54,7 @@ def load_from_cluster(job_id: str) -> JobReport | None:
 
 
 def list_cluster() -> dict[str, JobReport | CorruptSnapshotError]:
-    """The last report of every job that this cluster has run, or the reason why it can't be read."""
+    """The last report of every job that this cluster knows, or the reason why it can't be read."""
     found: dict[str, JobReport | CorruptSnapshotError] = {}
     for key in registry.keys(_PREFIX):
         job_id = key.removeprefix(_PREFIX)

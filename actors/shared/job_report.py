@@ -1,7 +1,7 @@
 """`JobReport`: the state and the counters of a job, as plain values for JSON.
 
-The JobMaster builds the report, and keeps it in the cluster and next to the checkpoints. Handles, the command
-line and the live line read it and format it as text.
+The JobMaster builds the report and keeps it in the cluster. It writes the last report of an ended job next to
+the checkpoints, too. Handles, the command line and the live line read reports and format them as text.
 """
 
 from __future__ import annotations

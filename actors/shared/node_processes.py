@@ -161,5 +161,5 @@ def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:
 
 
 def _kill(pid: int) -> None:
-    """Kill a process; runs as a task on its node. Ray does not accept builtins such as `os.kill`."""
+    """Kill a process of this node. A Ray task can't be a builtin such as `os.kill`."""
     os.kill(pid, signal.SIGKILL)

@@ -11,8 +11,8 @@ job that it serves.
   that Ray has restarted continues this job. Without the key it would run the job with which it was started.
   So the process never deletes the key. The program that started the process, or `penstock gc`, deletes the
   key after the process has ended.
-- `warm-master:<process>`: a process that waits for a job. Only one program succeeds in deleting the key, and
-  thereby claims the process.
+- `warm-master:<process>`: a process that waits for a job. The program claims the process by deleting the key,
+  and the process withdraws its offer in the same way. Only one deletion succeeds.
 - `given:<job>`: a program gives the job to a process that has not accepted it yet. The process accepts it by
   deleting the key. A program that gets no answer takes the job back by deleting the key itself. Only one of
   the two succeeds, so a job never runs twice.
@@ -23,8 +23,8 @@ job that it serves.
   process learns its role, and deleted when the process has ended or has given its role back. So a restarted
   JobMaster finds and asks every process that may hold a role of its job. The value of the key is the number
   of calls that the process can hold.
-- `warm:<program>:<calls>:<process>`: a process that waits for a role. Only one JobMaster succeeds
-  in deleting the key, and thereby claims the process.
+- `warm:<program>:<calls>:<process>`: a process that waits for a role. A JobMaster claims the process by
+  deleting the key, and the process withdraws its offer in the same way. Only one deletion succeeds.
 
 A process never has both keys. So a JobMaster may end every process of its job: no other job has claimed it.
 

@@ -46,7 +46,7 @@ class ThreadedEventLoop:
     Args:
         name: Name of the subtask, for the thread and for warnings.
         post: Runs a callable in the owner's thread, soon.
-        on_blocked: Called in the owner's thread with a line that blocks the loop, and the seconds so far.
+        on_blocked: Called in the owner's thread with the line that blocks the loop, and with `limit`.
     """
 
     def __init__(

@@ -192,7 +192,8 @@ _CAUSED_HERE: Final = frozenset(
 class MasterLink:
     """The `SubtaskGateway` of one attempt.
 
-    Any thread may call `report` and `close`; the task thread calls the rest. Only reports use the event loop.
+    Any thread may call `report` and `close`; the task thread calls the rest. Reports are sent on the event
+    loop, frames in the task thread.
 
     Attributes:
         channels: The channels, set before the first step.
@@ -274,7 +275,7 @@ async def settled(call: Awaitable[T]) -> T | CallFailure:
 
 
 class RayMaster:
-    """The `GuardedMaster` of a process; `handle` is `None` until the JobMaster deploys here."""
+    """The `GuardedMaster` of a process; `handle` is `None` before the first deployment of each role."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.handle: ActorHandle[Any] | None = None

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Maximum seconds that a deployment waits for the key of a job's log lines.
+#: Maximum seconds that `take` waits for the key of a job's log lines.
 _KEY_TIMEOUT: Final = 5.0
 #: Seconds of processor time after which a process takes no other role. A process that has served roles needs
 #: up to a third more time per row, mostly to allocate records. A new process costs about a second.

@@ -47,8 +47,8 @@ class JobsOverviewAnswer(TypedDict):
 class JobAnswer(TypedDict):
     """A job: `report` as `penstock status --json` prints it, `age` in seconds since the JobMaster answered.
 
-    `lag_trend` says whether the job's event time catches up. It is `null` without event time, in the first
-    ten seconds, and after the job's end.
+    `lag_trend` says whether the job's event time catches up. It is `null` without event time, until four
+    samples span ten seconds, and after the job's end.
     """
 
     report: Report
@@ -119,7 +119,7 @@ class ConfigurationAnswer(TypedDict):
 
 
 class SamplesAnswer(TypedDict):
-    """Samples, oldest first: one per second for five minutes, one per ten seconds for an hour."""
+    """Samples, oldest first: one per ten seconds for an hour, then the last 300, at most one per second."""
 
     samples: list[SampleForm]
 
@@ -260,7 +260,7 @@ Operation.__doc__ = (
 
 
 class TriggerStatusAnswer(TypedDict):
-    """Progress of a request; with `COMPLETED`, `operation` has the result."""
+    """Progress of a request; with `COMPLETED`, `operation` has the outcome."""
 
     status: TriggerStatus
     operation: NotRequired[Operation]

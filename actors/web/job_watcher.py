@@ -2,8 +2,8 @@
 
 A report costs the JobMaster some milliseconds, and the subtasks nothing: their counters come from their last
 heartbeats. The watcher polls once a second while a page is open. Otherwise it polls every ten seconds, so the
-curves have no gaps. A call to a JobMaster that hangs or is being replaced lasts until a JobMaster answers. It
-blocks a thread, never the server. Meanwhile the page shows the age of its data.
+curves have no gaps. A call to a JobMaster that hangs or is being replaced lasts until a JobMaster answers, at
+most two minutes. It blocks a thread, never the server. Meanwhile the page shows the age of its data.
 
 A watcher belongs to the server's event loop. Calls of the job's handle run in threads.
 
@@ -111,7 +111,7 @@ _UNSEEN: Final = 10.0
 SILENT: Final = 3.0
 #: Seconds that a request waits for a newer report.
 _FRESH: Final = 2.0
-#: Maximum age, in seconds, of a report that any request accepts.
+#: Maximum age, in seconds, of a report that answers a request without another poll.
 _NEW: Final = 0.2
 
 
