@@ -230,9 +230,9 @@ class RayJobHandle(NearestMembers):
 
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks may have stopped for it,
-                the job restarts from its last checkpoint, else it continues. Also raised when the job is
-                already being stopped with another `drain` or folder; an identical request gets the same
-                answer.
+                the job restarts from its last checkpoint. Otherwise the job continues, unless it is ending
+                or has ended. Also raised when the job is already being stopped with another `drain` or
+                folder; an identical request gets the same answer.
             JobTimeoutError: The job has not ended after `timeout`; it continues stopping.
         """
         target = None if savepoint is None else absolute_location("savepoint", savepoint)

@@ -153,7 +153,7 @@ def job(job: str, *, storage: Location | None = None) -> RayJobHandle:
     Raises:
         ConfigurationError: No job matches, or several do.
         DeploymentError: No Ray cluster can be joined, and no `storage` was given.
-        StorageError: The storage can't be read.
+        StorageError: The storage, or the report of a job without a JobMaster, can't be read.
     """
     join(storage)
     return find_job(job, storage)

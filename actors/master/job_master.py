@@ -72,7 +72,7 @@ class JobMaster:
         return await self._process.runner.running(job_id).requests.stop(drain, target)
 
     async def rescale(self, job_id: str, parallelism: Mapping[str, int]) -> RescaleAnswer:
-        """Change the parallelism; return once the subtasks are redeployed, or return a refusal."""
+        """Change the parallelism; return when the new deployment begins, or return a refusal."""
         return await self._process.runner.running(job_id).requests.rescale(parallelism)
 
     async def checkpoints(

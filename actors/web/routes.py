@@ -274,7 +274,7 @@ async def flames(server: WebServer, request: web.Request) -> Any:
     except ValueError:
         seconds = math.nan
     if not math.isfinite(seconds):
-        raise Problem(400, "?seconds= must be a number of seconds, at most 30")
+        raise Problem(400, "?seconds= must be a finite number of seconds")
     return await server.in_thread(flame_graph, _process(report, vertex, index), seconds)
 
 
