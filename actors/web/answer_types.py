@@ -133,7 +133,7 @@ class LogAnswer(TypedDict):
 
 
 class KeyEntry(TypedDict):
-    """One value of a key as text; `part` is the key of a map's entry, or the window."""
+    """One value of a key as text; `part` is the key in a map, the position in a list, or the window."""
 
     part: str | None
     value: str
