@@ -49,7 +49,7 @@ INSTALLED: Final = tuple(
 _STANDARD: Final = sys.stdlib_module_names - {"__main__", "distutils"}
 _PROC: Final = Path("/proc/self")
 #: Fields of `/proc/self/status` that a job can change.
-_OF_STATUS: Final = frozenset({"Uid", "Gid", "Groups", "Umask", "SigIgn", "SigCgt", "NoNewPrivs", "Seccomp"})
+_OF_STATUS: Final = frozenset({"Umask", "SigIgn", "SigCgt", "NoNewPrivs", "Seccomp"})
 #: Types of a class's attributes that are code. All other attributes are data, which may change.
 _CODE: Final = (
     types.FunctionType,
@@ -120,6 +120,11 @@ def _umask() -> object:
 
 def _identity() -> object:
     return os.getresuid(), os.getresgid(), sorted(os.getgroups())
+
+
+def _restrictions() -> object:
+    status = _status()
+    return status.get("NoNewPrivs"), status.get("Seccomp")
 
 
 def _limits() -> object:
@@ -209,6 +214,7 @@ _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
     "the umask has": _umask,
     "the user or its groups have": _identity,
     "limits (setrlimit) have": _limits,
+    "restrictions of system calls (prctl) have": _restrictions,
     "the default timeout of sockets has": lambda: repr(socket.getdefaulttimeout()),
     "the switch interval has": sys.getswitchinterval,
     "the recursion limit has": sys.getrecursionlimit,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import builtins
+import ctypes
 import decimal
 import faulthandler
 import gc
@@ -51,6 +52,11 @@ def lowers_a_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
+def gives_up_privileges() -> None:
+    no_new_privileges = 38  # PR_SET_NO_NEW_PRIVS of linux/prctl.h
+    assert ctypes.CDLL(None).prctl(no_new_privileges, 1, 0, 0, 0) == 0
+
+
 def exchanges(owner: Any, name: str) -> Callable[[], None]:
     """Replace a function by another one."""
     return lambda: setattr(owner, name, lambda *_: None)
@@ -73,6 +79,7 @@ class Finder:
 DEEDS: dict[str, tuple[Callable[[], object], str]] = {
     "umask": (lambda: os.umask(0o027), "umask"),
     "a limit": (lowers_a_limit, "limits"),
+    "privileges": (gives_up_privileges, "restrictions of system calls"),
     "the timeout of sockets": (lambda: socket.setdefaulttimeout(3), "timeout of sockets"),
     "the switch interval": (lambda: sys.setswitchinterval(0.5), "switch interval"),
     "the recursion limit": (lambda: sys.setrecursionlimit(5_000), "recursion limit"),
