@@ -178,12 +178,24 @@ class LogReader:
 def read_files(pattern: str, read_to: dict[str, int], folder: Path | None = None) -> list[FilePart]:
     parts = []
     for path in sorted((folder or logs_folder()).glob(pattern)):
+        start = read_to.get(path.name, 0)
         if path.suffix == ".1" and read_to:
-            continue  # it was read while it was the newest file; lines since that read are left out
-        part = _read_file(path, read_to.get(path.name, 0))
+            newest = path.with_suffix("")
+            start = read_to.get(newest.name, 0)
+            if not _is_shorter(newest, start):
+                continue  # it was read while it was the newest file
+        part = _read_file(path, start)
         if part is not None:
             parts.append(part)
     return parts
+
+
+def _is_shorter(path: Path, size: int) -> bool:
+    """Whether a file has fewer bytes than were read under its name, because a new file has replaced it."""
+    try:
+        return path.stat().st_size < size
+    except OSError:
+        return False  # the new file does not exist yet: the next call finds it
 
 
 def _read_file(path: Path, start: int) -> FilePart | None:

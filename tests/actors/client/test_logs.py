@@ -270,6 +270,18 @@ def test_a_reader_goes_on_in_the_next_file(tmp_path: Path) -> None:
     assert texts(reader.read())[0] == "after"
 
 
+def test_a_reader_gives_the_last_lines_of_a_file_that_was_replaced_since(tmp_path: Path) -> None:
+    file = LogFile(path_of(tmp_path), HEADER, max_bytes=2_000)
+    reader = HereReader(tmp_path)
+    file.add("out", "x" * 1_500 + "\n")
+    reader.read()
+    file.add("out", "the last\n" + "y" * 500 + "\nthe next\n")
+    assert texts(reader.read()) == ["the last", "y" * 500, "the next"]
+    file.add("out", "more\n")
+    file.close()
+    assert texts(reader.read()) == ["more"]
+
+
 def test_lines_of_all_subtasks_are_sorted_by_time(tmp_path: Path) -> None:
     files = [LogFile(path_of(tmp_path, index=i), {**HEADER, "index": i}) for i in range(3)]
     for i in range(9):
