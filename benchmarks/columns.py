@@ -6,9 +6,11 @@
 In each round the contenders of a workload run one after another. They read the same Parquet files, except in
 `round_trip`, where Spark generates the rows. Penstock takes a checkpoint every second, and Spark with each
 micro-batch; `checkpointing` also measures a job without checkpoints. Rates cover only the steady part,
-without start-up and warm-up. Spark runs on `local[2]` in a process of its own, and in `round_trip` on the Ray
-cluster. Its settings are printed. In a workload with Spark, the results are compared exactly before the first
-round. `memory` is one job over many rows; it shows the memory of the job's processes.
+without start-up and warm-up; only those of `round_trip` that are named "with start" include the start.
+
+Spark runs on `local[2]` in a process of its own, and in `round_trip` on the Ray cluster. Its settings are
+printed. In a workload with Spark, the results are compared exactly before the first round. `memory` is one
+job over many rows; it shows the memory of the job's processes.
 """
 
 from __future__ import annotations

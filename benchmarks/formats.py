@@ -1,4 +1,4 @@
-"""Formats: a batch of values to columns, to rows and back, beside the libraries alone.
+"""Formats: a batch of values to columns, to rows and back, compared with the libraries alone.
 
     python benchmarks/formats.py --json formats.json
 

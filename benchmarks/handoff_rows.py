@@ -64,7 +64,7 @@ class Maker:
 
 
 class PlainPush:
-    """Pushes batches to the actors, four at a time."""
+    """Pushes the batches of each partition to an actor, with at most four unanswered calls."""
 
     def __init__(self, address: str) -> None:
         self.address = address

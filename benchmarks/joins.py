@@ -4,9 +4,9 @@
     python benchmarks/joins.py --without-peers
 
 Jobs of Penstock and of Flink's SQL at parallelism 1, and of Structured Streaming with `local[2]`, run the
-join of `peers/interval_join.py`, one after another. Each takes a checkpoint every second. Each runs twice,
-over different numbers of rows. A rate is the difference in rows divided by the difference in time, so it
-excludes start and warm-up.
+join of `peers/interval_join.py`, one after another. Penstock and Flink take a checkpoint every second,
+and Spark with each micro-batch. Each job runs twice, over different numbers of rows. A rate is the difference
+in rows divided by the difference in time, so it excludes start and warm-up.
 
 The operator alone runs in this process.
 

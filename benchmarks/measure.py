@@ -121,8 +121,8 @@ def compare(
 
     Args:
         figures: Receives ratios and rates.
-        ratios: Name of each ratio, its numerator, its denominator and its target. A ratio whose contenders
-            did not run is left out.
+        ratios: Name of each ratio, its numerator, its denominator and its target. A ratio is left
+            out if one of its contenders did not run.
         rates: The rates of each contender, one rate per round.
     """
     figures.rates |= {name: middle(each) for name, each in rates.items()}

@@ -1,4 +1,4 @@
-"""The jobs that the benchmarks run."""
+"""Jobs that several benchmarks run."""
 
 from __future__ import annotations
 

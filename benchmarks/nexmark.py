@@ -59,7 +59,7 @@ QUERIES: Mapping[Format, Mapping[str, Query]] = {
 #: Events in a batch of Penstock's source.
 _BLOCK: Mapping[Format, int] = {"rows": 4_096, "arrow": 32_768}
 
-#: Seconds between two checkpoints of every system.
+#: Seconds between two checkpoints; Spark takes one with each micro-batch.
 _EVERY = 1.0
 
 #: Number of events in the smaller run, by system.
@@ -107,7 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--against", nargs="*", choices=[*_EVENTS], default=[*_EVENTS], help="other systems")
     parser.add_argument("--without-peers", action="store_true", help="no other systems")
     parser.add_argument(
-        "--best", action="store_true", help="over rows only queries without columns, or of Bytewax and Klein"
+        "--best",
+        action="store_true",
+        help="over rows only queries without columns and those of Bytewax and Klein",
     )
     given = parser.parse_args(arguments)
     if given.without_peers:

@@ -7,9 +7,9 @@ snapshot. In every round the contenders run one after another, for some seconds 
 not count. A ratio compares two contenders of one round, so a machine that slows down slows both. The table
 shows the median of all rounds.
 
-The table also shows the processor time per row, summed over all processes of a contender. Users see the rate.
-But on a busy machine a contender with several processes gets a larger share of the processors. Processor time
-is fair to both.
+The table also shows the processor time per row, summed over all processes of a contender except Penstock's
+JobMaster. Users see the rate. But on a busy machine a contender with several processes gets a larger share of
+the processors. Processor time is fair to both.
 """
 
 from __future__ import annotations

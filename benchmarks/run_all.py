@@ -3,7 +3,7 @@
     python benchmarks/run_all.py --json results.json
     python benchmarks/run_all.py --only nexmark -- --best
 
-Each benchmark's part of `RESULTS.md` stands between two marks and is replaced; the text around it stays.
+Each benchmark's part of `RESULTS.md`, between two marks, is replaced; the text around it stays.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = options(__doc__)
     parser.add_argument("--results", metavar="FILE", default=str(RESULTS), help="the file with the tables")
     parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
-    parser.add_argument("--quick", action="store_true", help="only show that all run; ignore the figures")
+    parser.add_argument("--quick", action="store_true", help="short runs, whose figures mean nothing")
     parser.add_argument("--without-peers", action="store_true", help="pass this to benchmarks that have it")
     parser.add_argument("arguments", nargs="*", help="options of the benchmarks, after --")
     given = parser.parse_args(arguments)

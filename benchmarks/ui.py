@@ -7,7 +7,7 @@ halves of a round are compared. The server is a process of its own on the same m
 installed, opens a job of 100 vertices and 1,000 checkpoints. The reports of this job are made up.
 
 Rates vary with the load of the machine. Processor time per record varies less. It covers the job's own
-processes, including the JobMaster, which answers the page. Both ratios have a bootstrap interval.
+processes, including the JobMaster, which answers the server. Both ratios have a bootstrap interval.
 """
 
 from __future__ import annotations

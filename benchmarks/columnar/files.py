@@ -23,7 +23,7 @@ _GROUP: Final = 1 << 20
 _STEP: Final = 10
 #: Maximum out-of-orderness of records, in microseconds.
 _JITTER: Final = 2_000_000
-#: The time of the first row in microseconds: 1 January 2026.
+#: The earliest event time of a row in microseconds: 1 January 2026.
 _BEGIN: Final = 1_767_225_600_000_000
 
 
@@ -62,7 +62,7 @@ def numbers(
         rows: Rows of all files, rounded up to whole files.
         each: Rows in each file.
         different: Number of files with different content; the others are hard links to these, in turn.
-        all_keys_first: Whether each key occurs once in the first files.
+        all_keys_first: Whether the first files contain each key once; `keys` is then a multiple of `each`.
     """
     order = np.random.default_rng(8).permutation(keys) if all_keys_first else np.empty(0, np.int64)
 

@@ -38,7 +38,7 @@ def rows_reduced(env: StreamEnvironment, files: Files) -> StreamEnvironment:
 
 
 def minute_sums(env: StreamEnvironment, files: Files, results: Path | None = None) -> StreamEnvironment:
-    """Sums by key and minute of event time, over columns; the operator to measure is `timed`."""
+    """Sums by key and minute of event time, over columns; the operator to measure is `minutes-combine`."""
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(LATENESS).with_timestamp_column("ts")
     timed = _columns(env, files).assign_timestamps_and_watermarks(strategy, id="timed")
     minutes = timed.key_by("k").window(TumblingEventTimeWindows(60.0))

@@ -65,7 +65,7 @@ class Work(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write the files, and compare the results of all contenders exactly.
+        """Prepare the data; a workload with Spark also compares the results of its contenders exactly.
 
         Raises:
             RuntimeError: The results differ.

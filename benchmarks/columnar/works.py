@@ -44,7 +44,7 @@ class _AgainstSpark(Work):
 
     @abstractmethod
     def files(self, name: str, rows: int) -> Files:
-        """Write a folder of this name, with about `rows` rows."""
+        """Write a folder of this name, with at most about `rows` rows."""
 
     @abstractmethod
     def job(self, env: StreamEnvironment, of: Files, results: Path | None = None) -> StreamEnvironment:
@@ -131,9 +131,9 @@ class ManyKeys(_AgainstSpark):
     under_way = 3_000_000
 
     def files(self, name: str, rows: int) -> Files:
-        """Write different files, because Spark would read links together with their file.
+        """Write different files; each key occurs once in the first ones.
 
-        Each key occurs once in the first files.
+        Spark reads files by modification time, so it would read links together with their file.
         """
         most = min(rows // 2, 60_000_000)
         keys = min(5_000_000, most // 4)

@@ -76,7 +76,7 @@ SYSTEMS: Final[Mapping[str, Callable[..., list[Ended]]]] = {
     "Klein": Nexmark.klein,
 }
 
-#: The queries that each system can run; `source` is the first.
+#: The queries that run in each system; `source` is the first.
 QUERIES: Final[Mapping[str, Sequence[str]]] = {
     "PyFlink SQL": [*flink_queries.NEXMARK],
     "Spark": [*spark_queries.NEXMARK],

@@ -42,7 +42,7 @@ _EVENTS: Final = FOLDER / "flink" / "events.jar"
 
 
 class MissingPeer(RuntimeError):
-    """An environment could not be made; the message says what to do."""
+    """An environment or its jars could not be made; the message says why."""
 
 
 def python_of(peer: str) -> Path:
@@ -72,7 +72,7 @@ def prepare(peer: str) -> Path:
         The Python of the environment.
 
     Raises:
-        MissingPeer: A package could not be installed, or Java's compiler is missing.
+        MissingPeer: Its packages could not be installed, or Flink's tables could not be compiled.
     """
     python, ready = python_of(peer), FOLDER / peer / ".ready"
     wanted = "\n".join(PACKAGES[peer])
@@ -152,7 +152,7 @@ def _run(failure: str, *command: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the environments; print those that could not be made."""
+    """Make the environments and jars; print why some could not be made."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "peers", nargs="*", default=[*PACKAGES], help=f"any of {', '.join(PACKAGES)}; all by default"

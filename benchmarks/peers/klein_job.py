@@ -1,7 +1,7 @@
 """Runs Klein's pipelines, one after another, on a cluster of the Ray in Klein's environment.
 
-Klein runs the queries without state, and running aggregates of one key as process functions. Its windows can
-only reduce, and its joins and SQL accept no streams of changes.
+Klein runs three queries without state, and one running aggregate by key as a process function. Its windows
+can only reduce, and its joins and SQL accept no streams of changes.
 """
 
 from __future__ import annotations

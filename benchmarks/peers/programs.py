@@ -129,7 +129,7 @@ def _run_once(
         if is_done:
             return ended, None
         errors.seek(0)
-        why = f"gave no sign for {PATIENCE:.0f} s" if is_over else f"ended with {process.returncode}"
+        why = f"reported nothing for {PATIENCE:.0f} s" if is_over else f"ended with {process.returncode}"
         return ended, f"{program} {why}; it printed:\n{errors.read()[-4_000:]}"
 
 

@@ -23,7 +23,7 @@ class Ended:
     """A finished job.
 
     Attributes:
-        query: Its name.
+        query: Name of its query.
         count: Events or rows that it has read.
         seconds: Seconds from its submission to its end.
         busy: Processor seconds of all its processes.

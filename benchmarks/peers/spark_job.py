@@ -20,7 +20,7 @@ from report import Ended, busy_seconds
 
 
 class Job:
-    """A query over the files of one number of events."""
+    """Runs queries over Parquet files in one Spark session."""
 
     def __init__(self, spark: Any, given: dict[str, Any]) -> None:
         self._spark = spark

@@ -1,8 +1,8 @@
 """The queries of Nexmark that Structured Streaming can run, and the interval join, in Spark's SQL.
 
-Query 10, which writes files, is left out. Structured Streaming can't run the others. Queries 4 and 9
-aggregate or rank the results of a join, without a window. Queries 6 and 19 rank rows, and 15 and 16 count
-distinct values. Query 12 has windows of processing time. Spark has no patterns.
+Query 10, which writes files, is left out. Structured Streaming can't run the others that are missing.
+Queries 4 and 9 aggregate or rank the results of a join, without a window. Queries 6 and 19 rank rows, and 15
+and 16 count distinct values. Query 12 has windows of processing time. Spark has no patterns.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_a_peer_that_dies_or_hangs_costs_the_figures_of_one_query(
     failures = comparison.failures_of(ended)
     assert "ended with 3" in failures["q1"]
     assert "q1 is too much" in failures["q1"]
-    assert "gave no sign for 3 s" in failures["q2"]
+    assert "reported nothing for 3 s" in failures["q2"]
 
 
 def test_a_peer_that_never_begins_is_an_error_with_its_output(tmp_path: Path) -> None:
