@@ -1,4 +1,4 @@
-"""Trades with quotes: give each trade the last quoted price before it, by an as-of join.
+"""Trades with quotes: give each trade the last price quoted up to its time, by an as-of join.
 
     python examples/priced_trades.py --output priced
 

@@ -3,9 +3,9 @@
     python examples/sessions.py --output visits
 
 A visit ends when its user has not clicked for half a minute of event time. The clicks come a little out of
-order, and the watermarks allow for that. One click in five hundred was made offline and is sent two hours
-later. By then the watermark has passed the end of its session, so the click goes to the side output. Each
-output has its own files, and each click is in exactly one output, once.
+order, and the watermarks allow for that. After four hours, one click in five hundred was made offline and is
+sent two hours later. By then the watermark has passed the end of its session, so the click goes to the side
+output. Each output has its own files, and each click is in exactly one output, once.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def click(i: int) -> Click:
 
 
 def is_offline(i: int) -> bool:
-    """Whether the i-th click is sent hours later."""
+    """Whether the i-th click is sent two hours later; none is in the first four hours."""
     return i > 2 * OFFLINE and i % 500 == 0
 
 

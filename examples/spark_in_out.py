@@ -101,7 +101,7 @@ def expected(count: int) -> dict[str, tuple[int, int, int]]:
 
 
 def kill_in_the_middle(job: RayJobHandle) -> None:
-    """Kill the reading subtask once a checkpoint is complete and rows flow."""
+    """Kill a reading subtask once a checkpoint is complete and rows flow."""
     while True:
         seen = job.report()
         read = seen.statistics.operators.get("orders")

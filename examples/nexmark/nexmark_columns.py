@@ -307,7 +307,7 @@ def q20(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def q21(events: Columns, config: NexmarkConfig) -> Columns:
-    """Bids with the id of their channel, which is in some URLs."""
+    """Bids with the id of their channel: fixed for four channels, otherwise from the URL."""
     channel = pc.utf8_lower(pc.field("channel"))
     in_url = pc.struct_field(pc.extract_regex(pc.field("url"), "&channel_id=(?P<id>[^&]*)"), "id")
     channel_id = in_url

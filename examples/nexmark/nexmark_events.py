@@ -104,7 +104,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class NexmarkConfig:
-    """Settings of the events; the defaults are those of the suite.
+    """Settings of the events; the defaults, except those of `seed` and `base_time`, are the suite's.
 
     Attributes:
         event_rate: Events per second of event time. It does not limit how fast events are generated.

@@ -1,4 +1,4 @@
-"""`side_input`: the bounded table beside the bids of query 13."""
+"""`side_input`: the bounded table that query 13 joins with bids."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from penstock import DataStream, GeneratorSource, StreamEnvironment, WatermarkSt
 from penstock.connectors import ConnectorContext, Polled, SplitProgress
 from penstock.operators import ArrowBatch, RowBatch
 
-#: Maximum lateness of an event, as in the suite.
+#: Maximum out-of-orderness of events, as in the suite.
 _LATENESS: Final = timedelta(seconds=4)
 
 STRATEGY: Final = WatermarkStrategy.for_bounded_out_of_orderness(_LATENESS).with_timestamp_column("dateTime")
