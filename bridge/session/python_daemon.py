@@ -1,8 +1,8 @@
 """The daemon of an executor's Python workers: it preloads modules, then forks the workers.
 
-Spark's own daemon forks workers without preloaded modules. Each worker that serves `from_spark` or
-`mapInArrow` then imports pandas, Arrow and Ray, which takes about a second of processor time. Spark starts
-new workers after each failed or cancelled task, and after a minute without work.
+Spark's own daemon forks workers without preloaded modules. Each worker that serves `from_spark`
+then imports pandas, Arrow and Ray, which takes about a second of processor time. Spark starts new workers
+after each failed or cancelled task, and after a minute without work.
 
 The imports start no thread that a fork would lose. Arrow and numpy restart their pools in a child, and Ray
 starts threads only when it connects.

@@ -104,7 +104,8 @@ def spark_session(
     Raises:
         ConfigurationError: No Java version fits, RayDP is not installed, an argument is invalid, or a session
             with other settings runs.
-        DeploymentError: The executors don't start; the message compares what they need with what Ray has.
+        DeploymentError: Spark or an executor does not start. If executors are missing, the message compares
+            what they need with what Ray has.
     """
     seconds = seconds_in("start_timeout", start_timeout)
     if existing is not None:
@@ -178,7 +179,7 @@ def _prepare_environment() -> None:
 
 
 def _check_resources(wanted: _Settings) -> None:
-    """Refuse executors that the cluster can never place."""
+    """Refuse executors that a cluster of a single node can't place."""
     cpu = wanted.options.get("spark.ray.raydp_spark_executor.actor.resource.cpu")
     cpus = wanted.cores if cpu is None else float(cpu)
     needed = wanted.executors * cpus
@@ -240,7 +241,7 @@ def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, s
     settings = authenticated(options, folder.credentials)
     settings[_LOCAL_FOLDERS] = ",".join(map(str, folder.paths))
     jvm = driver_jvm()
-    if jvm is not None:  # an earlier session started the JVM, which has read its options
+    if jvm is not None:  # an earlier session or spark-submit started the JVM, which has read its options
         take_credentials(jvm, folder.credentials)
         forget_folders(jvm)
     return settings

@@ -1,6 +1,6 @@
 """Input gates that handle a subtask's barriers: one stops blocked senders, the other stores their data.
 
-`CheckpointedInputGate` stands between the channels and the task. Buffers, watermarks, statuses and ends go to
+`CheckpointedInputGate` sits between the channels and the task. Buffers, watermarks, statuses and ends go to
 the task, barriers and cancellation markers to the barrier handler. The handler gets a barrier before any
 element behind it is polled. It gets the end of a channel before the task, because the end may complete a
 checkpoint. The gate does not read a blocked channel. So the channel's sender gets no credit and stops.
@@ -112,11 +112,11 @@ class CheckpointedInputGate:
         return self.gate.take_progressed()
 
     def check_gaps(self, now: float) -> float | None:
-        """Check for elements that have been missing too long; return the monotonic time of the next check."""
+        """Check for elements missing too long; return the monotonic time of the next check, if any."""
         return self.gate.check_gaps(now)
 
 
-#: Maximum number of elements stored in one call: some milliseconds of work.
+#: Maximum number of elements stored in one call: a few milliseconds of work.
 MOST_STORED_AT_ONCE: Final = 32
 
 

@@ -2,9 +2,9 @@
 
 A `CheckpointBarrierHandler` decides at the input of a subtask when a checkpoint begins there. It gets every
 barrier, cancellation marker and end of a channel *when it is consumed*, in the order of its channel. For each
-checkpoint it calls a `CheckpointListener` at most once to take it, and at most once to abort it. By then the
-task has processed every consumed element. A handler that `watches_arrivals` is also called when elements
-arrive (`InputGate.receive`).
+checkpoint it calls a `CheckpointListener` at most once to take it, and at most once to abort it. When a
+checkpoint is taken, the task has processed every consumed element. A handler that `watches_arrivals` is also
+called when elements arrive (`InputGate.receive`).
 
 Barriers and markers of a checkpoint that has ended or was subsumed are ignored and counted, even if ids on
 one channel decrease. Only `SingleChannelBarrierHandler` in at-least-once mode ignores none. A barrier, a

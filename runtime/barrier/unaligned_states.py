@@ -8,9 +8,9 @@
 | `WaitingForLastBarriers` | `InputComplete` when the last barrier has arrived |
 | `Aligned`, `InputComplete` | `WaitingForFirstBarrier`, at once |
 
-Every event is a method that updates the facts about channels (`UnalignedCheckpoint`) and returns the next
-state, or `self`. The states block channels, trigger, and persist in-flight data through `BarrierController`.
-On entry, a state notifies the task and the channel state writer.
+Every event is a method, which may update the facts about channels (`UnalignedCheckpoint`). Except for
+`element_arrived`, it returns the next state, or `self`. The states block channels, trigger, and persist
+in-flight data through `BarrierController`. A state may call the task and the channel state writer on entry.
 
 A checkpoint is triggered once, on entering `Aligned` or `WaitingForLastBarriers`; neither leads to the other.
 No channel stays blocked, because only the two states before the trigger block channels, and both triggers
@@ -88,7 +88,7 @@ class BarrierController:
             self._inputs.unblock(channel)
 
     def trigger_aligned(self, checkpoint: UnalignedCheckpoint) -> None:
-        """Take the checkpoint after every barrier was consumed; it has no in-flight data."""
+        """Take the checkpoint after every barrier was consumed; its input has no in-flight data."""
         self.release(checkpoint)
         self._trigger(checkpoint.barrier, checkpoint.started_at)
 
@@ -249,7 +249,7 @@ class WaitingForLastBarriers(BarrierState):
 
 
 class Aligned(BarrierState):
-    """Every barrier was consumed, and no data is in flight: triggers the checkpoint."""
+    """Every barrier was consumed, and no input data is in flight: triggers the checkpoint."""
 
     def __init__(self, taken: UnalignedCheckpoint, inputs: BarrierController) -> None:
         self._taken = taken

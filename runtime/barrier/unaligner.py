@@ -16,10 +16,9 @@ barrier *in order*.
 
 *Aligned channels.* In-flight data of some exchanges, such as forward and broadcast, can't be redistributed to
 another number of subtasks. Barriers of these channels do not overtake, and the checkpoint waits until they
-are consumed.
-Until then every channel whose barrier has been consumed is blocked, because no element after a barrier may
-reach the task before its snapshot. A checkpoint waits in the same way for a task that is in the middle of a
-call.
+are consumed. Until then every channel whose barrier has been consumed is blocked, because no element after a
+barrier may reach the task before its snapshot. A checkpoint waits in the same way for a task that is in the
+middle of a call.
 
 *Timeout.* The checkpoint begins aligned: it blocks channels whose barrier is consumed, and persists nothing.
 It turns unaligned when its alignment takes longer than the barrier's `aligned_timeout`. An unaligned copy of
@@ -71,7 +70,8 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     """Triggers at the first barrier and captures the data that it overtakes; see the module's docstring.
 
     The handler finds the checkpoint of an event; the current `BarrierState` decides the effect. The handler
-    starts and finishes the input part in `writer`; the task aborts it in `CheckpointListener.abort`.
+    starts and finishes the input part in `writer`. The task aborts it in `CheckpointListener.abort`; the
+    handler aborts it only for a checkpoint that ends unreported.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
 class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
     """Aligns, and turns unaligned after a timeout; `timers` runs the timeout in the task's thread.
 
-    Without `aligned_timeout`, only an unaligned copy of the barrier ends the alignment.
+    Without `aligned_timeout`, only an unaligned copy of the barrier turns the checkpoint unaligned.
     """
 
     def __init__(

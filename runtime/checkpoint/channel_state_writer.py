@@ -202,7 +202,7 @@ class AsyncChannelStateWriter:
         """Call back once, perhaps before returning, when the in-flight data of a checkpoint is durable.
 
         `on_error` is called if the write fails, or if the checkpoint is not running or is aborted first.
-        No callback follows a `close`.
+        `close` drops the callback.
         """
         collected = self._collected.get(checkpoint_id)
         if collected is None:

@@ -8,9 +8,9 @@ Newer or running checkpoints may still use files of a dropped checkpoint. So a f
 * no savepoint names it, because the user owns savepoints, and
 * it belongs to this job (`may_delete`).
 
-Why it is right: a running checkpoint may name files of its base, the checkpoint that its barrier confirms,
-and no older files. While b is the smallest base of all running checkpoints, b and all later dropped
-checkpoints are held. A completed checkpoint is added before any file is released.
+Why it is right: a running checkpoint names new files and files of its base, the checkpoint that its barrier
+confirms. While b is the smallest base of all running checkpoints, b and all later dropped checkpoints are
+held. A completed checkpoint is added before any file is released.
 
 The store must never return a file that is still named, or return a file twice. The decision log drops
 checkpoints by the same rule, `split_retained`.
