@@ -1,6 +1,6 @@
 """The demo: count the words of a text on Ray, kill a process in the middle, and check the result.
 
-make demo
+`make demo` runs it.
 """
 
 from __future__ import annotations

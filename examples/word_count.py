@@ -2,9 +2,9 @@
 
     python examples/word_count.py --input 'texts/*.txt' --output counts --kill-after-checkpoints 2
 
-Every occurrence of a word commits one JSON line `{"word": ..., "count": n}` to the output folder. So each
-(word, 1..n) must be there exactly once, whatever was killed. If a kill is requested, the job reads the text
-in parts, with checkpoints in between. So the kill comes in the middle of the job.
+Every occurrence of a word commits one JSON line `{"word": ..., "count": n}` to the output folder. So the
+folder must hold each (word, 1..n) exactly once, whatever was killed. If a kill is requested, the job reads
+the text in parts, with checkpoints in between. So the kill comes in the middle of the job.
 """
 
 from __future__ import annotations

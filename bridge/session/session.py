@@ -326,7 +326,8 @@ _JAVA_ERROR: Final = re.compile(r"^(?:Caused by: |: )?(?!py4j\.)[\w.$]+\.(\w+(?:
 def spark_error_text(error: BaseException, session: SparkSession) -> str:
     """The cause of a failed Spark job, in plain words.
 
-    Return the first Python error in Spark's report, else the first Java error, else the first line.
+    If the session was stopped, that is the cause. Otherwise return the first Python error in Spark's report,
+    else the first Java error, else the first line.
     """
     if not is_alive(session):
         return (

@@ -107,7 +107,7 @@ def select_handler(settings: BarrierSettings, channels: int) -> HandlerKind:
         if settings.stores:
             msg = (
                 "alignment='store' needs aligned checkpoints: an unaligned one captures the data in front of "
-                "its barriers, and blocks no channel"
+                "its barriers instead"
             )
             raise ConfigurationError(msg)
         with_timeout = settings.has_aligned_timeout
