@@ -192,7 +192,7 @@ def watch(
     rows: float = math.inf,
     warm_rows: int = 0,
 ) -> Steady:
-    """Sample a running job for some seconds, after a warm-up.
+    """Sample a running job for `seconds` seconds, after a warm-up.
 
     Args:
         operator: The operator whose input records are counted.

@@ -3,7 +3,7 @@
     python benchmarks/row_path.py --json row_path.json
 
 All contenders run the functions of `workload.py`. Penstock takes a checkpoint every second, and Bytewax a
-snapshot. In every round the contenders run one after another, for some seconds each. Start-up and warm-up do
+snapshot. In every round the contenders run one after another, for a few seconds each. Start-up and warm-up do
 not count. A ratio compares two contenders of one round, so a machine that slows down slows both. The table
 shows the median of all rounds.
 

@@ -9,7 +9,7 @@
 The source of numbers makes a given number of records per second, fewer than it could. The slow branch needs a
 long time for each buffer, so its barriers arrive late, and `meet` aligns most of the time. With
 `alignment="hold"` an alignment stops the numbers, and with them the fast branch. With `alignment="store"`
-both continue. Both rates are compared with that of the same job without checkpoints.
+both continue. The fast branch's rate in each mode is compared with its rate in a job without checkpoints.
 """
 
 from __future__ import annotations

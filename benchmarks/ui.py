@@ -93,7 +93,7 @@ def page_open(client: Client, job: RayJobHandle) -> Iterator[None]:
 
 
 def watched(job: RayJobHandle, seconds: float) -> Steady:
-    """Measure the job for some seconds; get its report only at the beginning and at the end."""
+    """Measure the job for `seconds` seconds; get its report only at the beginning and at the end."""
     first = seen(job)
     time.sleep(seconds)
     return Steady((first, seen(job)), 0)

@@ -1,6 +1,7 @@
-"""The work that every contender does, function by function; plain Python without any import.
+"""The work of the contenders, function by function; plain Python without any import.
 
-Every contender calls the same functions for each record. So contenders differ only in the cost that they add.
+Contenders with the same work call the same functions for each record. So they differ only in the cost that
+they add.
 """
 
 KEYS = [f"sensor-{number}" for number in range(1000)]

@@ -110,7 +110,7 @@ def sums(work: str, rows: DataFrame) -> DataFrame:
 
 
 def steady(running: Any, query: Query) -> list[dict[str, Any]]:
-    """The batches after warming up, for the wanted seconds or up to the end."""
+    """The batches after the warm-up, for `query.seconds` seconds or up to the end."""
     while running.isActive:
         if query.seconds:
             counted = _counted(running.recentProgress, query)
