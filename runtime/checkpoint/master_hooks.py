@@ -109,7 +109,7 @@ class MasterHooks:
         answer = FirstAnswer(answered, on_failed)
         try:
             self._hooks[identifier].trigger_checkpoint(checkpoint_id, timestamp, answer)
-        except BaseException as error:  # the user's hook may raise anything; the checkpoint is declined
+        except BaseException as error:  # the user's hook may raise anything; the checkpoint is aborted
             answer.fail(error)
 
     def restore(
@@ -214,7 +214,7 @@ class BackgroundHook:
         self._restore.when_over(callback)
 
     def close(self) -> None:
-        """Close the hook after its last call has returned."""
+        """Close the hook after the running call, if any, has returned; a waiting call is dropped."""
         self._put(_Call(self._calling("close"), lambda _: self._close.end(None), self._close.end))
 
     def when_closed(self, callback: Callable[[BaseException | None], None]) -> None:

@@ -125,7 +125,7 @@ class SubtaskSnapshotTask:
     def failed(self, error: BaseException) -> None:
         """Handle a failure of `run`.
 
-        If a merge has read a damaged or missing file, the next snapshot writes the whole state from memory.
+        If a merge has read a damaged or missing file, the next snapshot writes the whole state anew.
         Otherwise no checkpoint would complete again.
         """
         if isinstance(error, CorruptSnapshotError):

@@ -269,7 +269,7 @@ class OpenedSnapshot:
 def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
     """Find a snapshot by its URL, read its metadata, and check that all its files exist; blocks.
 
-    The files of a savepoint in a folder elsewhere are not checked.
+    The files of a savepoint in a folder elsewhere are checked only if `url` names that folder or the job.
     """
     place = url.rstrip("/").removesuffix(f"/{METADATA}").rstrip("/")
     parent, _, name = place.rpartition("/")

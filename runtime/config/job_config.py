@@ -42,7 +42,7 @@ EndOfPartitionMode: TypeAlias = Literal["counts_as_barrier", "aborts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Semantics:
-    """Rules of checkpoints. Jobs follow the defaults.
+    """Rules of checkpoints. Jobs follow the defaults; users can change only `end_of_partition`.
 
     Attributes:
         end_of_partition: Meaning of a channel's end for a checkpoint that waits for the channel's barrier.
@@ -152,7 +152,7 @@ class AdvancedConfig(Settings):
     Durations are a `timedelta` or seconds, and kept as seconds.
 
     Attributes:
-        buffer_rows: Maximum number of records in a buffer.
+        buffer_rows: Maximum number of records in a buffer of rows.
         buffer_bytes: Target size of an encoded buffer of rows.
         debloat_target: Time that a receiver should need for all buffers of rows on one channel. Buffers for a
             slow receiver get smaller, so barriers pass sooner. 0 leaves buffers as large as `buffer_rows` and
@@ -231,8 +231,9 @@ class JobConfig(Settings):
         allow_pickle: Whether values that no other codec knows are pickled, and unpickled from the snapshot
             that the job starts from. `False` makes them an error. `"records"` allows it for records between
             subtasks, not for snapshots. With unaligned checkpoints, which hold records, it allows neither.
-        deployment_timeout: Maximum time for subtasks to start. Before that, master hooks have the same time
-            to restore. A cluster that adds nodes on demand needs minutes.
+        deployment_timeout: Maximum time of each step of a deployment: start the processes, read splits and
+            snapshots in the JobMaster, open the subtasks. Before that, master hooks have the same time to
+            restore. A cluster that adds nodes on demand needs minutes.
         reuse_processes: Whether subtasks and the JobMaster may reuse processes of this program's earlier
             jobs, and leave their own to later jobs. A process costs about a second to start. `False` gives
             each of them a new process that ends with the job.

@@ -69,9 +69,9 @@ class Lease:
     """Counts silence, but only time in which the process could have received calls.
 
     A process ends itself when its lease expires, so no orphan stays. But a process may have been unable to
-    run (SIGSTOP, a suspended machine, user code that held the interpreter). When it continues,
-    much time has passed, and the JobMaster's calls are still unread. So the time between two checks counts
-    for at most two intervals, and incoming calls are read before the next check.
+    run (SIGSTOP, a suspended machine, user code that held the interpreter). When it continues, much time
+    has passed, and the JobMaster's calls are still unread. So the time between two checks counts for at most
+    two intervals, and incoming calls are read before the next check.
 
     Args:
         timeout: Seconds of silence after which the lease is over.

@@ -18,8 +18,8 @@ two JobMasters were active, the process with the newer attempt stays.
 
 `StandbyPool`: the spares of a job, processes without a role that replace processes that die. When the state
 is small, most of a restart after a death is the wait for the new process. So a job may keep spares
-(`JobConfig.standby`). The pool is filled while the job runs, never during a deployment, which needs the
-processor time that a start takes.
+(`JobConfig.standby`). The pool is filled only while every subtask has a process. Otherwise its starts would
+take processor time from the processes that a deployment starts.
 
 A spare has loaded the job's code (`prepare`), so it imports no modules when it takes a role. Each round of
 the watch pings it, which renews its lease. A dead or silent spare is replaced. If a spare dies when it is

@@ -89,7 +89,10 @@ class HeartbeatLimits:
 
     @classmethod
     def of(cls, heartbeat_timeout: float, overdue_after: float) -> HeartbeatLimits:
-        """The limits of a job; all but the last are shares of its `heartbeat_timeout`."""
+        """The limits of a job: `overdue_after`, and shares of its `heartbeat_timeout`.
+
+        `still_for` is at least a second.
+        """
         return cls(
             interval=heartbeat_timeout / 16,
             calm_interval=heartbeat_timeout / 8,

@@ -1,7 +1,7 @@
 """`JobExecution` carries out the scheduler's decisions in processes: deploy, run, control, stop.
 
-The class chooses the calls and interprets the answers; the port `Processes` makes the calls. The
-JobMaster on Ray and the simulation run this class, each with processes of its own.
+The class chooses the calls and interprets the answers; the port `Processes` makes the calls. The JobMaster on
+Ray and the simulation run this class, each with processes of its own.
 
 Each running subtask has one open `run` call. When its process dies the call fails, and the scheduler gets a
 failure. The scheduler gets each notification once, and never during a call that it makes.

@@ -3,8 +3,8 @@
 The class is single-threaded and never calls the cluster itself. The actor on Ray and the simulation's
 JobMaster implement `JobHost`. So the simulation tests the production code.
 
-- A restarted JobMaster reads the decision log, which fences the previous attempt, and takes over the living
-  processes of subtasks.
+- A restarted JobMaster takes over the living processes of subtasks. Then it begins an attempt in the decision
+  log, which fences the previous attempt.
 - A job without checkpoints has no log, so its progress is unknown. A restarted process fails such a job,
   which would otherwise overwrite its own output.
 - A restarted process waits for storage that it can't reach; a new process fails its job.

@@ -178,7 +178,7 @@ class MasterRunner(Generic[JobT, RunT]):
         """End the current job: wait for another one if that is safe, else leave.
 
         Args:
-            then: Called after this process was offered for the next job, or at once if it will leave.
+            then: Called when this process was offered for the next job, or has decided to leave.
         """
         run = self.current
         assert run is not None, "a job that is over was begun"

@@ -272,7 +272,7 @@ class Processes(Protocol):
         ...
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
-        """Let a process take a role; `Stale` if it holds another role."""
+        """Let a process take a role; `Stale` if it holds another role, or refuses this one."""
         ...
 
     def deploy(

@@ -1,8 +1,8 @@
 """Executors, which run job graphs, and the handle of a submitted job.
 
 This package only builds graphs. An executor is an entry point of the group `penstock.executors`;
-`penstock.actors` registers `ray`. Reading the installed entry points is the only side effect allowed here.
-They are read when a job is submitted, never while one runs.
+`penstock.actors` registers `ray`. Reading the metadata of installed packages is the only side effect allowed
+here. It is read in the program that submits a job, never in the job's processes.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ class JobHandle(Protocol):
         """Take a checkpoint in addition to the periodic ones, and wait until it is complete.
 
         Args:
-            full: Write all state again, so that the checkpoint refers to no file of an earlier checkpoint.
+            full: Write all state again. The checkpoint then refers to no file of an earlier checkpoint,
+                except files with the state of subtasks that had already finished.
 
         Raises:
             CheckpointError: The checkpoint failed; the message says why.

@@ -65,8 +65,8 @@ class OperatorSpec:
     """One operator as it is deployed.
 
     Attributes:
-        id: The user's id, or a generated id for stateless operators; unique in the graph. Empty in a stream
-            graph if the user has chosen none.
+        id: The user's id, or a generated id; unique in the graph. Empty in a stream graph if the user has
+            chosen none.
         name: Readable description: `flat_map(split_words)`.
         factory: Makes the operator in the subtask; `None` for a source.
         coordinator: The user's operator if it has a coordinator in the JobMaster; `None` for sources.

@@ -1,8 +1,8 @@
 """Aborts of checkpoints.
 
-A checkpoint fails as a whole: its files are deleted, all participants are notified, its request is answered,
-and the failure is counted. Aborting a checkpoint also ends its start, so a hook that never answers blocks
-only that checkpoint.
+A checkpoint fails as a whole: its files are deleted, and its subtasks and operator coordinators are notified.
+Its request is answered, unless it is retried, and the failure is counted. Aborting a checkpoint also ends its
+start, so a hook that never answers blocks only that checkpoint.
 """
 
 from __future__ import annotations

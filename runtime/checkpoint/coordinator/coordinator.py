@@ -8,18 +8,20 @@ takes the snapshots of operator coordinators and master hooks, and triggers the 
 record written into the decision log. From then on the checkpoint exists. `CheckpointFiles` drops older
 checkpoints. Subtasks and operator coordinators are notified, so sinks commit. Then the request is answered.
 
-*An abort* follows a decline, a timeout, a failed or a finished subtask (`CheckpointAborts`).
+*An abort* (`CheckpointAborts`) follows a decline, a timeout, a failed start, or a failed or finished subtask.
+A newer completed checkpoint and the end of the attempt abort checkpoints, too.
 
-The coordinator calls the parts, and completions call aborts. `StartCallbacks` and `AbortCallbacks` list all
-other calls between the parts (docs/decisions/0044-coordinator-with-parts-for-each-flow.md).
+The coordinator calls starts, completions and aborts, and completions call aborts. `StartCallbacks` and
+`AbortCallbacks` list all other calls between these three parts
+(docs/decisions/0044-coordinator-with-parts-for-each-flow.md).
 
 Each fact has one owner. This class: the running checkpoints. `ServedAttempt`: the attempt, and the next id.
 `CheckpointFinalizer`: the record that is being written. `CheckpointPlanner`: the running subtasks.
 `CheckpointFailureManager`: the number of failures in a row.
 
 Why it is right. A subtask commits only output that a written record covers. A late or repeated message, or
-one of another attempt, has no effect. A barrier names the newest completed checkpoint, whose files stay until
-the new checkpoint has ended.
+one of another attempt, changes no checkpoint. A barrier names the newest completed checkpoint, whose files
+stay until the new checkpoint has ended.
 
 What it must never do:
 
@@ -93,7 +95,7 @@ class CheckpointCoordinator:
         fail_job: Called with the cause when a failed checkpoint fails the job; must not call back at once.
         fenced: Called when another attempt owns the log.
         targets: Tries folders of savepoints outside the job's storage.
-        note_request: Called with notes for the job's log about waiting requests.
+        note_request: Called with notes for the job's log about requests that wait, start or are refused.
     """
 
     def __init__(
@@ -230,7 +232,8 @@ class CheckpointCoordinator:
     ) -> None:
         """End the attempt: abort all checkpoints, except one whose record is being written.
 
-        `CHECKPOINT_COORDINATOR_SHUTDOWN` also refuses later requests. With `tell`, subtasks are notified.
+        After `CHECKPOINT_COORDINATOR_SHUTDOWN`, later requests are refused with this reason and `detail`.
+        With `tell`, subtasks are notified.
         """
         if reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
             self._served.refusal = CheckpointFailed(reason, detail)
@@ -258,7 +261,7 @@ class CheckpointCoordinator:
         self._place.when_over(callback)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back when no record is being written; the content of the log is then known."""
+        """Call back when no record is waiting or being written."""
         self._finalizer.when_idle(callback)
 
     # -- ends of subtasks --------------------------------------------------------------------------------

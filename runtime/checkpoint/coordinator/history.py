@@ -2,9 +2,9 @@
 
 A new JobMaster continues the history from two sources. The job's report, written every two seconds, has the
 last checkpoints, including failed and running ones. The metadata of retained checkpoints has their final
-statistics, which may be newer. Metrics of failed checkpoints are lost, and so are checkpoints that ended
-after the job's last report and are not retained. Lost checkpoints are still counted, because each retained
-checkpoint stores the job's counters.
+statistics, which may be newer. Metrics by subtask survive only for retained checkpoints. Checkpoints that
+ended after the job's last report, and are not retained, are lost. They are still counted if a later
+checkpoint is retained, because each one stores the job's counters.
 
 Failed checkpoints and savepoints are rare, so some of them stay in the history longer than others. Otherwise
 a job with a checkpoint each second would drop a failure within minutes, before a user asks for it.
@@ -275,7 +275,7 @@ class CheckpointHistory:
 def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
     """The record of a retained checkpoint, from its metadata.
 
-    As in Flink, its duration ends with the last acknowledgement and excludes writing the metadata.
+    As in Flink, its duration excludes writing the metadata.
     """
     known = checkpoint.statistics
     subtasks = 0 if known is None else known.subtasks
@@ -297,7 +297,7 @@ def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
 def _recovered_records(
     records: Iterable[CheckpointRecord], retained: Iterable[CompletedCheckpoint], highest_id: int
 ) -> list[CheckpointRecord]:
-    """The records of earlier JobMasters, corrected from the log, in the order in which they started."""
+    """The records of earlier JobMasters, corrected from the log; the oldest checkpoint comes first."""
     certain = {(c.checkpoint_id, c.attempt): _recovered_record(c) for c in retained}
     found = []
     for record in records:

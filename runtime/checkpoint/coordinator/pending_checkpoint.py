@@ -1,9 +1,10 @@
 """A checkpoint that has started and is not yet complete (Flink's `PendingCheckpoint`).
 
-It collects one acknowledgement from each subtask, operator coordinator and master hook. It is *collecting*
-until all have arrived, then *finalizing* while its record is written, then *completed*. The coordinator can
-abort it while it is collecting. While it is finalizing, only the writer of the record can fail it. An abort
-returns all files that the acknowledgements name. Some of these files may belong to earlier checkpoints.
+It collects one acknowledgement from each running subtask, operator coordinator and master hook. It is
+*collecting* until all have arrived and the previous record is written. Then it is *finalizing* while its own
+record is written, then *completed*. The coordinator can abort it while it is collecting. While it is
+finalizing, only the writer of the record can fail it. An abort returns all files that the acknowledgements
+name. Some of these files may belong to earlier checkpoints.
 """
 
 from __future__ import annotations

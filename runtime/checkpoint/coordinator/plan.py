@@ -48,7 +48,7 @@ class CheckpointPlan:
 class NotAllRunning:
     """No checkpoint can be taken now, because of the subtasks in `waiting_for`, or of finished subtasks.
 
-    `waiting_for` has subtasks that don't run yet, and restored finished subtasks that still run.
+    `waiting_for` has subtasks that don't run yet, or restored finished subtasks that still run.
     """
 
     waiting_for: tuple[SubtaskId, ...]

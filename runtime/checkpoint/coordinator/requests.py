@@ -6,12 +6,13 @@ for how long at most.
 
 `CheckpointRequestDecider` (Flink's class) selects the waiting request that may start now. Requests wait while
 a checkpoint is being started, while too many run, or during the minimum pause after the last one. The order
-of the queue is: savepoints, forced requests, other requests, periodic requests; among equals, retries
+of the queue is: savepoints, forced requests, other requests, periodic requests; among equals, urgent requests
 first, then the oldest.
 
-A forced request ignores the limit and the pause. A retry (`urgent`) ignores only the pause. A periodic
-request during the pause is refused, and the periodic timer moves to the end of the pause. If the queue is
-full, its last request is refused if that is periodic. Otherwise the new request is refused.
+A forced request ignores the limit and the pause. An `urgent` request ignores only the pause: a retry, or a
+request of the job itself, such as the one before a rescale. A periodic request during the pause is refused,
+and the periodic timer moves to the end of the pause. If the queue is full, its last request is refused if
+that is periodic. Otherwise the new request is refused.
 """
 
 from __future__ import annotations
@@ -310,7 +311,7 @@ class CheckpointRequests:
             on_answer(answer)
 
     def refuse(self, request: CheckpointRequest, answer: CheckpointFailed) -> None:
-        """Refuse a request whose last try did not start a checkpoint."""
+        """Refuse a request that waits for its start or a retry, or whose start made no checkpoint."""
         self.refused += 1
         if request.tried is None:
             self.answer(request, answer)

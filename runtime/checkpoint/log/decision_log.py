@@ -271,9 +271,8 @@ class DecisionLog:
         """Return the number of a newer attempt of another writer; `None` without one.
 
         By rule 3, the attempt's record is in the slot that this writer claims next, or after more of this
-        writer's own records.
-        The method changes nothing, so it may run concurrently with another one. During `begin_attempt` it may
-        also find the attempt that this writer begins.
+        writer's own records. The method changes nothing, so it may run concurrently with another one. During
+        `begin_attempt` it may also find the attempt that this writer begins.
         """
         slot = self.view.next_slot
         try:

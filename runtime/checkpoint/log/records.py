@@ -80,7 +80,7 @@ class JobEnded:
         at: Wall-clock seconds.
         savepoint: URL of the complete savepoint that the job was stopped with; `None` without one.
         drained: Whether event time advanced to its end before that savepoint.
-        failure: The failure behind `cause`, from `FailureCause.to_dict`; `None` without one.
+        failure: The `FailureCause` behind `cause`, as plain data; `None` without one.
     """
 
     state: str

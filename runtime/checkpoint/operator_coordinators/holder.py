@@ -225,7 +225,7 @@ class OperatorCoordinatorHolder:
         self._guarded(self._coordinator.close)
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: bytes | None) -> None:
-        """Restore the coordinator from a checkpoint of the whole job; `None` starts it without state."""
+        """Reset the coordinator to its state in a checkpoint; with `None`, to its initial state."""
         self._forget()
         self._coordinator.reset_to_checkpoint(checkpoint_id, state)
 

@@ -91,8 +91,8 @@ class DataStream(JoinOperations[T_co]):
     remain without a reader as long as the graph has a sink.
 
     All methods raise `GraphError`, which names the user's line, for invalid arguments. Their `options` are
-    those of `OperatorOptions`, such as `parallelism`, `num_cpus` and `disable_chaining`. Operators without
-    state get a generated `id` if the user gives none.
+    those of `OperatorOptions`, such as `parallelism`, `num_cpus` and `disable_chaining`. An operator whose
+    `id` is optional gets a generated one if the user gives none.
     """
 
     @property

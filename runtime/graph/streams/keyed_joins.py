@@ -64,7 +64,8 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
         A left and a right record match if their keys are equal and their timestamps are close enough, as in
         Flink's interval join. With `window` they match if they are in the same window. A key that is `None`
         or has a `None` in it matches nothing. A record of an interval join is late if its timestamp is not
-        after the watermark. Late records go to the side outputs `late_left` and `late_right`.
+        after the watermark. It then goes to the side output `late_left` or `late_right`. Late records of a
+        join with `window` go to `late_records`, as for `co_group`.
 
         A pair has the later timestamp of its two records. A record without a partner has its own timestamp,
         and is emitted when no partner can arrive any more. So the watermark after an outer, semi or anti join
@@ -87,7 +88,7 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
             suffix: Appended to a right name that the left side also has.
             batch_format: `"arrow"` joins columns, with keys that name columns and state on the heap.
             id: The operator's id; a restore finds the operator's state by this id. By default it is made from
-                the operator's number, which changes with the program.
+                the method's name and a number, which may change with the program.
             **options: See `OperatorOptions`.
 
         Example:
