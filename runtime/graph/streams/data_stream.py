@@ -173,7 +173,7 @@ class DataStream(JoinOperations[T_co]):
     def key_by(
         self, key: Callable[[T_co], Any] | str | list[str] | tuple[str, ...]
     ) -> KeyedStream[T_co, Any]:
-        """Group by key: records with the same key go to one subtask and stay in order.
+        """Group by key: records with the same key go to one subtask. Those of one sender stay in order.
 
         The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these. In columns,
         all nulls are one key; so are all NaNs, and 0.0 and -0.0.

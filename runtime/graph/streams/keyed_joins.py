@@ -75,8 +75,9 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
             other: The right stream.
             within: The earliest and the latest right record, relative to the left record, both included. A
                 single duration limits both directions.
-            window: Windows instead of `within`, for an inner join of rows. The timestamp of a result is
-                the window's last microsecond. To get records without a partner, use `co_group`.
+            window: Windows instead of `within`, for an inner join of rows. With windows of event time, the
+                timestamp of a result is the window's last microsecond. To get records without a partner, use
+                `co_group`.
             how: `"inner"` emits pairs. `"left"`, `"right"` and `"full"` also emit the records of that side,
                 or of both, without a partner. `"semi"` emits the left records with a partner, `"anti"` the
                 left records without one.
@@ -87,8 +88,8 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
                 the key appears once.
             suffix: Appended to a right name that the left side also has.
             batch_format: `"arrow"` joins columns, with keys that name columns and state on the heap.
-            id: The operator's id; a restore finds the operator's state by this id. By default it is made from
-                the method's name and a number, which may change with the program.
+            id: The operator's id; a restore finds the operator's state by this id. By default an id with a
+                number is generated, which may change with the program.
             **options: See `OperatorOptions`.
 
         Example:

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.functions.async_call import Retry
     from penstock.runtime.operators.functions.async_map import AsyncSettings
 
-#: Records by key, a table with the key's columns, or a function of a key, perhaps a coroutine function. Or a
-#: class with a coroutine method `__call__`. Over Arrow batches functions take a batch of keys.
+#: Records by key, a table with the key's columns, a function or coroutine function of a key, or a class with
+#: a coroutine method `__call__`. Over Arrow batches functions take a batch of keys.
 Lookup: TypeAlias = (
     Mapping[Any, Any] | pa.Table | Callable[[Any], Any] | type[Callable[[Any], Awaitable[Any]]]
 )
