@@ -358,7 +358,7 @@ class DataStream(JoinOperations[T_co]):
     def dead_letters(self) -> DataStream[DeadLetter]:
         """Return the records that the source could not read, with the reasons.
 
-        A setting of the source decides whether it emits bad records here or fails.
+        A setting of the source decides whether it emits bad records here, skips them or fails.
         """
         return self.side_output(DEAD_LETTERS)
 
