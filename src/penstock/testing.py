@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from penstock.runtime.testing.simulation.run.report import SimulationReport as SimulationReport
     from penstock.runtime.testing.simulation.run.simulate import simulate as simulate
     from penstock.runtime.testing.simulation.run.uncontrolled import Uncontrolled as Uncontrolled
+    from penstock.runtime.testing.simulation.world.external import ExternalWorld as ExternalWorld
+    from penstock.runtime.testing.simulation.world.external import Fate as Fate
+    from penstock.runtime.testing.simulation.world.external import WorldContext as WorldContext
     from penstock.runtime.testing.source_harness import SourceHarness as SourceHarness
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -109,6 +109,7 @@ class RunningTask:
         )
         self._storage = WatchedStorage(world.storage, process.before_upload)
         self._spill_files = world.new_spill_disk()
+        self._external_faults = world.external_faults
         self._state_backends = StateBackendsOfProcess()
         self._event_loops: list[SimulatedEventLoop] = []
         self._subtask: Subtask | None = None
@@ -385,8 +386,11 @@ class RunningTask:
     def _require_wanted(self, error: BaseException) -> None:
         """Raise an error that the simulation did not inject, because it shows a bug.
 
-        An error that was raised while an injected error was handled is a bug, too.
+        An error that was raised while an injected error was handled is a bug, too. After a fault of the
+        external world any error may follow from it.
         """
+        if self._world.external_faults > self._external_faults:
+            return
         cause: BaseException | None = error
         while cause is not None:
             if self._is_injected(cause):

@@ -80,6 +80,8 @@ class World:
         restored: Number of subtasks that were restored with in-flight data.
         stored: Number of acknowledgements of alignments that stored elements.
         spilled: Number of acknowledgements of alignments that did not fit into memory.
+        external_faults: Number of faults of an `ExternalWorld`. An error of a task that was deployed before
+            the last of them is no bug.
         before_effect: Called before users' code has an effect outside its process, which may die there.
         on_moment: Called at moments at which planned faults are due.
     """
@@ -108,6 +110,7 @@ class World:
         self.last_arrival = 0.0
         self.spill_disks: list[SpillDisk] = []
         self.storing: set[SubtaskId] = set()
+        self.external_faults = 0
         self.captured = self.restored = self.stored = self.spilled = 0
         self.before_effect: Callable[[], None] = _nothing_runs
         self.on_moment: Callable[[Moment], None] = lambda moment: None
@@ -205,6 +208,10 @@ class World:
             return True
         self.counts.happened(FaultKind.NO_ROOM)
         return False
+
+    def outside_processes(self) -> None:
+        """Begin work of a JobMaster, at whose effects no process dies."""
+        self.before_effect = _nothing_runs
 
     def fail_user_code(self, after: int) -> None:
         self._user_error_in = after
