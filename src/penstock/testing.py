@@ -9,6 +9,8 @@ from penstock._public_names import public_names
 if TYPE_CHECKING:
     from penstock.actors.shared.node_processes import kill_process as kill_process
     from penstock.runtime.io.connectors.collect_sink import InMemoryCollector as InMemoryCollector
+    from penstock.runtime.io.connectors.kafka.simulated.kafka_world import KafkaRecord as KafkaRecord
+    from penstock.runtime.io.connectors.kafka.simulated.kafka_world import KafkaWorld as KafkaWorld
     from penstock.runtime.testing.coordinator_harness import CoordinatorHarness as CoordinatorHarness
     from penstock.runtime.testing.harness import OperatorHarness as OperatorHarness
     from penstock.runtime.testing.harness_state import HarnessSnapshot as HarnessSnapshot

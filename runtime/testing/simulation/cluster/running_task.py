@@ -138,7 +138,7 @@ class RunningTask:
 
     def build(self, on_built: OnBuilt) -> None:
         world = self._world
-        world.before_effect = self._process.before_effect
+        self._process.runs_now()
         try:
             self._subtask = build_subtask(
                 self._descriptor,
@@ -217,7 +217,7 @@ class RunningTask:
 
     def guard(self, action: Callable[..., object], *arguments: object) -> None:
         """Run an action of the task; an injected error fails the task, `ProcessDied` ends the process."""
-        self._world.before_effect = self._process.before_effect
+        self._process.runs_now()
         try:
             action(*arguments)
         except ProcessDied:
@@ -360,7 +360,7 @@ class RunningTask:
         self._count_alignments()
         self._world.storing.discard(self.id)
         self._runner.close()
-        self._world.before_effect = self._process.before_effect
+        self._process.runs_now()
         closing = close_after(None, self.subtask.close)
         if _is_death(closing):
             raise ProcessDied from closing
@@ -377,7 +377,7 @@ class RunningTask:
 
     def _guard_work(self, work: Callable[[], object]) -> None:
         """Run background work; `ProcessDied` ends the process."""
-        self._world.before_effect = self._process.before_effect
+        self._process.runs_now()
         try:
             work()
         except ProcessDied:

@@ -42,6 +42,9 @@ class Fate(Enum):
         return self not in (Fate.REFUSED, Fate.HANGS)
 
 
+#: Minimum number of calls between two that hang: a client that tries a few times gets an answer.
+_BETWEEN_HANGS: Final = 50
+
 #: What can happen to a call, beside an answer.
 _FAULTS: Final = tuple(fate for fate in Fate if fate is not Fate.ANSWERED)
 
@@ -84,6 +87,7 @@ class WorldContext:
         self._calls = _CallConditions.draw(draws.stream(1))
         self._with_failures = with_failures
         self._away_until = 0.0
+        self._may_hang_in = draws.stream(2).below(_BETWEEN_HANGS)
 
     @property
     def is_calm(self) -> bool:
@@ -117,6 +121,18 @@ class WorldContext:
         """Let time pass within a call."""
         self._world.clock.advance(seconds)
 
+    def in_thread(self, act: Callable[[], None], what: str, *, after: float = 0.0) -> None:
+        """Run a part of another thread of the calling process, in a move of its own.
+
+        A process that dies before that never runs it. In a JobMaster and outside of a simulation it runs now.
+        """
+        thread = self._world.thread
+        if thread is None:
+            act()
+            return
+        at = None if after <= 0.0 else self.clock.monotonic() + after
+        self._world.agenda.add(Happening.WORK, lambda: thread(act, what), what, at=at)
+
     def reached(self) -> None:
         """Mark a place between two effects, at which the calling process may die."""
         self._world.before_effect()
@@ -124,11 +140,17 @@ class WorldContext:
     def fate(self) -> Fate:
         """Draw what happens to one call. The caller makes it happen, and counts it with `struck`."""
         calls = self._calls
+        self._may_hang_in -= 1
         if self.is_away:
             return Fate.REFUSED
         if self.is_calm or not calls.faults or not self.draws.chance(calls.faults):
             return Fate.ANSWERED
-        return self.draws.pick(calls.kinds)
+        fate = self.draws.pick(calls.kinds)
+        if fate in (Fate.HANGS, Fate.HANGS_DONE):
+            if self._may_hang_in > 0:
+                return Fate.ANSWERED
+            self._may_hang_in = _BETWEEN_HANGS
+        return fate
 
     def slowness(self) -> float:
         """Draw the seconds of a slow call."""

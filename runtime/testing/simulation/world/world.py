@@ -83,6 +83,7 @@ class World:
         external_faults: Number of faults of an `ExternalWorld`. An error of a task that was deployed before
             the last of them is no bug.
         before_effect: Called before users' code has an effect outside its process, which may die there.
+        thread: Runs a part of another thread of the process that runs now; `None` outside of a process.
         on_moment: Called at moments at which planned faults are due.
     """
 
@@ -113,6 +114,7 @@ class World:
         self.external_faults = 0
         self.captured = self.restored = self.stored = self.spilled = 0
         self.before_effect: Callable[[], None] = _nothing_runs
+        self.thread: Callable[[Callable[[], None], str], None] | None = None
         self.on_moment: Callable[[Moment], None] = lambda moment: None
         self.restores = Restores(self.counts)
         self.observer = RunObserver()
@@ -212,6 +214,7 @@ class World:
     def outside_processes(self) -> None:
         """Begin work of a JobMaster, at whose effects no process dies."""
         self.before_effect = _nothing_runs
+        self.thread = None
 
     def fail_user_code(self, after: int) -> None:
         self._user_error_in = after
