@@ -1,4 +1,4 @@
-"""`SimulatedConsumer`: the calls of confluent-kafka's `Consumer`, for partitions that are assigned by hand."""
+"""`SimulatedConsumer`: the calls of confluent-kafka's `Consumer`, without the assignment of a group."""
 
 from __future__ import annotations
 
