@@ -387,9 +387,9 @@ class RunningTask:
         """Raise an error that the simulation did not inject, because it shows a bug.
 
         An error that was raised while an injected error was handled is a bug, too. After a fault of the
-        external world any error may follow from it.
+        external world any error may follow from it. Later ones must name what the world has lost.
         """
-        if self._world.external_faults > self._external_faults:
+        if self._world.external_faults > self._external_faults or self._world.external_explains(str(error)):
             return
         cause: BaseException | None = error
         while cause is not None:

@@ -258,6 +258,7 @@ class UserSimulation:
         draws = self._draws.stream(10)
         external.begin(WorldContext(self.world, draws, with_failures=self.course.with_failures))
         self.world.when_calm(external.calm_down)
+        self.world.external_explains = external.explains
 
     def _result(self, run: SimulatedRun, **found: Any) -> UserRun:
         happened = {} if self.external is None else dict(self.external.run.happened)

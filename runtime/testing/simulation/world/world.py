@@ -82,6 +82,7 @@ class World:
         spilled: Number of acknowledgements of alignments that did not fit into memory.
         external_faults: Number of faults of an `ExternalWorld`. An error of a task that was deployed before
             the last of them is no bug.
+        external_explains: Whether an error names something that an `ExternalWorld` has really lost.
         before_effect: Called before users' code has an effect outside its process, which may die there.
         thread: Runs a part of another thread of the process that runs now; `None` outside of a process.
         on_moment: Called at moments at which planned faults are due.
@@ -112,6 +113,7 @@ class World:
         self.spill_disks: list[SpillDisk] = []
         self.storing: set[SubtaskId] = set()
         self.external_faults = 0
+        self.external_explains: Callable[[str], bool] = lambda cause: False
         self.captured = self.restored = self.stored = self.spilled = 0
         self.before_effect: Callable[[], None] = _nothing_runs
         self.thread: Callable[[Callable[[], None], str], None] | None = None
