@@ -87,7 +87,7 @@ class WorldContext:
         self._calls = _CallConditions.draw(draws.stream(1))
         self._with_failures = with_failures
         self._away_until = 0.0
-        self._may_hang_in = draws.stream(2).below(_BETWEEN_HANGS)
+        self._may_hang_in = draws.stream(2).below(10)
 
     @property
     def is_calm(self) -> bool:
