@@ -26,7 +26,7 @@ _LARGEST_ANSWER_BYTES: Final = 100_000_000
 
 
 class WorkerStep(Enum):
-    """What a step of a worker leaves to do."""
+    """The work that a step of a worker leaves."""
 
     CONTINUES = "another step"
     RESTS = "nothing until the worker is woken"

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Fate(Enum):
-    """What happens to one call of an external system."""
+    """The course of one call of an external system."""
 
     ANSWERED = "answered"
     SLOW = "call slow"
