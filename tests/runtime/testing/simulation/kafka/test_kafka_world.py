@@ -60,7 +60,7 @@ def simulated(seeds: Iterable[int], *faults: str, interleavings: int = 3) -> Sim
 
 
 def test_each_count_is_committed_once_whatever_fails() -> None:
-    report = simulated(range(10 * DEEP), *FAULTS)
+    report = simulated(range(6 * DEEP), *FAULTS)
     assert report.passed, str(report)
     assert {"call refused", "kafka_broker_crashes", "kafka_coordinator_moves"} <= set(report.failures)
 
