@@ -41,6 +41,24 @@ def test_a_partition_ends_before_its_first_open_transaction_for_committed_reads(
     writer.abort_transaction()
 
 
+def test_a_consumer_finds_ends_and_times_and_seeks(broker: Broker, topic: str) -> None:
+    produce(broker.client(), topic, [Record(b"", timestamp=at) for at in TIMES])
+    reader = consumer({**broker.client(), "group.id": topic})
+    reader.assign([TopicPartition(topic, 0, 1)])
+    offsets = []
+    for place in (None, 3, 0):
+        if place is not None:
+            reader.seek(TopicPartition(topic, 0, place))
+        message = reader.poll(60)
+        assert message is not None
+        offsets.append(message.offset())
+    assert offsets == [1, 3, 0]
+    assert reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=60) == (0, 4)
+    (found,) = reader.offsets_for_times([TopicPartition(topic, 0, 1_001)], timeout=60)
+    assert found.offset == 1
+    reader.close()
+
+
 def test_a_group_has_the_offsets_that_were_committed_to_it(
     broker: Broker, topic: str, transactional_id: str
 ) -> None:

@@ -19,7 +19,10 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
-from penstock.runtime.io.connectors.kafka.simulated.broker import SimulatedBroker
+from penstock.runtime.io.connectors.kafka.simulated.broker import (
+    UNKNOWN_TOPIC_OR_PARTITION,
+    SimulatedBroker,
+)
 from penstock.runtime.io.connectors.kafka.simulated.connection import Connection, error_of
 
 T = TypeVar("T")
@@ -29,7 +32,6 @@ _TIMEOUT: Final = 60.0
 #: What a `OffsetSpec` asks for, in the protocol.
 _LATEST: Final = -1
 _EARLIEST: Final = -2
-_UNKNOWN_TOPIC: Final = 3
 
 
 def list_topics(broker: SimulatedBroker, topic: str | None = None) -> ClusterMetadata:
@@ -43,7 +45,7 @@ def list_topics(broker: SimulatedBroker, topic: str | None = None) -> ClusterMet
         found.topic = name
         known = broker.topics.get(name)
         if known is None:
-            found.error = error_of(_UNKNOWN_TOPIC)
+            found.error = error_of(UNKNOWN_TOPIC_OR_PARTITION)
         for number in range(len(known.partitions) if known is not None else 0):
             partition = PartitionMetadata()
             partition.id, partition.leader, partition.replicas, partition.isrs = number, 1, [1], [1]

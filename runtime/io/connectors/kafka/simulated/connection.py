@@ -11,7 +11,15 @@ from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.runtime.io.connectors.kafka.simulated.broker import BrokerError, SimulatedBroker
+from penstock.runtime.io.connectors.kafka.simulated.broker import (
+    CONCURRENT_TRANSACTIONS,
+    COORDINATOR_LOADING,
+    COORDINATOR_NOT_AVAILABLE,
+    NOT_COORDINATOR,
+    PRODUCER_FENCED,
+    BrokerError,
+    SimulatedBroker,
+)
 from penstock.runtime.testing.simulation.world.external import Fate, WorldContext
 
 T = TypeVar("T")
@@ -20,7 +28,9 @@ T = TypeVar("T")
 _BACKOFF: Final = 0.05
 
 #: Errors of the coordinator after which librdkafka repeats a call: loading, away, moved, busy.
-_REPEATED: Final = frozenset({14, 15, 16, 51})
+_REPEATED: Final = frozenset(
+    {COORDINATOR_LOADING, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS}
+)
 
 
 class Connection:
@@ -77,6 +87,6 @@ def failure(code: int, *, fatal: bool = False) -> KafkaException:
 
 def error_of(code: int, *, fatal: bool = False) -> KafkaError:
     text = KafkaError(code).str()
-    if code in (47, 90, KafkaError._FENCED):
+    if code in (PRODUCER_FENCED, KafkaError._FENCED):
         return KafkaError(KafkaError._FENCED, "This instance has been fenced by a newer producer", True)
     return KafkaError(code, text, fatal, code in _REPEATED or code == KafkaError._TIMED_OUT)

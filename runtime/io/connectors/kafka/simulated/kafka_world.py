@@ -10,6 +10,12 @@ from typing import Any, ClassVar, Final, Literal
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.kafka.clients import serve
 from penstock.runtime.io.connectors.kafka.cluster import check_installed
+from penstock.runtime.io.connectors.kafka.simulated.broker import (
+    COORDINATOR_LOADING,
+    COORDINATOR_NOT_AVAILABLE,
+    NOT_COORDINATOR,
+    SimulatedBroker,
+)
 from penstock.runtime.names import nearest_name
 from penstock.runtime.testing.simulation.world.external import ExternalWorld, WorldContext
 
@@ -48,8 +54,8 @@ class _Given:
 _INTERVAL: Final = 0.01
 _LOOKS: Final = 300
 
-#: Numbers with which a coordinator answers while it moves: loading, not available, elsewhere.
-_MOVING: Final = (14, 15, 16)
+#: Answers of a coordinator while it moves.
+_MOVING: Final = (COORDINATOR_LOADING, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
 
 
 class KafkaWorld(ExternalWorld):
@@ -100,8 +106,8 @@ class KafkaWorld(ExternalWorld):
         self.bootstrap_servers = bootstrap_servers
         self._topics = dict(topics)
         self._given: list[_Given] = []
-        self._broker: Any = None
-        self._connection: Any = None
+        self._broker: SimulatedBroker | None = None
+        self._coordinator_errors: list[int] = []
 
     def put(
         self,
@@ -142,9 +148,7 @@ class KafkaWorld(ExternalWorld):
 
         Records behind an open transaction are hidden from committed reads.
         """
-        from penstock.runtime.io.connectors.kafka.simulated.broker import SimulatedBroker
-
-        broker: SimulatedBroker = self._broker
+        broker = self._served
         broker.write_all_markers()
         return [
             KafkaRecord(
@@ -162,7 +166,6 @@ class KafkaWorld(ExternalWorld):
 
     def begin(self, run: WorldContext) -> None:
         """Start the broker with its topics, and serve its address."""
-        from penstock.runtime.io.connectors.kafka.simulated.broker import SimulatedBroker
         from penstock.runtime.io.connectors.kafka.simulated.connection import Connection
         from penstock.runtime.io.connectors.kafka.simulated.simulated_clients import SimulatedClients
 
@@ -172,8 +175,9 @@ class KafkaWorld(ExternalWorld):
             broker.create_topic(name, partitions)
         for given in self._given:
             broker.append((given.topic, given.partition), given.value, given.key, (), given.timestamp)
-        self._broker, self._connection = broker, Connection(broker, run)
-        serve(self.bootstrap_servers, SimulatedClients(self._connection))
+        connection = Connection(broker, run)
+        self._broker, self._coordinator_errors = broker, connection.coordinator_errors
+        serve(self.bootstrap_servers, SimulatedClients(connection))
 
     def end(self) -> None:
         """Stop serving the address."""
@@ -181,8 +185,8 @@ class KafkaWorld(ExternalWorld):
 
     def explains(self, cause: str) -> bool:
         """Whether an error names a transaction or a partition of which something has expired."""
-        partitions = {f"partition {number} of topic {name!r}" for name, number in self._broker.deleted}
-        return any(name in cause for name in {repr(name) for name in self._broker.expired} | partitions)
+        partitions = {f"partition {number} of topic {name!r}" for name, number in self._served.deleted}
+        return any(name in cause for name in {repr(name) for name in self._served.expired} | partitions)
 
     def strike(self, fault: str) -> None:
         """Make one of the faults happen, as soon as it can."""
@@ -194,6 +198,11 @@ class KafkaWorld(ExternalWorld):
             "kafka_new_partitions": self._add_partition,
         }
         self._look(fault, strikes[fault], _LOOKS)
+
+    @property
+    def _served(self) -> SimulatedBroker:
+        assert self._broker is not None, "simulate() begins the run first"
+        return self._broker
 
     def _look(self, fault: str, strike: Callable[[], bool], looks: int) -> None:
         if self.run.is_calm or not looks:
@@ -209,25 +218,25 @@ class KafkaWorld(ExternalWorld):
 
     def _move_coordinators(self) -> bool:
         draws = self.run.draws
-        self._connection.coordinator_errors += [draws.pick(_MOVING) for _ in range(draws.between(1, 4))]
+        self._coordinator_errors += [draws.pick(_MOVING) for _ in range(draws.between(1, 4))]
         return True
 
     def _expire_transaction(self) -> bool:
-        found = [each for _, each in self._broker.list_transactions(["Ongoing"])]
+        found = [each for _, each in self._served.list_transactions(["Ongoing"])]
         if found:
-            self._broker.expire(self.run.draws.pick(found))
+            self._served.expire(self.run.draws.pick(found))
         return bool(found)
 
     def _expire_records(self) -> bool:
         # Before the first commit a job may start again, at a first record that is then a later one.
-        if not self._broker.commits:
+        if not self._served.commits:
             return False
-        read = sorted(self._broker.read_to.items())
-        return bool(read) and self._broker.delete_records(*self.run.draws.pick(read))
+        read = sorted(self._served.read_to.items())
+        return bool(read) and self._served.delete_records(*self.run.draws.pick(read))
 
     def _add_partition(self) -> bool:
-        name = self.run.draws.pick(sorted(self._broker.topics))
-        self._broker.create_partitions(name, len(self._broker.topics[name].partitions) + 1)
+        name = self.run.draws.pick(sorted(self._served.topics))
+        self._served.create_partitions(name, len(self._served.topics[name].partitions) + 1)
         return True
 
     def _marker_delay(self) -> float:
