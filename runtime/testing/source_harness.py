@@ -58,6 +58,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         self,
         source: Source[Any],
         *,
+        job_id: str = "harness",
         operator_id: str = "source",
         subtask: int = 0,
         parallelism: int = 1,
@@ -78,7 +79,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         lists = redistribute([snapshot.lists for snapshot in restored], parallelism)[subtask]
         context = OperatorContext(
             location,
-            connector_of(location, attempt, self.clock),
+            connector_of(location, attempt, self.clock, job_id),
             restored={name: [self._codec.loads(atom) for atom in atoms] for name, atoms in lists.items()},
             is_restored=bool(restored),
         )

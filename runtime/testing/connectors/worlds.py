@@ -1,0 +1,165 @@
+"""The world outside of a job, as the tests of a connector see it: a database, a folder, a broker, or a model.
+
+A world has two methods. Everything else is optional. A test that needs more than a world offers is skipped,
+and the reason names what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+import pytest
+
+from penstock.runtime.operators.sinks import Sink
+from penstock.runtime.operators.source import Source
+
+T = TypeVar("T")
+
+#: The fate of a request to the outside world: it takes effect and its answer is lost; it takes effect late;
+#: it is refused and takes no effect; it is never answered and takes no effect.
+Answer: TypeAlias = Literal["lost", "slow", "refused", "hanging"]
+
+
+@runtime_checkable
+class SinkWorld(Protocol):
+    """The system to which a sink writes. Two methods are needed; the table shows the optional members.
+
+    | member | for tests of |
+    | --- | --- |
+    | `hidden()` | data that is written and not visible: it is removed when no checkpoint covers it |
+    | `next_answer(answer)` | answers that are lost, slow, refused or never given |
+    | `secret` | a password of the connector, which no text may show |
+    | `cleanup()` | called when the world is not needed any more |
+    """
+
+    def sink(self) -> Sink[Any]:
+        """Return a new sink that writes to this system."""
+        ...
+
+    def rows(self) -> Collection[Any]:
+        """Return the records that a reader of the system sees now."""
+        ...
+
+
+@runtime_checkable
+class SourceWorld(Protocol):
+    """The system from which a source reads. Two methods are needed; the table shows the optional members.
+
+    | member | for tests of |
+    | --- | --- |
+    | `write_bad()`, `tolerant_source(on_error)` | records that can't be read |
+    | `write_to(split, records)` | watermarks by split, and idle splits; splits 0 and 1 exist |
+    | `growing_source()`, `add_split(records)` | splits that come while the job runs; this source has no end |
+    | `acknowledged()` | records that the source has acknowledged: the system never sends them again |
+    | `next_answer(answer)`, `secret`, `cleanup()` | as in `SinkWorld` |
+    """
+
+    def source(self) -> Source[Any]:
+        """Return a new source that reads what was written so far, and then ends."""
+        ...
+
+    def write(self, records: Sequence[Any]) -> None:
+        """Add records to the system."""
+        ...
+
+
+@runtime_checkable
+class GivesAnswers(Protocol):
+    """Optional for a world: it decides the fate of the connector's requests."""
+
+    def next_answer(self, answer: Answer | None) -> None:
+        """Set the fate of the next request; `None` withdraws it if no request was made.
+
+        A world that can't give an answer of this kind raises `NotImplementedError`; the test is skipped.
+        """
+        ...
+
+
+@runtime_checkable
+class ShowsHidden(Protocol):
+    """Optional for the world of a sink: it shows uncommitted data."""
+
+    def hidden(self) -> Collection[Any]:
+        """Return everything that is written and not visible, in any form."""
+        ...
+
+
+@runtime_checkable
+class HasSecret(Protocol):
+    """Optional for a world: its connector has a password."""
+
+    @property
+    def secret(self) -> str:
+        """The password, as the connector gets it."""
+        ...
+
+
+@runtime_checkable
+class HasBadRecords(Protocol):
+    """Optional for the world of a source: it takes records that the source can't read."""
+
+    def write_bad(self) -> None:
+        """Add a record that can't be read."""
+        ...
+
+    def tolerant_source(self, on_error: Literal["skip", "dead_letter"]) -> Source[Any]:
+        """Return a source as `source` does, which skips bad records or makes dead letters of them."""
+        ...
+
+
+@runtime_checkable
+class HasSplits(Protocol):
+    """Optional for the world of a source: a test chooses the split of a record."""
+
+    def write_to(self, split: int, records: Sequence[Any]) -> None:
+        """Add records to the split 0 or 1; both exist from the beginning."""
+        ...
+
+
+@runtime_checkable
+class AddsSplitsLater(Protocol):
+    """Optional for the world of a source with an enumerator: new splits come while the job runs."""
+
+    def growing_source(self) -> Source[Any]:
+        """Return a source without an end that finds new splits."""
+        ...
+
+    def add_split(self, records: Sequence[Any]) -> None:
+        """Add a split with these records."""
+        ...
+
+
+@runtime_checkable
+class ShowsAcknowledged(Protocol):
+    """Optional for the world of a source that acknowledges records."""
+
+    def acknowledged(self) -> Collection[Any]:
+        """Return the records that the system never sends again."""
+        ...
+
+
+@runtime_checkable
+class CleansUp(Protocol):
+    """Optional for a world: it holds resources."""
+
+    def cleanup(self) -> None:
+        """Release everything."""
+        ...
+
+
+def offered(world: object, kind: type[T], without: str) -> T:
+    """Return the world if it offers this; otherwise skip the test, which is about `without`."""
+    if isinstance(world, kind):
+        return world
+    members = sorted(name for name in vars(kind) if not name.startswith("_"))
+    lacks = " and ".join(name for name in members if not hasattr(world, name))
+    pytest.skip(f"{type(world).__name__} has no {lacks}: {without}")
+
+
+def arm(world: GivesAnswers, answer: Answer) -> None:
+    """Set the fate of the next request, or skip the test if the world can't."""
+    try:
+        world.next_answer(answer)
+    except NotImplementedError:
+        pytest.skip(f"{type(world).__name__} gives no {answer} answers")
