@@ -7,9 +7,9 @@ where the test wants them. The last ones simulate a whole job, with failures at 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,18 +22,17 @@ from penstock.runtime.testing.connectors.sink_job import DISTURBED, STEPS, SinkJ
 from penstock.runtime.testing.connectors.worlds import (
     Answer,
     CleansUp,
+    Death,
     GivesAnswers,
     HasSecret,
     ShowsHidden,
     SinkWorld,
     arm,
+    new_folders,
     offered,
 )
 from penstock.runtime.testing.simulation.run.simulate import simulate
 from penstock.runtime.testing.simulation.run.user_run import Fault
-
-#: The end of a job: its processes are killed, or an error closes the writers.
-Death: TypeAlias = Literal["killed", "failed"]
 
 _EVERY_STEP = [name for name, _ in STEPS]
 
@@ -75,15 +74,18 @@ class SinkTests:
     # -- fixtures -----------------------------------------------------------------------------------------
 
     @pytest.fixture
-    def new_world(self, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[], SinkWorld]:
+    def folders(self, tmp_path: Path) -> Iterator[Path]:
+        """New folders of worlds."""
+        return new_folders(tmp_path)
+
+    @pytest.fixture
+    def new_world(
+        self, folders: Iterator[Path], request: pytest.FixtureRequest
+    ) -> Callable[[], SinkWorld]:
         """Makes worlds; those with a `cleanup` are cleaned up after the test."""
-        made: list[SinkWorld] = []
 
         def make() -> SinkWorld:
-            folder = tmp_path / f"world-{len(made)}"
-            folder.mkdir()
-            world = self.make_world(folder)
-            made.append(world)
+            world = self.make_world(next(folders))
             if isinstance(world, CleansUp):
                 request.addfinalizer(world.cleanup)
             return world
@@ -466,14 +468,14 @@ class SinkTests:
 
     @pytest.mark.parametrize("unaligned", [False, True], ids=["aligned", "unaligned"])
     def test_a_simulated_job_with_failures_at_any_moment_loses_and_repeats_no_record(
-        self, new_world: Callable[[], SinkWorld], unaligned: bool
+        self, folders: Iterator[Path], unaligned: bool
     ) -> None:
         if not self.simulated:
             pytest.skip(f"simulated is false in {type(self).__name__}")
         records = self.records(24)
 
         def build() -> tuple[StreamEnvironment, SinkWorld]:
-            world = new_world()
+            world = self.make_world(next(folders))
             checkpointing = Checkpointing(every=60, unaligned=unaligned)
             env = StreamEnvironment("kit", parallelism=2, checkpointing=checkpointing)
             env.from_collection("records", records).rebalance().sink("out", world.sink())

@@ -6,7 +6,9 @@ and the reason names what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import count
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pytest
@@ -19,6 +21,9 @@ T = TypeVar("T")
 #: The fate of a request to the outside world: it takes effect and its answer is lost; it takes effect late;
 #: it is refused and takes no effect; it is never answered and takes no effect.
 Answer: TypeAlias = Literal["lost", "slow", "refused", "hanging"]
+
+#: The end of an attempt: its processes are killed, or an error closes the connector.
+Death: TypeAlias = Literal["killed", "failed"]
 
 
 @runtime_checkable
@@ -163,3 +168,11 @@ def arm(world: GivesAnswers, answer: Answer) -> None:
         world.next_answer(answer)
     except NotImplementedError:
         pytest.skip(f"{type(world).__name__} gives no {answer} answers")
+
+
+def new_folders(below: Path) -> Iterator[Path]:
+    """Make one new folder after the other."""
+    for number in count():
+        folder = below / f"world-{number}"
+        folder.mkdir()
+        yield folder
