@@ -177,7 +177,6 @@ class SourceJob:
         """Take a checkpoint; it is not complete yet."""
         self._last_id += 1
         state = None if self._enumerator is None else self._enumerator.snapshot(self._last_id)
-        self._deliver()
         snapshots = tuple(harness.snapshot(self._last_id) for harness in self.subtasks)
         return SourceCheckpoint(snapshots, self._covered_elsewhere + len(self._read), state)
 
