@@ -77,6 +77,11 @@ class SinkJob:
         self._operators: list[SinkOperator] = []
         self._packed = PackedCode(world.sink(), world_of(world, world.rows))
 
+    @property
+    def is_running(self) -> bool:
+        """Whether an attempt has begun and was neither closed nor killed."""
+        return bool(self._subtasks)
+
     def start(self, *, parallelism: int | None = None) -> Self:
         """Begin the next attempt, from the newest completed checkpoint."""
         self._parallelism = parallelism or self._parallelism

@@ -31,9 +31,6 @@ T = TypeVar("T")
 #: Id of the source's operator.
 OPERATOR: Final = "records"
 
-#: Polls without a record after which a job no longer waits. Real systems answer in their own time.
-MOST_POLLS: Final = 2_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class SourceCheckpoint:
@@ -65,6 +62,7 @@ class SourceJob:
         restored: A completed checkpoint of another job, from which this one starts.
         enumerated: Whether the source's enumerator assigns the splits.
         poll_rows: Number of records that a poll asks for.
+        most_polls: Polls without a record after which the job no longer waits.
 
     Attributes:
         completed: The newest completed checkpoint; a restart begins there.
@@ -81,6 +79,7 @@ class SourceJob:
         watermarks: WatermarkStrategy[Any] | None = None,
         enumerated: bool = False,
         poll_rows: int = 1,
+        most_polls: int = 2_000_000,
     ) -> None:
         self.completed = restored
         self._packed = PackedCode(source, shared)
@@ -89,6 +88,7 @@ class SourceJob:
         self._watermarks = watermarks
         self._is_enumerated = enumerated
         self._poll_rows = poll_rows
+        self._most_polls = most_polls
         self._attempt = 0
         self._last_id = 0 if restored is None else restored.snapshots[0].checkpoint_id
         #: Rows of this job, each with its subtask; those of a restored job are not among them.
@@ -146,8 +146,8 @@ class SourceJob:
         self._deliver()
         return count
 
-    def read(self, least: int) -> None:
-        """Poll until at least so many new rows were read, or the source has ended.
+    def read(self, least: int) -> int:
+        """Poll until at least so many new rows were read, or the source has ended; return their number.
 
         Raises:
             AssertionError: The source gives no more rows and does not end.
@@ -157,10 +157,11 @@ class SourceJob:
             new = self.poll()
             count += new
             silent = 0 if new else silent + 1
-            assert silent < MOST_POLLS, (
-                f"the source has given {count} rows, and then none in {MOST_POLLS} polls. `poll` must return "
+            assert silent < self._most_polls, (
+                f"the source has given {count} rows, and then none in {silent} polls. `poll` must return "
                 "records, or finished=True at the end of all splits"
             )
+        return count
 
     def finish(self) -> None:
         """Read to the end, and end the job with its last checkpoint."""

@@ -20,7 +20,7 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.source import EnumeratesSplits, Source
 from penstock.runtime.testing.connectors.checks import check_no_secret, check_rows, error_of
 from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink, read_world
-from penstock.runtime.testing.connectors.source_job import DISTURBED, MOST_POLLS, STEPS, SourceJob, run_steps
+from penstock.runtime.testing.connectors.source_job import DISTURBED, STEPS, SourceJob, run_steps
 from penstock.runtime.testing.connectors.worlds import (
     AddsSplitsLater,
     Answer,
@@ -56,11 +56,13 @@ class SourceTests:
         seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
         faults: Additional faults of the simulated jobs.
         simulated: Whether whole jobs are simulated. Set it to false for a real system that is too slow.
+        most_polls: Polls without a record after which a test no longer waits for the real system.
     """
 
     seeds: ClassVar[Sequence[int]] = range(20)
     faults: ClassVar[Sequence[Fault]] = ("zombies", "network_cuts")
     simulated: ClassVar[bool] = True
+    most_polls: ClassVar[int] = 2_000_000
 
     def make_world(self, folder: Path) -> SourceWorld:
         """Make a new, empty world; a simulation makes one for each run.
@@ -110,7 +112,8 @@ class SourceTests:
 
     def job_of(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
         """Return a job that reads the source, by default the source of the world."""
-        return SourceJob(source or world.source(), world_of(world, world.source), **settings)
+        shared = world_of(world, world.source)
+        return SourceJob(source or world.source(), shared, most_polls=self.most_polls, **settings)
 
     def records(self, count: int, first: int = 0) -> list[Any]:
         """Records with consecutive numbers."""
@@ -194,14 +197,11 @@ class SourceTests:
 
     def test_a_snapshot_after_each_poll_continues_with_the_next_record(self, world: SourceWorld) -> None:
         job = self.job_of(world, parallelism=1).start()
-        for _ in range(MOST_POLLS):
-            if job.is_finished:
-                break
-            if job.poll():
-                job.checkpoint()
-                job.kill()
-                job.start()
-        job.finish()
+        while job.read(1):
+            job.checkpoint()
+            job.kill()
+            job.start()
+        job.close()
         self.check(job)
 
     def test_a_snapshot_does_not_move_the_source(self, job: SourceJob) -> None:
