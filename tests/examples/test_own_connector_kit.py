@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deep import DEEP
 from memory_folder import memory_folder
 from own_connector import SqliteSink, SqliteSource, connect
 
@@ -63,14 +64,14 @@ def tmp_path() -> Iterator[Path]:
 
 
 class TestSqliteSink(SinkTests):
-    seeds = range(5)
+    seeds = range(DEEP)
 
     def make_world(self, folder: Path) -> PublishedTable:
         return PublishedTable(folder)
 
 
 class TestSqliteSource(SourceTests):
-    seeds = range(5)
+    seeds = range(DEEP)
 
     def make_world(self, folder: Path) -> Readings:
         return Readings(folder)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
 from penstock.runtime.testing.simulation.run.report import difference
@@ -46,3 +47,18 @@ def error_of(step: Callable[[], object]) -> Exception | None:
     except Exception as error:  # a connector may raise any error; a job restarts after each of them
         return error
     return None
+
+
+def texts_of(error: BaseException | None) -> list[str]:
+    """All texts of an error, for `check_no_secret`."""
+    return [] if error is None else [repr(error), str(error), getattr(error, "cause_text", "")]
+
+
+@contextmanager
+def case(name: str) -> Iterator[None]:
+    """Name the case of a test in its error."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"the case: {name}")
+        raise

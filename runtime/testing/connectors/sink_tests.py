@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pytest
 
@@ -17,10 +18,17 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.sinks import RemovesLeftovers, RemovesUncovered, Sink
-from penstock.runtime.testing.connectors.checks import Guarantee, check_no_secret, check_rows, error_of
+from penstock.runtime.testing.connectors.checks import (
+    Guarantee,
+    case,
+    check_no_secret,
+    check_rows,
+    error_of,
+    texts_of,
+)
 from penstock.runtime.testing.connectors.sink_job import DISTURBED, STEPS, SinkJob, run_steps
 from penstock.runtime.testing.connectors.worlds import (
-    Answer,
+    ANSWERS,
     CleansUp,
     Death,
     GivesAnswers,
@@ -33,6 +41,8 @@ from penstock.runtime.testing.connectors.worlds import (
 )
 from penstock.runtime.testing.simulation.run.simulate import simulate
 from penstock.runtime.testing.simulation.run.user_run import Fault
+
+_DEATHS: Final[tuple[Death, ...]] = ("killed", "failed")
 
 _EVERY_STEP = [name for name, _ in STEPS]
 
@@ -100,6 +110,10 @@ class SinkTests:
     @pytest.fixture
     def job(self, world: SinkWorld) -> SinkJob:
         """A job of twelve records in two subtasks."""
+        return self.job_of(world)
+
+    def job_of(self, world: SinkWorld) -> SinkJob:
+        """Return a job of twelve records in two subtasks."""
         return SinkJob(world, self.records(12))
 
     def records(self, count: int, first: int = 0) -> list[Any]:
@@ -208,15 +222,18 @@ class SinkTests:
 
     # -- deaths and restarts ------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("death", ["killed", "failed"])
     @pytest.mark.parametrize("step", _EVERY_STEP)
     def test_a_death_after_any_step_loses_and_repeats_no_record(
-        self, world: SinkWorld, job: SinkJob, step: str, death: Death
+        self, new_world: Callable[[], SinkWorld], step: str
     ) -> None:
-        run_steps(job, last=step)
-        self.die(job, death)
-        job.start().finish()
-        self.check(world, self.records(12))
+        for death in _DEATHS:
+            with case(f"the job is {death} after {step!r}"):
+                world = new_world()
+                job = self.job_of(world)
+                run_steps(job, last=step)
+                self.die(job, death)
+                job.start().finish()
+                self.check(world, self.records(12))
 
     @pytest.mark.parametrize("step", _EVERY_STEP)
     def test_a_second_death_while_the_job_restarts_changes_nothing(
@@ -233,18 +250,21 @@ class SinkTests:
         self.check(world, self.records(12))
 
     @pytest.mark.parametrize("step", _EVERY_STEP)
-    @pytest.mark.parametrize("parallelism", [1, 3])
     def test_a_restore_at_another_parallelism_loses_and_repeats_no_record(
-        self, world: SinkWorld, job: SinkJob, step: str, parallelism: int
+        self, new_world: Callable[[], SinkWorld], step: str
     ) -> None:
-        run_steps(job, last=step)
-        job.kill()
-        job.start(parallelism=parallelism)
-        job.write(2)
-        job.checkpoint()
-        job.close()
-        job.start(parallelism=2).finish()
-        self.check(world, self.records(12))
+        for parallelism in (1, 3):
+            with case(f"2 subtasks become {parallelism} after {step!r}"):
+                world = new_world()
+                job = self.job_of(world)
+                run_steps(job, last=step)
+                job.kill()
+                job.start(parallelism=parallelism)
+                job.write(2)
+                job.checkpoint()
+                job.close()
+                job.start(parallelism=2).finish()
+                self.check(world, self.records(12))
 
     def test_a_repeated_commit_changes_nothing(self, world: SinkWorld, job: SinkJob) -> None:
         job.start()
@@ -396,26 +416,29 @@ class SinkTests:
 
     # -- answers of the outside world ---------------------------------------------------------------------
 
-    @pytest.mark.parametrize("answer", ["lost", "slow", "refused", "hanging"])
     @pytest.mark.parametrize("step", DISTURBED)
     def test_an_answer_that_goes_wrong_loses_and_repeats_no_record(
-        self, world: SinkWorld, job: SinkJob, step: str, answer: Answer
+        self, new_world: Callable[[], SinkWorld], step: str
     ) -> None:
-        asked = offered(world, GivesAnswers, "answers that are lost, late, refused or missing are not tried")
         before, disturbed = DISTURBED[step]
-        job.start()
-        job.write(2)
-        job.checkpoint()
-        before(job)
-        arm(asked, answer)
-        error = error_of(lambda: disturbed(job))
-        asked.next_answer(None)
-        if error is None and job.is_running:
-            job.write(1)
-            job.checkpoint()
-        job.kill()
-        job.start().finish()
-        self.check(world, self.records(12), f"{_ONCE}; a failed request must raise an error")
+        for answer in ANSWERS:
+            with case(f"the answer to {step!r} is {answer}"):
+                world = new_world()
+                asked = offered(world, GivesAnswers, "answers that go wrong are not tried")
+                job = self.job_of(world).start()
+                job.write(2)
+                job.checkpoint()
+                before(job)
+                if not arm(asked, answer):
+                    continue
+                error = error_of(lambda job=job: disturbed(job))  # type: ignore[misc]
+                asked.next_answer(None)
+                if error is None and job.is_running:
+                    job.write(1)
+                    job.checkpoint()
+                job.kill()
+                job.start().finish()
+                self.check(world, self.records(12), f"{_ONCE}; a failed request must raise an error")
 
     # -- records that can't be written --------------------------------------------------------------------
 
@@ -450,21 +473,21 @@ class SinkTests:
         shown += [("the graph", env.describe()), ("the log", caplog.text)]
         check_no_secret(secret, shown)
 
-    @pytest.mark.parametrize("answer", ["lost", "refused", "hanging"])
-    def test_no_error_shows_the_secret(self, world: SinkWorld, job: SinkJob, answer: Answer) -> None:
-        secret = offered(world, HasSecret, "it can't be looked for in errors").secret
-        asked = offered(world, GivesAnswers, "errors can't be provoked")
-        errors: list[str] = []
-        for step in (job.start, lambda: job.write(3), job.snapshot, job.checkpoint):
-            arm(asked, answer)
-            error = error_of(step)
-            asked.next_answer(None)
-            if error is not None:
-                errors += [repr(error), str(error), getattr(error, "cause_text", "")]
-                job.kill()
-                job.start()
-        job.close()
-        check_no_secret(secret, [("an error", text) for text in errors])
+    def test_no_error_shows_the_secret(self, new_world: Callable[[], SinkWorld]) -> None:
+        shown: list[tuple[str, str]] = []
+        for answer, (before, disturbed) in product(ANSWERS, DISTURBED.values()):
+            world = new_world()
+            secret = offered(world, HasSecret, "it can't be looked for in errors").secret
+            asked = offered(world, GivesAnswers, "errors can't be provoked")
+            job = self.job_of(world).start()
+            before(job)
+            if arm(asked, answer):
+                error = error_of(lambda step=disturbed, job=job: step(job))  # type: ignore[misc]
+                asked.next_answer(None)
+                shown += [(text, secret) for text in texts_of(error)]
+            job.kill()
+        for text, secret in shown:
+            check_no_secret(secret, [("an error", text)])
 
     # -- a whole job --------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -18,14 +19,13 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.source import EnumeratesSplits, Source
-from penstock.runtime.testing.connectors.checks import check_no_secret, check_rows, error_of
+from penstock.runtime.testing.connectors.checks import case, check_no_secret, check_rows, error_of, texts_of
 from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink, read_world
 from penstock.runtime.testing.connectors.source_job import DISTURBED, STEPS, SourceJob, run_steps
 from penstock.runtime.testing.connectors.worlds import (
+    ANSWERS,
     AddsSplitsLater,
-    Answer,
     CleansUp,
-    Death,
     GivesAnswers,
     HasBadRecords,
     HasSecret,
@@ -99,11 +99,20 @@ class SourceTests:
         return make
 
     @pytest.fixture
-    def world(self, new_world: Callable[[], SourceWorld]) -> SourceWorld:
+    def new_full_world(self, new_world: Callable[[], SourceWorld]) -> Callable[[], SourceWorld]:
+        """Makes worlds with twelve records."""
+
+        def make() -> SourceWorld:
+            world = new_world()
+            world.write(self.records(12))
+            return world
+
+        return make
+
+    @pytest.fixture
+    def world(self, new_full_world: Callable[[], SourceWorld]) -> SourceWorld:
         """A world with twelve records."""
-        world = new_world()
-        world.write(self.records(12))
-        return world
+        return new_full_world()
 
     @pytest.fixture
     def job(self, world: SourceWorld) -> SourceJob:
@@ -156,18 +165,20 @@ class SourceTests:
 
     # -- deaths and restarts ------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("death", ["killed", "failed"])
     @pytest.mark.parametrize("step", _EVERY_STEP)
     def test_a_death_after_any_step_loses_and_repeats_no_record(
-        self, job: SourceJob, step: str, death: Death
+        self, new_full_world: Callable[[], SourceWorld], step: str
     ) -> None:
-        run_steps(job, last=step)
-        if death == "killed":
-            job.kill()
-        else:
-            job.close()
-        job.start().finish()
-        self.check(job)
+        for death in ("killed", "failed"):
+            with case(f"the job is {death} after {step!r}"):
+                job = self.job_of(new_full_world())
+                run_steps(job, last=step)
+                if death == "killed":
+                    job.kill()
+                else:
+                    job.close()
+                job.start().finish()
+                self.check(job)
 
     @pytest.mark.parametrize("step", _EVERY_STEP)
     def test_a_second_death_while_the_job_restarts_changes_nothing(self, job: SourceJob, step: str) -> None:
@@ -182,18 +193,20 @@ class SourceTests:
         self.check(job)
 
     @pytest.mark.parametrize("step", _EVERY_STEP)
-    @pytest.mark.parametrize("parallelism", [1, 3])
     def test_a_restore_at_another_parallelism_loses_and_repeats_no_record(
-        self, job: SourceJob, step: str, parallelism: int
+        self, new_full_world: Callable[[], SourceWorld], step: str
     ) -> None:
-        run_steps(job, last=step)
-        job.kill()
-        job.start(parallelism=parallelism)
-        job.read(2)
-        job.checkpoint()
-        job.close()
-        job.start(parallelism=2).finish()
-        self.check(job)
+        for parallelism in (1, 3):
+            with case(f"2 subtasks become {parallelism} after {step!r}"):
+                job = self.job_of(new_full_world())
+                run_steps(job, last=step)
+                job.kill()
+                job.start(parallelism=parallelism)
+                job.read(2)
+                job.checkpoint()
+                job.close()
+                job.start(parallelism=2).finish()
+                self.check(job)
 
     def test_a_snapshot_after_each_poll_continues_with_the_next_record(self, world: SourceWorld) -> None:
         job = self.job_of(world, parallelism=1).start()
@@ -402,26 +415,29 @@ class SourceTests:
 
     # -- answers of the outside world ---------------------------------------------------------------------
 
-    @pytest.mark.parametrize("answer", ["lost", "slow", "refused", "hanging"])
     @pytest.mark.parametrize("step", DISTURBED)
     def test_an_answer_that_goes_wrong_loses_and_repeats_no_record(
-        self, world: SourceWorld, job: SourceJob, step: str, answer: Answer
+        self, new_full_world: Callable[[], SourceWorld], step: str
     ) -> None:
-        asked = offered(world, GivesAnswers, "answers that are lost, late, refused or missing are not tried")
         before, disturbed = DISTURBED[step]
-        job.start()
-        job.read(1)
-        job.checkpoint()
-        before(job)
-        arm(asked, answer)
-        error = error_of(lambda: disturbed(job))
-        asked.next_answer(None)
-        if error is None and job.subtasks:
-            job.read(1)
-            job.checkpoint()
-        job.kill()
-        job.start().finish()
-        self.check(job)
+        for answer in ANSWERS:
+            with case(f"the answer to {step!r} is {answer}"):
+                world = new_full_world()
+                asked = offered(world, GivesAnswers, "answers that go wrong are not tried")
+                job = self.job_of(world).start()
+                job.read(1)
+                job.checkpoint()
+                before(job)
+                if not arm(asked, answer):
+                    continue
+                error = error_of(lambda job=job: disturbed(job))  # type: ignore[misc]
+                asked.next_answer(None)
+                if error is None and job.subtasks:
+                    job.read(1)
+                    job.checkpoint()
+                job.kill()
+                job.start().finish()
+                self.check(job)
 
     # -- bad records --------------------------------------------------------------------------------------
 
@@ -483,22 +499,21 @@ class SourceTests:
         shown += [("the graph", env.describe()), ("the log", caplog.text)]
         check_no_secret(secret, shown)
 
-    @pytest.mark.parametrize("answer", ["lost", "refused", "hanging"])
-    def test_no_error_shows_the_secret(self, world: SourceWorld, job: SourceJob, answer: Answer) -> None:
-        secret = offered(world, HasSecret, "it can't be looked for in errors").secret
-        asked = offered(world, GivesAnswers, "errors can't be provoked")
-        shown: list[tuple[str, str | bytes]] = []
-        for before, disturbed in DISTURBED.values():
-            job.start()
+    def test_no_error_shows_the_secret(self, new_full_world: Callable[[], SourceWorld]) -> None:
+        shown: list[tuple[str, str]] = []
+        for answer, (before, disturbed) in product(ANSWERS, DISTURBED.values()):
+            world = new_full_world()
+            secret = offered(world, HasSecret, "it can't be looked for in errors").secret
+            asked = offered(world, GivesAnswers, "errors can't be provoked")
+            job = self.job_of(world).start()
             before(job)
-            arm(asked, answer)
-            error = error_of(lambda step=disturbed: step(job))  # type: ignore[misc]
-            asked.next_answer(None)
+            if arm(asked, answer):
+                error = error_of(lambda step=disturbed, job=job: step(job))  # type: ignore[misc]
+                asked.next_answer(None)
+                shown += [(text, secret) for text in texts_of(error)]
             job.kill()
-            if error is not None:
-                texts = (repr(error), str(error), getattr(error, "cause_text", ""))
-                shown += [("an error", text) for text in texts]
-        check_no_secret(secret, shown)
+        for text, secret in shown:
+            check_no_secret(secret, [("an error", text)])
 
     # -- a whole job --------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
 
 import pytest
 
@@ -21,6 +21,8 @@ T = TypeVar("T")
 #: The fate of a request to the outside world: it takes effect and its answer is lost; it takes effect late;
 #: it is refused and takes no effect; it is never answered and takes no effect.
 Answer: TypeAlias = Literal["lost", "slow", "refused", "hanging"]
+
+ANSWERS: Final[tuple[Answer, ...]] = get_args(Answer)
 
 #: The end of an attempt: its processes are killed, or an error closes the connector.
 Death: TypeAlias = Literal["killed", "failed"]
@@ -76,7 +78,7 @@ class GivesAnswers(Protocol):
     def next_answer(self, answer: Answer | None) -> None:
         """Set the fate of the next request; `None` withdraws it if no request was made.
 
-        A world that can't give an answer of this kind raises `NotImplementedError`; the test is skipped.
+        A world that can't give an answer of this kind raises `NotImplementedError`; the case is left out.
         """
         ...
 
@@ -162,12 +164,13 @@ def offered(world: object, kind: type[T], without: str) -> T:
     pytest.skip(f"{type(world).__name__} has no {lacks}: {without}")
 
 
-def arm(world: GivesAnswers, answer: Answer) -> None:
-    """Set the fate of the next request, or skip the test if the world can't."""
+def arm(world: GivesAnswers, answer: Answer) -> bool:
+    """Set the fate of the next request; return whether the world can."""
     try:
         world.next_answer(answer)
     except NotImplementedError:
-        pytest.skip(f"{type(world).__name__} gives no {answer} answers")
+        return False
+    return True
 
 
 def new_folders(below: Path) -> Iterator[Path]:

@@ -100,7 +100,7 @@ class TestKeepsRowsInTheWriter(FaultySinkTests):
             self.sink.table.visible += self.rows
             self.rows = []
 
-    fails = "test_a_death_after_any_step_loses_and_repeats_no_record[complete-killed]"
+    fails = "test_a_death_after_any_step_loses_and_repeats_no_record[complete]"
 
 
 class TestNamesWithoutAttempt(FaultySinkTests):
@@ -108,7 +108,7 @@ class TestNamesWithoutAttempt(FaultySinkTests):
         def name(self) -> Name:
             return self.context.job_id, self.context.operator_id, 0, self.context.subtask, self.number
 
-    fails = "test_a_death_after_any_step_loses_and_repeats_no_record[commit-killed]"
+    fails = "test_a_death_after_any_step_loses_and_repeats_no_record[commit]"
 
 
 class TestNamesWithoutSubtask(FaultySinkTests):
@@ -135,7 +135,7 @@ class TestCommitsOfItsOwnSubtaskOnly(FaultySinkTests):
         def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
             super().commit([name for name in committables if name[3] == self.context.subtask], permit)
 
-    fails = "test_a_restore_at_another_parallelism_loses_and_repeats_no_record[1-complete]"
+    fails = "test_a_restore_at_another_parallelism_loses_and_repeats_no_record[complete]"
 
 
 class TestRemembersTheNewestCheckpoint(FaultySinkTests):
@@ -193,7 +193,7 @@ class TestHidesAFailedCommit(FaultySinkTests):
                 except OSError:
                     continue
 
-    fails = "test_an_answer_that_goes_wrong_loses_and_repeats_no_record[commit-refused]"
+    fails = "test_an_answer_that_goes_wrong_loses_and_repeats_no_record[commit]"
 
 
 class TestWritesAgainAfterALostAnswer(FaultySinkTests):
@@ -208,7 +208,7 @@ class TestWritesAgainAfterALostAnswer(FaultySinkTests):
             except OSError:
                 return self.sink.table.request(effect, self.sink.password)
 
-    fails = "test_an_answer_that_goes_wrong_loses_and_repeats_no_record[write-lost]"
+    fails = "test_an_answer_that_goes_wrong_loses_and_repeats_no_record[write]"
 
 
 class TestDropsBadRecords(FaultySinkTests):
@@ -247,7 +247,7 @@ class TestHasErrorsWithItsPassword(FaultySinkTests):
             except Exception as error:
                 raise RuntimeError(f"me/{self.sink.password} was refused: {error}") from error
 
-    fails = "test_no_error_shows_the_secret[refused]"
+    fails = "test_no_error_shows_the_secret"
 
 
 class TestHasNoCommittables(FaultySinkTests):

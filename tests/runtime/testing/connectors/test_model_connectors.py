@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deep import DEEP
 from model_log import Log
 from model_queue import Queue
 from model_table import Table
@@ -12,7 +13,7 @@ from penstock.testing.connectors import SinkTests, SourceTests
 
 
 class TestTable(SinkTests):
-    seeds = range(3)
+    seeds = range(DEEP)
 
     def make_world(self, folder: Path) -> Table:
         return Table()
@@ -22,14 +23,14 @@ class TestTable(SinkTests):
 
 
 class TestLog(SourceTests):
-    seeds = range(3)
+    seeds = range(DEEP)
 
     def make_world(self, folder: Path) -> Log:
         return Log()
 
 
 class TestQueue(SourceTests):
-    seeds = range(3)
+    seeds = range(DEEP)
 
     def make_world(self, folder: Path) -> Queue:
         return Queue()
