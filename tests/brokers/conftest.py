@@ -7,10 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 from serving.kafka import Broker, kafka_broker, light_broker
+from serving.kafka_model import model_broker
 from serving.kafka_security import Listener
 from serving.kafka_topics import create_topic
 
 REAL = pytest.param("real", marks=pytest.mark.kafka)
+
+
+@pytest.fixture(scope="package")
+def model() -> Iterator[Broker]:
+    with model_broker() as broker:
+        yield broker
 
 
 @pytest.fixture(scope="package")
@@ -26,9 +33,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture(params=["light", REAL])
+@pytest.fixture(params=["model", "light", REAL])
 def broker(request: pytest.FixtureRequest) -> Broker:
-    """The light broker, and then Apache Kafka."""
+    """The model of the simulation, the light broker, and then Apache Kafka."""
     found: Broker = request.getfixturevalue(request.param)
     return found
 

@@ -17,6 +17,13 @@ from serving.kafka_topics import Record, create_topic, produce, read
 from penstock.runtime.io.connectors.kafka.transaction_requests import TransactionError, end_transaction
 
 
+@pytest.fixture(params=["light", pytest.param("real", marks=pytest.mark.kafka)])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """A broker with a process."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found
+
+
 def processes_below(folder: Path) -> list[psutil.Process]:
     """Processes whose command names a file below a folder."""
     found = []

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from serving.kafka import Broker
+from serving.kafka_clients import producer
 from serving.kafka_topics import (
     Isolation,
     Record,
@@ -38,14 +39,14 @@ def written(broker: Broker) -> str:
 
 def with_open_transaction(broker: Broker, topic: str) -> Producer:
     """A producer that has aborted a transaction, and then begun another one behind all records."""
-    producer = Producer({**broker.client(), "transactional.id": f"id-{uuid.uuid4()}"})
-    producer.init_transactions()
-    producer.begin_transaction()
-    send(producer, topic, [Record(b"aborted", timestamp=5_000, partition=1)])
-    producer.abort_transaction()
-    producer.begin_transaction()
-    send(producer, topic, [Record(b"open", timestamp=6_000, partition=1)])
-    return producer
+    writer = producer({**broker.client(), "transactional.id": f"id-{uuid.uuid4()}"})
+    writer.init_transactions()
+    writer.begin_transaction()
+    send(writer, topic, [Record(b"aborted", timestamp=5_000, partition=1)])
+    writer.abort_transaction()
+    writer.begin_transaction()
+    send(writer, topic, [Record(b"open", timestamp=6_000, partition=1)])
+    return writer
 
 
 def test_records_come_back_with_key_headers_time_partition_and_offset(broker: Broker, written: str) -> None:
@@ -53,14 +54,14 @@ def test_records_come_back_with_key_headers_time_partition_and_offset(broker: Br
 
 
 def test_a_reader_ends_where_its_isolation_ends(broker: Broker, written: str) -> None:
-    producer = with_open_transaction(broker, written)
+    writer = with_open_transaction(broker, written)
     others = [Record(b"aborted", None, (), 5_000, 1, 1), Record(b"open", None, (), 6_000, 1, 3)]
     everything = sorted([*RECORDS, *others], key=lambda record: (record.partition, record.offset))
     assert read(broker.client(), written) == RECORDS
     assert read(broker.client(), written, "read_uncommitted") == everything
     assert end_offsets(broker.client(), written) == {0: 2, 1: 3, 2: 1}
     assert end_offsets(broker.client(), written, "read_uncommitted") == {0: 2, 1: 4, 2: 1}
-    producer.abort_transaction()
+    writer.abort_transaction()
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
@@ -76,11 +77,11 @@ def test_records_come_back_from_compressed_batches(broker: Broker, topic: str, c
 def test_the_consumer_in_java_reads_the_same(
     broker: Broker, written: str, tmp_path: Path, isolation: Isolation
 ) -> None:
-    producer = with_open_transaction(broker, written)
+    writer = with_open_transaction(broker, written)
     read_by_us = read(broker.client(), written, isolation)
     assert len(read_by_us) == {"read_committed": 4, "read_uncommitted": 6}[isolation]
     assert read_with_java(broker.bootstrap, written, tmp_path, isolation) == read_by_us
-    producer.abort_transaction()
+    writer.abort_transaction()
 
 
 def test_a_record_that_the_broker_refuses_is_reported(broker: Broker) -> None:

@@ -26,7 +26,18 @@ class AbandonedTransaction:
 def abandon(
     settings: Settings, transactional_id: str, topic: str, values: Sequence[str]
 ) -> AbandonedTransaction:
-    """Write values in a transaction of a process that is then killed with SIGKILL."""
+    """Write values in a transaction of a process that is then killed with SIGKILL.
+
+    The model of a broker has clients in this process only, so there the producer is dropped.
+    """
+    from serving.kafka_model import (  # the process that is killed starts without it
+        BOOTSTRAP,
+        abandon_at_model,
+    )
+
+    if settings["bootstrap.servers"] == BOOTSTRAP:
+        numbers = abandon_at_model(settings, transactional_id, topic, values)
+        return AbandonedTransaction(transactional_id, *numbers)
     program = [sys.executable, "-m", "serving.kafka_abandoned"]
     arguments = [json.dumps(settings), transactional_id, topic, *values]
     folders = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])

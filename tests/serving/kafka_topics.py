@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from penstock.runtime.io.connectors.kafka.transaction_requests import list_transactions
 from serving import apache_kafka
+from serving.kafka_clients import admin, consumer, producer
 from serving.kafka_security import Settings
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -70,17 +71,16 @@ def create_topic(settings: Settings, topic: str, partitions: int = 1, **config: 
         config: Settings of the topic, with `_` for each `.`.
     """
     kept = {"retention.ms": "-1", **{name.replace("_", "."): value for name, value in config.items()}}
-    admin = AdminClient(settings)
-    admin.create_topics([NewTopic(topic, partitions, config=kept)])[topic].result(_PATIENCE)
+    client = admin(settings)
+    client.create_topics([NewTopic(topic, partitions, config=kept)])[topic].result(_PATIENCE)
 
 
 def produce(settings: Settings, topic: str, records: Iterable[Record]) -> None:
     """Write records, and wait until the broker has all of them."""
-    producer = Producer(settings)
-    send(producer, topic, records)
+    send(producer(settings), topic, records)
 
 
-def send(producer: Producer, topic: str, records: Iterable[Record]) -> None:
+def send(sender: Producer, topic: str, records: Iterable[Record]) -> None:
     """Write records through an own producer, such as one with a transaction, and wait for the broker.
 
     Raises:
@@ -96,8 +96,8 @@ def send(producer: Producer, topic: str, records: Iterable[Record]) -> None:
         optional: dict[str, Any] = {"timestamp": record.timestamp, "partition": record.partition}
         given = {name: value for name, value in optional.items() if value is not None}
         headers: list[tuple[str, str | bytes | None]] = list(record.headers)
-        producer.produce(topic, record.value, record.key, headers=headers, on_delivery=acknowledged, **given)
-    left = producer.flush(_PATIENCE)
+        sender.produce(topic, record.value, record.key, headers=headers, on_delivery=acknowledged, **given)
+    left = sender.flush(_PATIENCE)
     assert not failures, failures[0]
     assert left == 0, f"{left} records for {topic} were not acknowledged"
 
@@ -110,7 +110,7 @@ def read(settings: Settings, topic: str, isolation: Isolation = "read_committed"
     """
     if isolation == "read_committed":
         _wait_for_markers(settings)
-    consumer = Consumer(
+    reader = consumer(
         {
             **settings,
             "group.id": f"reader-{uuid.uuid4()}",
@@ -122,12 +122,12 @@ def read(settings: Settings, topic: str, isolation: Isolation = "read_committed"
     )
     try:
         # The consumer then knows the leaders. Otherwise it waits half a second before it asks for an offset.
-        left = set(_partitions(consumer, topic))
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
+        left = set(_partitions(reader, topic))
+        reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
         found: list[Record] = []
         deadline = time.monotonic() + _PATIENCE
         while left:
-            message = consumer.poll(1.0)
+            message = reader.poll(1.0)
             assert time.monotonic() < deadline, f"partitions {left} of {topic} have no end"
             if message is None:
                 continue
@@ -138,7 +138,7 @@ def read(settings: Settings, topic: str, isolation: Isolation = "read_committed"
                 assert error.code() == KafkaError._PARTITION_EOF, str(error)
                 left.discard(message.partition())
     finally:
-        consumer.close()
+        reader.close()
     return _sorted(found)
 
 
@@ -146,10 +146,10 @@ def end_offsets(settings: Settings, topic: str, isolation: Isolation = "read_com
     """The offset behind the last record, by partition; as in `read`, an ended transaction is not open."""
     if isolation == "read_committed":
         _wait_for_markers(settings)
-    admin = AdminClient(settings)
-    latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in _partitions(admin, topic)}
+    client = admin(settings)
+    latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in _partitions(client, topic)}
     level = IsolationLevel[isolation.upper()]
-    answers = admin.list_offsets(latest, isolation_level=level, request_timeout=30)
+    answers = client.list_offsets(latest, isolation_level=level, request_timeout=30)
     return {asked.partition: answer.result(_PATIENCE).offset for asked, answer in answers.items()}
 
 

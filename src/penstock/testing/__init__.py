@@ -9,6 +9,8 @@ from penstock._public_names import public_names
 if TYPE_CHECKING:
     from penstock.actors.shared.node_processes import kill_process as kill_process
     from penstock.runtime.io.connectors.collect_sink import InMemoryCollector as InMemoryCollector
+    from penstock.runtime.io.connectors.kafka.simulated.kafka_world import KafkaRecord as KafkaRecord
+    from penstock.runtime.io.connectors.kafka.simulated.kafka_world import KafkaWorld as KafkaWorld
     from penstock.runtime.testing.coordinator_harness import CoordinatorHarness as CoordinatorHarness
     from penstock.runtime.testing.harness import OperatorHarness as OperatorHarness
     from penstock.runtime.testing.harness_state import HarnessSnapshot as HarnessSnapshot
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from penstock.runtime.testing.simulation.run.report import SimulationReport as SimulationReport
     from penstock.runtime.testing.simulation.run.simulate import simulate as simulate
     from penstock.runtime.testing.simulation.run.uncontrolled import Uncontrolled as Uncontrolled
+    from penstock.runtime.testing.simulation.world.external import ExternalWorld as ExternalWorld
+    from penstock.runtime.testing.simulation.world.external import Fate as Fate
+    from penstock.runtime.testing.simulation.world.external import WorldContext as WorldContext
     from penstock.runtime.testing.source_harness import SourceHarness as SourceHarness
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

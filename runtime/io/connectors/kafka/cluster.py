@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.runtime.errors import ConfigurationError, ConnectorError
+from penstock.runtime.io.connectors.kafka.clients import KafkaClients, clients_of
 from penstock.runtime.redaction import redacted, without_secrets
 
 if TYPE_CHECKING:
@@ -67,27 +68,26 @@ class KafkaCluster:
         """Settings of librdkafka for any client."""
         return {"bootstrap.servers": self.bootstrap_servers, **self.properties}
 
-    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
-        from confluent_kafka import Consumer
+    @property
+    def clients(self) -> KafkaClients:
+        """Makes the clients and the threads that wait for them."""
+        return clients_of(self.bootstrap_servers)
 
-        return self._client(Consumer, settings)
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        return self._client(self.clients.consumer, settings)
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
-        from confluent_kafka import Producer
-
-        return self._client(Producer, settings)
+        return self._client(self.clients.producer, settings)
 
     def admin(self) -> AdminClient:
-        from confluent_kafka.admin import AdminClient
+        return self._client(self.clients.admin, {})
 
-        return self._client(AdminClient, {})
-
-    def _client(self, client: type[T], settings: Mapping[str, Any]) -> T:
+    def _client(self, client: Callable[[Mapping[str, Any]], T], settings: Mapping[str, Any]) -> T:
         from confluent_kafka import KafkaException
 
         own = {"log_level": 4, "logger": logger}
         try:
-            return client({**own, **self.settings, **settings})  # type: ignore[call-arg]
+            return client({**own, **self.settings, **settings})
         except (KafkaException, ValueError, TypeError) as error:
             msg = f"the settings of the Kafka client are refused: {self._text(error)}"
             raise ConfigurationError(msg) from None
@@ -107,6 +107,19 @@ class KafkaCluster:
             if _IS_SECRET.search(name) and isinstance(value, str) and value:
                 text = text.replace(value, "***")
         return text
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a failed call had no answer, or an error that Kafka calls retriable."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    cause = error.__cause__
+    if isinstance(cause, TimeoutError):
+        return True
+    if not isinstance(cause, KafkaException) or not isinstance(cause.args[0], KafkaError):
+        return False
+    unanswered = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+    return cause.args[0].retriable() or cause.args[0].code() in unanswered
 
 
 #: Names of settings whose values are secret.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypedDict
 
+from penstock.runtime.io.connectors.kafka.cluster import may_pass
 from penstock.runtime.io.connectors.kafka.offsets import OffsetsInitializer
 from penstock.runtime.io.connectors.kafka.partitions import (
     KafkaPartitionSplit,
@@ -73,6 +74,7 @@ class KafkaSourceEnumerator:
         self._known: set[TopicPartition] = set() if state is None else set(state["known"])
         self._is_listed = state is not None and state["is_listed"]
         self._closing = threading.Event()
+        self._first_looks = 0
 
     def start(self) -> None:
         if not self._is_listed or self._subscription.stopping is None:
@@ -92,9 +94,9 @@ class KafkaSourceEnumerator:
         self._closing.set()
 
     def _look(self, after: float) -> None:
-        """Look for partitions in the background; only the first look fails the job without an answer."""
+        """Look for partitions in the background."""
         work = partial(self._found, after, frozenset(self._known), is_first=not self._is_listed)
-        self._context.run_in_background(work, self._listed, self._unanswered if self._is_listed else None)
+        self._context.run_in_background(work, self._listed, self._unanswered)
 
     def _found(
         self, after: float, known: Collection[TopicPartition], *, is_first: bool
@@ -116,6 +118,14 @@ class KafkaSourceEnumerator:
         self._look_again()
 
     def _unanswered(self, error: BaseException) -> None:
+        """Look again; only the first look fails the job, at once or when brokers have not answered thrice."""
+        if not self._is_listed:
+            self._first_looks += 1
+            if self._first_looks >= _MOST_FIRST_LOOKS or not may_pass(error):
+                raise error
+            logger.warning("%s: partitions are looked for again: %s", self._context.operator_id, error)
+            self._look(after=0.0)
+            return
         logger.warning("%s: new partitions can't be looked for: %s", self._context.operator_id, error)
         self._look_again()
 
@@ -142,6 +152,9 @@ def owner(partition: TopicPartition, parallelism: int) -> int:
     topic, number = partition
     return (zlib.crc32(topic.encode()) + number) % parallelism
 
+
+#: Attempts to list the partitions for the first time; each waits for brokers for up to `REQUEST_TIMEOUT`.
+_MOST_FIRST_LOOKS: Final = 3
 
 #: Seconds after which the enumerator looks for new partitions again.
 DISCOVER_EVERY: Final[float] = 60.0

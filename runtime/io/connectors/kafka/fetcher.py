@@ -5,7 +5,7 @@ them ready. While these are not taken, it does not poll. librdkafka then stops f
 queue. So memory is bounded, and a slow job slows the reads.
 
 All calls of the consumer are the fetcher's. The reader asks it for everything else: more partitions, pauses,
-commits. Requests are carried out between two polls.
+commits. Requests are carried out between two polls. The thread rests while there is nothing to do.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import LostInputError
+from penstock.runtime.io.connectors.kafka.clients import Step
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
@@ -59,15 +60,14 @@ class KafkaFetcher:
         self._consumer = consumer
         self._deserializer = deserializer
         self._stops: dict[TopicPartition, int | None] = {}
-        self._change = threading.Condition()
+        self._lock = threading.Lock()
         self._requests: deque[Callable[[], None]] = deque()
         self._ready: deque[Fetched] = deque()
         self._paused: Set[TopicPartition] = frozenset()
         self._error: BaseException | None = None
         self._is_closing = False
         self.max_rows = 1
-        self._thread = threading.Thread(target=self._run, name="kafka-fetcher", daemon=True)
-        self._thread.start()
+        self._worker = cluster.clients.start_worker(self._step)
 
     def add(self, splits: Sequence[KafkaPartitionSplit]) -> None:
         """Fetch these partitions, too."""
@@ -88,57 +88,55 @@ class KafkaFetcher:
         Raises:
             ConnectorError: The consumer has failed; raised when all batches before the failure are taken.
         """
-        with self._change:
+        with self._lock:
             for index, fetched in enumerate(self._ready):
                 if fetched.partition not in self._paused:
                     del self._ready[index]
-                    self._change.notify()
+                    self._worker.wake()
                     return fetched
             if self._error is not None and not self._ready:
                 raise self._error
             return None
 
     def close(self) -> None:
-        with self._change:
+        with self._lock:
             self._is_closing = True
-            self._change.notify()
-        self._thread.join(_END)
-        if self._thread.is_alive():
+        self._worker.wake()
+        if not self._worker.join(_END):
             logger.warning("the consumer of Kafka at %s does not end", self._cluster.bootstrap_servers)
 
     def _request(self, request: Callable[[], None]) -> None:
-        with self._change:
+        with self._lock:
             self._requests.append(request)
-            self._change.notify()
+        self._worker.wake()
 
     # -- the fetcher's thread -----------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _step(self) -> Step:
         try:
-            while self._may_poll():
-                self._poll()
+            left = self._work()
         except BaseException as error:  # raised again in the task thread, by `take`
             self._error = error
-        finally:
+            left = Step.ENDS
+        if left is Step.ENDS:
             self._consumer.close()
             self._deserializer.close()
+        return left
 
-    def _may_poll(self) -> bool:
-        """Carry out requests until there is room for records; false when the reader is closed."""
-        while True:
-            with self._change:
-                has_room = sum(each.partition not in self._paused for each in self._ready) < _MOST_READY
-                if not (self._requests or self._is_closing or (has_room and self._stops)):
-                    self._change.wait()
-                    continue
-                requests, self._requests = self._requests, deque()
-                is_closing = self._is_closing
-            for request in requests:
-                request()
-            if is_closing:
-                return False
-            if has_room and self._stops:
-                return True
+    def _work(self) -> Step:
+        """Carry out requests, and poll once if there is room for records."""
+        with self._lock:
+            has_room = sum(each.partition not in self._paused for each in self._ready) < _MOST_READY
+            requests, self._requests = self._requests, deque()
+            is_closing = self._is_closing
+        for request in requests:
+            request()
+        if is_closing:
+            return Step.ENDS
+        if has_room and self._stops:
+            self._poll()
+            return Step.CONTINUES
+        return Step.CONTINUES if requests else Step.RESTS
 
     def _poll(self) -> None:
         messages = self._consumer.consume(1, _POLL)
@@ -179,7 +177,7 @@ class KafkaFetcher:
 
             self._consumer.incremental_unassign([Place(*fetched.partition)])
             del self._stops[fetched.partition]
-        with self._change:
+        with self._lock:
             self._ready.append(fetched)
 
     def _handle_error(

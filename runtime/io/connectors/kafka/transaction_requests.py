@@ -12,14 +12,14 @@ transactions with the older protocol, and its numbers would no longer be valid.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, wait_random_exponential
 
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.kafka.clients import clients_of
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
 
 _Answer = TypeVar("_Answer")
@@ -27,7 +27,6 @@ _Answer = TypeVar("_Answer")
 #: Seconds for a single connection or request.
 _ONE_CALL: Final = 10.0
 _NOT_FOUND: Final = 105
-_LARGEST_ANSWER_BYTES: Final = 100_000_000
 _FENCED: Final = (
     "another producer has taken the transactional id, or the transaction was aborted at its timeout"
 )
@@ -266,10 +265,13 @@ def _ask(
     timeout: float,
 ) -> _Answer:
     """Ask over connections of its own, again after each retriable error."""
+    clients = clients_of(settings.get("bootstrap.servers"))
+    deadline = clients.monotonic() + timeout
     retrying = Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, TransactionError) and error.is_retriable),
-        stop=stop_after_delay(timeout),
+        stop=lambda state: clients.monotonic() >= deadline,
         wait=wait_random_exponential(multiplier=0.02, max=0.5),
+        sleep=clients.sleep,
         reraise=True,
     )
     answer: _Answer = retrying(_ask_once, settings, question, failure, min(timeout, _ONE_CALL))
@@ -285,7 +287,8 @@ def _ask_once(
     from kafka.errors import KafkaError
 
     try:
-        with _connections(settings, timeout) as (net, manager):
+        clients = clients_of(settings.get("bootstrap.servers"))
+        with clients.connections(client_settings(settings), timeout) as (net, manager):
             answer: _Answer = net.run(question, manager)
             return answer
     except KafkaError as error:
@@ -293,26 +296,6 @@ def _ask_once(
         meaning = f"; {_MEANING[code]}" if code is not None and code in _MEANING else ""
         message = f"{failure} at {settings.get('bootstrap.servers')}: {error}{meaning}"
         raise TransactionError(message, code, is_retriable=error.retriable) from error
-
-
-@contextmanager
-def _connections(settings: Mapping[str, object], timeout: float) -> Iterator[tuple[Any, Any]]:
-    from kafka.net.manager import KafkaConnectionManager
-    from kafka.net.selector import NetworkSelector
-
-    net = NetworkSelector()
-    manager = KafkaConnectionManager(
-        net,
-        request_timeout_ms=timeout * 1_000,
-        socket_connection_setup_timeout_ms=timeout * 1_000,
-        receive_message_max_bytes=_LARGEST_ANSWER_BYTES,
-        **client_settings(settings),
-    )
-    try:
-        yield net, manager
-    finally:
-        manager.close()
-        net.close()
 
 
 async def _any_broker(manager: Any) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 #: Seconds within which all records of a transaction must be acknowledged.
 _FLUSH_TIMEOUT: Final = 120.0
@@ -308,7 +305,7 @@ class ExactlyOnceWriter:
             return ()
         committable = transaction.committable()
         self._open = None
-        _in_thread(transaction.drop)
+        self._cluster.clients.run(transaction.drop)
         return (committable,)
 
     def commit(self, committables: Sequence[KafkaCommittable], permit: CommitPermit) -> None:
@@ -357,25 +354,11 @@ class ExactlyOnceWriter:
             transaction.begin()
             return transaction
 
-        return _in_thread(begun)
+        return self._cluster.clients.run(begun)
 
     def _new_id(self) -> str:
         self._numbers += 1
         return self._ids.make(self._attempt, self._subtask, self._numbers)
-
-
-def _in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run work in a thread that does not outlive the process: it may wait for a broker that hangs."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # raised again by `result`
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="kafka-transactions", daemon=True).start()
-    return future
 
 
 def _drop_unused(prepared: Future[_Transaction]) -> None:

@@ -196,7 +196,7 @@ class Master:
         self.holds = self._suspension.holds
         self.timers = ProcessTimers(world, self.clock, self._suspension, self._name)
         self.runner = SimulatedRunner(
-            world, self._name, _run, self._do_work, self._on_work, self._suspension.holds
+            world, self._name, self._run, self._do_work, self._on_work, self._suspension.holds
         )
 
     def __str__(self) -> str:
@@ -269,7 +269,12 @@ class Master:
         if self._scheduler is not None and self._scheduler.state is JobState.RUNNING:
             self._world.on_moment(Moment.WRITING)
 
+    def _run(self, callback: Callable[[], None]) -> None:
+        self._world.outside_processes()
+        callback()
+
     def _do_work(self, work: Callable[[], object]) -> None:
+        self._world.outside_processes()
         try:
             work()
         except ProcessDied:
@@ -361,10 +366,6 @@ class Masters:
         self._world.send(Happening.REPORT, arrive, what)
         if self._world.repeats(FaultKind.MESSAGE_REPEATED):
             self._world.send(Happening.REPORT, arrive, "again:", what)
-
-
-def _run(callback: Callable[[], None]) -> None:
-    callback()
 
 
 _DIED = Died("the JobMaster has died")

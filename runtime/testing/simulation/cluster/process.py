@@ -228,6 +228,20 @@ class SimulatedProcess:
                 raise ProcessDied
         self.before_effect()
 
+    def runs_now(self) -> None:
+        """Note that users' code of this process runs from now on."""
+        self._world.before_effect, self._world.thread = self.before_effect, self.run_thread
+
+    def run_thread(self, act: Callable[[], None], what: str) -> None:
+        """Run a part of a thread that users' code has started."""
+        if not self.is_alive or self.holds(Happening.WORK, lambda: self.run_thread(act, what), what):
+            return
+        self.runs_now()
+        try:
+            act()
+        except ProcessDied:
+            self.died()
+
     def died(self) -> None:
         uploads = self._dies_after_uploads
         self.die(

@@ -135,9 +135,9 @@ class SimulatedRunner:
         on_result: Callable[[T], None],
         on_error: Callable[[BaseException], None],
     ) -> SimulatedWork:
-        item = SimulatedWork()
+        item, world = SimulatedWork(), self._world
         name = getattr(work, "__qualname__", type(work).__name__)
-        at = self._world.slow_moment()
+        at = world.slow_moment()
 
         def do() -> None:
             if not self._is_dead and not self._holds(Happening.WORK, do, self._owner, "does its work"):
@@ -146,13 +146,15 @@ class SimulatedRunner:
         def attempt() -> None:
             try:
                 result = work()
-            except (PenstockError, SimulatedUserError) as error:
+            except Exception as error:
+                if not isinstance(error, PenstockError | SimulatedUserError) and not world.external_faults:
+                    raise
                 failure = error
                 self._call_later(item, lambda: on_error(failure), "gets:", failure)
             else:
                 self._call_later(item, lambda: on_result(result), "gets the result")
 
-        self._world.agenda.add(Happening.WORK, do, self._owner, "does", name, at=at)
+        world.agenda.add(Happening.WORK, do, self._owner, "does", name, at=at)
         self._on_work()
         return item
 

@@ -109,6 +109,7 @@ class RunningTask:
         )
         self._storage = WatchedStorage(world.storage, process.before_upload)
         self._spill_files = world.new_spill_disk()
+        self._external_faults = world.external_faults
         self._state_backends = StateBackendsOfProcess()
         self._event_loops: list[SimulatedEventLoop] = []
         self._subtask: Subtask | None = None
@@ -137,7 +138,7 @@ class RunningTask:
 
     def build(self, on_built: OnBuilt) -> None:
         world = self._world
-        world.before_effect = self._process.before_effect
+        self._process.runs_now()
         try:
             self._subtask = build_subtask(
                 self._descriptor,
@@ -216,7 +217,7 @@ class RunningTask:
 
     def guard(self, action: Callable[..., object], *arguments: object) -> None:
         """Run an action of the task; an injected error fails the task, `ProcessDied` ends the process."""
-        self._world.before_effect = self._process.before_effect
+        self._process.runs_now()
         try:
             action(*arguments)
         except ProcessDied:
@@ -359,7 +360,7 @@ class RunningTask:
         self._count_alignments()
         self._world.storing.discard(self.id)
         self._runner.close()
-        self._world.before_effect = self._process.before_effect
+        self._process.runs_now()
         closing = close_after(None, self.subtask.close)
         if _is_death(closing):
             raise ProcessDied from closing
@@ -376,7 +377,7 @@ class RunningTask:
 
     def _guard_work(self, work: Callable[[], object]) -> None:
         """Run background work; `ProcessDied` ends the process."""
-        self._world.before_effect = self._process.before_effect
+        self._process.runs_now()
         try:
             work()
         except ProcessDied:
@@ -385,8 +386,11 @@ class RunningTask:
     def _require_wanted(self, error: BaseException) -> None:
         """Raise an error that the simulation did not inject, because it shows a bug.
 
-        An error that was raised while an injected error was handled is a bug, too.
+        An error that was raised while an injected error was handled is a bug, too. After a fault of the
+        external world any error may follow from it. Later ones must name what the world has lost.
         """
+        if self._world.external_faults > self._external_faults or self._world.external_explains(str(error)):
+            return
         cause: BaseException | None = error
         while cause is not None:
             if self._is_injected(cause):

@@ -268,7 +268,15 @@ class FaultInjector:
         self._next_due = min((at for at, _ in self._due), default=math.inf)
         for fault in due:
             world.trace.note("** fault:", fault)
-            STRIKES[fault.kind](self._target)
+            if fault.kind is FaultKind.EXTERNAL:
+                self._strike_external(fault.name)
+            else:
+                STRIKES[fault.kind](self._target)
+
+    def _strike_external(self, name: str) -> None:
+        strike = self._target.plan.strike_external
+        assert strike is not None, "faults of an external world are planned only with one"
+        strike(name)
 
     def _wait_until(self, move: int, fault: PlannedFault) -> None:
         self._due.append((move, fault))

@@ -21,8 +21,6 @@ from penstock.runtime.testing.simulation.run.report import (
     SimulationReport,
     difference,
 )
-from penstock.runtime.testing.simulation.run.uncontrolled import find_uncontrolled
-from penstock.runtime.testing.simulation.run.user_job import UserJob
 from penstock.runtime.testing.simulation.run.user_run import (
     Course,
     Fault,
@@ -30,8 +28,11 @@ from penstock.runtime.testing.simulation.run.user_run import (
     UserSimulation,
     checked_faults,
 )
+from penstock.runtime.testing.simulation.world.external import ExternalWorld
 
 W = TypeVar("W")
+
+E = TypeVar("E", bound=ExternalWorld)
 
 R = TypeVar("R")
 
@@ -56,6 +57,22 @@ def simulate(
 
 @overload
 def simulate(
+    build: Callable[[E], StreamEnvironment],
+    *,
+    world: E,
+    output: Callable[[E], R],
+    seeds: Iterable[int] = ...,
+    equal: Callable[[R, R], bool] | None = ...,
+    interleavings: int = ...,
+    rescale: bool = ...,
+    faults: Iterable[str] = ...,
+    most_moves: int = ...,
+    check: bool = ...,
+) -> SimulationReport: ...
+
+
+@overload
+def simulate(
     build: Callable[[], tuple[StreamEnvironment, W]],
     *,
     output: Callable[[W], R],
@@ -71,14 +88,15 @@ def simulate(
 
 @checked_keywords
 def simulate(
-    build: Callable[[], Any],
+    build: Callable[..., Any],
     *,
     output: Callable[..., Any],
+    world: ExternalWorld | None = None,
     seeds: Iterable[int] = SEEDS,
     equal: Callable[[Any, Any], bool] | None = None,
     interleavings: int = 10,
     rescale: bool = True,
-    faults: Iterable[Fault] = (),
+    faults: Iterable[str] = (),
     most_moves: int = 60_000,
     check: bool = True,
 ) -> SimulationReport:
@@ -89,6 +107,9 @@ def simulate(
             the world, which outlives every process of the job. Its `cleanup()`, if any, is called after the
             run.
         output: Reads the output of the sinks; called with the world when `build` returned one.
+        world: A model of external systems, such as `KafkaWorld`. Each run has a copy of its own, with which
+            `build` and `output` are called. In runs with failures its calls are slow, are refused or hang,
+            or their answers are lost.
         seeds: Seeds of the runs with failures, one run each.
         equal: Returns whether two outputs are equal; by default outputs are compared as multisets of rows.
         interleavings: Number of runs without failures, which come first.
@@ -117,7 +138,12 @@ def simulate(
         True
     """
     course = Course(
-        0, with_failures=False, rescale=rescale, most_moves=most_moves, faults=checked_faults(faults)
+        0,
+        with_failures=False,
+        rescale=rescale,
+        most_moves=most_moves,
+        faults=checked_faults(faults, () if world is None else world.faults),
+        external=world,
     )
     simulation = _Simulation(build, output, equal, course)
     report = simulation.report(interleavings, seeds)
@@ -150,9 +176,7 @@ class _Simulation:
 
     def report(self, interleavings: int, seeds: Iterable[int]) -> SimulationReport:
         """Execute runs until one goes wrong or all have passed."""
-        job = UserJob(self._build, self._output)
-        uncontrolled = find_uncontrolled(job.graph)
-        job.clean_up()
+        uncontrolled = UserSimulation(self._build, self._output, self._course).uncontrolled()
         calm, struck, failed = 0, 0, None
         for seed in range(max(1, interleavings)):
             calm += 1
@@ -206,4 +230,4 @@ class _Simulation:
 
 
 def _named(run: UserRun) -> dict[str, int]:
-    return {kind.value: count for kind, count in run.happened.items()}
+    return {kind.value: count for kind, count in run.happened.items()} | dict(run.external)

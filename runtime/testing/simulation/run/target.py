@@ -30,6 +30,7 @@ class Plan:
         uploading: Vertices whose snapshots are written as files; faults of uploads prefer them.
         rescale_to: The requested parallelism by vertex; drawn during the run when `None`.
         insists: Whether the user repeats a stop whose savepoint has failed.
+        strike_external: Makes a named fault of the external world happen.
     """
 
     faults: tuple[PlannedFault, ...] = ()
@@ -37,6 +38,7 @@ class Plan:
     rescalable: tuple[str, ...] = ()
     rescale_to: Mapping[str, int] | None = None
     insists: bool = False
+    strike_external: Callable[[str], None] | None = None
 
 
 #: Seconds between two checks of a job that starts, and of a request without an answer.

@@ -9,8 +9,9 @@ from an older checkpoint (`Checkpointing(allow_older=True)`), it may repeat rows
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from penstock.runtime.errors import ConfigurationError
@@ -20,8 +21,10 @@ from penstock.runtime.names import nearest_name
 from penstock.runtime.testing.simulation.cluster.master import FIRST_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import RunFigures, SimulatedRun, StandstillError
 from penstock.runtime.testing.simulation.run.target import Plan
+from penstock.runtime.testing.simulation.run.uncontrolled import Uncontrolled, find_uncontrolled
 from penstock.runtime.testing.simulation.run.user_job import Pace, UserJob, short_run_config
 from penstock.runtime.testing.simulation.world.agenda import Conditions, Draws, draw_conditions
+from penstock.runtime.testing.simulation.world.external import ExternalWorld, WorldContext
 from penstock.runtime.testing.simulation.world.faults import (
     MOMENTS,
     FaultKind,
@@ -84,23 +87,23 @@ _OF_FILES: Final = frozenset({"damaged_files", "lost_files"})
 _SHARE: Final = 0.7
 
 
-def checked_faults(names: Iterable[str]) -> tuple[Fault, ...]:
-    """The faults of these names, each once, in the order of `Fault`.
+def checked_faults(names: Iterable[str], of_world: Iterable[str] = ()) -> tuple[str, ...]:
+    """The faults of these names, each once, in the order of `Fault` and then of the external world.
 
     Raises:
         ConfigurationError: A fault is unknown.
     """
     wanted = [names] if isinstance(names, str) else list(names)
+    known = (*get_args(Fault), *of_world)
     for name in wanted:
-        if name not in _KINDS:
-            hint = nearest_name(str(name), _KINDS) or "."
-            msg = f"there is no fault {name!r}{hint} These are known: {', '.join(_KINDS)}"
+        if name not in known:
+            hint = nearest_name(str(name), known) or "."
+            msg = f"there is no fault {name!r}{hint} These are known: {', '.join(known)}"
             raise ConfigurationError(msg)
-    every: tuple[Fault, ...] = get_args(Fault)
-    return tuple(name for name in every if name in wanted)
+    return tuple(name for name in known if name in wanted)
 
 
-def draw_chosen(draws: Draws, faults: Iterable[Fault], lasts: int) -> tuple[PlannedFault, ...]:
+def draw_chosen(draws: Draws, faults: Iterable[str], lasts: int) -> tuple[PlannedFault, ...]:
     """Draw the requested faults of one run, which has `lasts` moves until the faults stop."""
     planned = []
     for number, name in enumerate(faults):
@@ -109,8 +112,9 @@ def draw_chosen(draws: Draws, faults: Iterable[Fault], lasts: int) -> tuple[Plan
             moment = stream.pick(MOMENTS)
             # Early, because a user's job may end soon.
             occurrence = stream.below(lasts // 2) if moment is Moment.MOVE else stream.between(1, 2)
-            kind = stream.pick(_KINDS[name])
-            planned.append(PlannedFault(kind, moment, occurrence, draw_delay(stream)))
+            kind = stream.pick(_KINDS.get(name, (FaultKind.EXTERNAL,)))
+            of_world = "" if name in _KINDS else name
+            planned.append(PlannedFault(kind, moment, occurrence, draw_delay(stream), of_world))
     return tuple(planned)
 
 
@@ -125,13 +129,15 @@ class UserRun(RunFigures):
     Attributes:
         output: The output of the sinks; `None` when the job did not finish.
         problem: The reason why the job did not finish; empty if it did, or had a valid reason to fail.
-        damage: The cause of the job's end, if it names a damaged file; else empty.
+        damage: The cause of the job's end, if it names a damaged file or another real loss; else empty.
+        external: Faults of the external world that really happened, by name.
     """
 
     output: Any = None
     problem: str = ""
     planned: tuple[PlannedFault, ...] = ()
     damage: str = ""
+    external: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def may_repeat(self) -> bool:
@@ -148,6 +154,7 @@ class Course:
         rescale: Whether a run with failures may change the parallelism.
         most_moves: Maximum moves after the faults have stopped.
         usual_moves: Moves of this job without failures; faults strike for about half to twice as many.
+        external: The model of the outside, which each run copies.
     """
 
     seed: int
@@ -155,7 +162,8 @@ class Course:
     rescale: bool = True
     most_moves: int = 60_000
     usual_moves: int = 1_000
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[str, ...] = ()
+    external: ExternalWorld | None = None
 
 
 class UserSimulation:
@@ -178,11 +186,14 @@ class UserSimulation:
         # The draws of chaining and batch sizes, on which no job may depend.
         layout = Draws(course.seed).stream(13)
         self.chaining = layout.pick((True, True, False))
-        self.job = UserJob(build, output, chaining=self.chaining)
         self._draws = draws = Draws(course.seed).stream(0 if course.with_failures else 1)
         conditions = self.conditions(draws.stream(3))
-        self._plan = self.planned(conditions)
         self.world = World(draws.below(1 << 60), conditions, write)
+        self.external = None if course.external is None else copy.deepcopy(course.external)
+        if self.external is not None:
+            self._begin(self.external)
+        self.job = UserJob(build_with(self.external, build), output, chaining=self.chaining)
+        self._plan = self.planned(conditions)
         paces, rows = draws.stream(8), layout.stream(1).pick((1, 1, 1, 2, 0))
         # Batches are large only without failures, because a run must last until failures come.
         chunks = (1, 1, 2, 5) if course.with_failures or rows == 1 else (2, 5, 20)
@@ -192,7 +203,14 @@ class UserSimulation:
         try:
             return self._run()
         finally:
-            self.job.clean_up()
+            self._close()
+
+    def uncontrolled(self) -> tuple[Uncontrolled, ...]:
+        """Find the uncontrolled inputs of the job, without running it."""
+        try:
+            return find_uncontrolled(self.job.graph)
+        finally:
+            self._close()
 
     def next_job(self, state: JobState) -> SimulatedJob | None:
         """Return the job that follows the first one, which has ended in this state; `None` for none."""
@@ -217,15 +235,34 @@ class UserSimulation:
             state, cause = run.run_to_end(self.next_job)
         except StandstillError as error:
             problem = f"{error}\nEvery source must end; most_moves= allows longer jobs."
-            return _result(run, plan, problem=problem)
+            return self._result(run, problem=problem)
         except Exception as error:  # users' code failed without an injected fault
-            return _result(run, plan, problem=_describe(error))
+            return self._result(run, problem=_describe(error))
         if state is JobState.FAILED and run.is_explained_by_damage(cause):
             world.counts.happened(FaultKind.FAILED_BY_DAMAGE)
-            return _result(run, plan, damage=cause)
+            return self._result(run, damage=cause)
+        if state is JobState.FAILED and self.external is not None:
+            reason = cause + run.reason_of_the_end
+            if self.external.explains(reason):
+                return self._result(run, damage=reason)
         if state is not JobState.FINISHED:
-            return _result(run, plan, problem=f"the job has {state.value}: {cause}")
-        return _result(run, plan, output=self.job.output())
+            return self._result(run, problem=f"the job has {state.value}: {cause}")
+        return self._result(run, output=self.job.output())
+
+    def _close(self) -> None:
+        self.job.clean_up()
+        if self.external is not None:
+            self.external.end()
+
+    def _begin(self, external: ExternalWorld) -> None:
+        draws = self._draws.stream(10)
+        external.begin(WorldContext(self.world, draws, with_failures=self.course.with_failures))
+        self.world.when_calm(external.calm_down)
+        self.world.external_explains = external.explains
+
+    def _result(self, run: SimulatedRun, **found: Any) -> UserRun:
+        happened = {} if self.external is None else dict(self.external.run.happened)
+        return UserRun(**asdict(run.figures()), planned=self._plan.faults, external=happened, **found)
 
     def conditions(self, draws: Draws) -> Conditions:
         conditions = draw_conditions(draws)
@@ -242,17 +279,23 @@ class UserSimulation:
         if course.rescale and job.rescalable and wishes.chance(0.5):
             faults += tuple(_rescale(wishes) for _ in range(wishes.between(1, 2)))
         faults += draw_chosen(draws.stream(9), course.faults, conditions.lasts)
-        return Plan(faults, job.uploading, job.rescalable if course.rescale else ())
+        return Plan(
+            faults,
+            job.uploading,
+            job.rescalable if course.rescale else (),
+            strike_external=None if self.external is None else self.external.strike,
+        )
+
+
+def build_with(external: ExternalWorld | None, build: Callable[..., Any]) -> Callable[[], Any]:
+    """The function that builds a job; with an external world, `build` takes the world of the run."""
+    return build if external is None else lambda: (build(external), external)
 
 
 def _rescale(draws: Draws) -> PlannedFault:
     moment = draws.pick(MOMENTS)
     occurrence = draws.below(_EARLY_MOVES) if moment is Moment.MOVE else draws.between(1, 3)
     return PlannedFault(FaultKind.RESCALED, moment, occurrence, draws.below(40))
-
-
-def _result(run: SimulatedRun, plan: Plan, **found: Any) -> UserRun:
-    return UserRun(**asdict(run.figures()), planned=plan.faults, **found)
 
 
 def _describe(error: BaseException) -> str:

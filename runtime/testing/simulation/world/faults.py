@@ -87,6 +87,9 @@ class FaultKind(Enum):
     CLOCK_SET = "wall clock set"
     CLOCKS_DIFFER = "clocks that drift apart"
 
+    # -- the outside --
+    EXTERNAL = "fault of the external world"
+
     # -- checkpoints --
     CHECKPOINT_CANCELLED = "checkpoint cancelled"
     CHECKPOINT_EXPIRED = "checkpoint timed out"
@@ -149,12 +152,14 @@ class PlannedFault:
         occurrence: Number of the occurrence of `moment` at which the fault strikes, from 1; for `MOVE`, the
             number of the move.
         delay: Moves between the moment and the strike.
+        name: Name of a fault of the external world.
     """
 
     kind: FaultKind
     moment: Moment
     occurrence: int
     delay: int = 0
+    name: str = ""
 
     def __str__(self) -> str:
         at = (
@@ -162,7 +167,7 @@ class PlannedFault:
             if self.moment is Moment.MOVE
             else f"{self.delay} moves after: {self.moment.value} (no. {self.occurrence})"
         )
-        return f"{self.kind.value} {at}"
+        return f"{self.name or self.kind.value} {at}"
 
 
 #: Moments at which a fault may be due, weighted by their number of entries.

@@ -80,7 +80,11 @@ class World:
         restored: Number of subtasks that were restored with in-flight data.
         stored: Number of acknowledgements of alignments that stored elements.
         spilled: Number of acknowledgements of alignments that did not fit into memory.
+        external_faults: Number of faults of an `ExternalWorld`. An error of a task that was deployed before
+            the last of them is no bug.
+        external_explains: Whether an error names something that an `ExternalWorld` has really lost.
         before_effect: Called before users' code has an effect outside its process, which may die there.
+        thread: Runs a part of another thread of the process that runs now; `None` outside of a process.
         on_moment: Called at moments at which planned faults are due.
     """
 
@@ -108,8 +112,11 @@ class World:
         self.last_arrival = 0.0
         self.spill_disks: list[SpillDisk] = []
         self.storing: set[SubtaskId] = set()
+        self.external_faults = 0
+        self.external_explains: Callable[[str], bool] = lambda cause: False
         self.captured = self.restored = self.stored = self.spilled = 0
         self.before_effect: Callable[[], None] = _nothing_runs
+        self.thread: Callable[[Callable[[], None], str], None] | None = None
         self.on_moment: Callable[[Moment], None] = lambda moment: None
         self.restores = Restores(self.counts)
         self.observer = RunObserver()
@@ -205,6 +212,11 @@ class World:
             return True
         self.counts.happened(FaultKind.NO_ROOM)
         return False
+
+    def outside_processes(self) -> None:
+        """Begin work of a JobMaster, at whose effects no process dies."""
+        self.before_effect = _nothing_runs
+        self.thread = None
 
     def fail_user_code(self, after: int) -> None:
         self._user_error_in = after

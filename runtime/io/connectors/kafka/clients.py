@@ -1,0 +1,176 @@
+"""`KafkaClients`: the clients of a cluster, and the threads that wait for them.
+
+All calls of Kafka's libraries begin here, and so do all threads of the connector. `KafkaWorld` registers
+clients of its own for its address: a model of a broker, whose threads are part of a simulation. For every
+other address these are confluent-kafka, kafka-python and real threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Producer
+    from confluent_kafka.admin import AdminClient
+
+T = TypeVar("T")
+
+#: The largest answer of a broker to kafka-python, in bytes.
+_LARGEST_ANSWER_BYTES: Final = 100_000_000
+
+
+class Step(Enum):
+    """What a step of a worker leaves to do."""
+
+    CONTINUES = "another step"
+    RESTS = "nothing until the worker is woken"
+    ENDS = "nothing any more"
+
+
+class Worker(Protocol):
+    """A thread that runs a function again and again."""
+
+    def wake(self) -> None:
+        """Let the function run again, if it rests."""
+        ...
+
+    def join(self, timeout: float) -> bool:
+        """Wait until the function has ended; return whether it has."""
+        ...
+
+
+class KafkaClients(Protocol):
+    """Makes the clients of a cluster; `settings` are those of librdkafka."""
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer: ...
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer: ...
+
+    def admin(self, settings: Mapping[str, Any]) -> AdminClient: ...
+
+    def connections(
+        self, settings: Mapping[str, Any], timeout: float
+    ) -> AbstractContextManager[tuple[Any, Any]]:
+        """Open connections of kafka-python: its loop and its manager; `settings` are its own."""
+        ...
+
+    def run(self, work: Callable[[], T]) -> Future[T]:
+        """Run work in a thread that does not outlive the process: it may wait for a broker that hangs."""
+        ...
+
+    def start_worker(self, step: Callable[[], Step]) -> Worker:
+        """Run a function in such a thread again and again; it must not raise."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def monotonic(self) -> float: ...
+
+
+class LibraryClients:
+    """The real clients and threads."""
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        from confluent_kafka import Consumer
+
+        return Consumer(dict(settings))
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        from confluent_kafka import Producer
+
+        return Producer(dict(settings))
+
+    def admin(self, settings: Mapping[str, Any]) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(dict(settings))
+
+    @contextmanager
+    def connections(self, settings: Mapping[str, Any], timeout: float) -> Iterator[tuple[Any, Any]]:
+        from kafka.net.manager import KafkaConnectionManager
+        from kafka.net.selector import NetworkSelector
+
+        net = NetworkSelector()
+        manager = KafkaConnectionManager(
+            net,
+            request_timeout_ms=timeout * 1_000,
+            socket_connection_setup_timeout_ms=timeout * 1_000,
+            receive_message_max_bytes=_LARGEST_ANSWER_BYTES,
+            **settings,
+        )
+        try:
+            yield net, manager
+        finally:
+            manager.close()
+            net.close()
+
+    def run(self, work: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # raised again by `result`
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="kafka-transactions", daemon=True).start()
+        return future
+
+    def start_worker(self, step: Callable[[], Step]) -> Worker:
+        return WorkerThread(step)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class WorkerThread:
+    """A `Worker` with a real thread."""
+
+    def __init__(self, step: Callable[[], Step]) -> None:
+        self._step = step
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kafka-fetcher", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def join(self, timeout: float) -> bool:
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            # Before the step: what happens during it must wake the thread.
+            self._woken.clear()
+            left = self._step()
+            if left is Step.ENDS:
+                return
+            if left is Step.RESTS:
+                self._woken.wait()
+
+
+_LIBRARY: Final[KafkaClients] = LibraryClients()
+#: Clients of addresses that a simulation serves.
+_SIMULATED: Final[dict[str, KafkaClients]] = {}
+
+
+def clients_of(bootstrap_servers: object) -> KafkaClients:
+    """The clients of the cluster at an address."""
+    return _SIMULATED.get(str(bootstrap_servers), _LIBRARY)
+
+
+def serve(bootstrap_servers: str, clients: KafkaClients | None) -> None:
+    """Use these clients for an address of this process; `None` ends that."""
+    _SIMULATED.pop(bootstrap_servers, None)
+    if clients is not None:
+        _SIMULATED[bootstrap_servers] = clients

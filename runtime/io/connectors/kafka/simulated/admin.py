@@ -1,0 +1,144 @@
+"""`SimulatedAdmin`: the calls of confluent-kafka's `AdminClient` that the connector and its tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
+from confluent_kafka.admin import (
+    BrokerMetadata,
+    ClusterMetadata,
+    ListOffsetsResultInfo,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    PartitionMetadata,
+    TopicMetadata,
+)
+
+from penstock.runtime.io.connectors.kafka.simulated.broker import SimulatedBroker
+from penstock.runtime.io.connectors.kafka.simulated.connection import Connection, error_of
+
+T = TypeVar("T")
+
+#: Seconds of a call without a timeout.
+_TIMEOUT: Final = 60.0
+#: What a `OffsetSpec` asks for, in the protocol.
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_UNKNOWN_TOPIC: Final = 3
+
+
+def list_topics(broker: SimulatedBroker, topic: str | None = None) -> ClusterMetadata:
+    """The metadata of all topics, or of one."""
+    metadata = ClusterMetadata()
+    node = BrokerMetadata()
+    node.id, node.host, node.port = 1, "simulated", 9092
+    metadata.brokers = {1: node}
+    for name in broker.topics if topic is None else [topic]:
+        found = TopicMetadata()
+        found.topic = name
+        known = broker.topics.get(name)
+        if known is None:
+            found.error = error_of(_UNKNOWN_TOPIC)
+        for number in range(len(known.partitions) if known is not None else 0):
+            partition = PartitionMetadata()
+            partition.id, partition.leader, partition.replicas, partition.isrs = number, 1, [1], [1]
+            found.partitions[number] = partition
+        metadata.topics[name] = found
+    return metadata
+
+
+class SimulatedAdmin:
+    """An admin client; its calls are answered at once, as futures."""
+
+    def __init__(self, connection: Connection, settings: Mapping[str, Any]) -> None:
+        self._connection = connection
+        self._broker = connection.broker
+
+    def list_topics(self, topic: str | None = None, timeout: float = _TIMEOUT) -> ClusterMetadata:
+        return self._connection.call(lambda: list_topics(self._broker, topic), timeout)
+
+    def list_offsets(
+        self,
+        topic_partition_offsets: Mapping[TopicPartition, OffsetSpec],
+        *,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        request_timeout: float = _TIMEOUT,
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        is_committed = isolation_level == IsolationLevel.READ_COMMITTED
+        return {
+            place: self._answer(
+                lambda place=place, wanted=wanted: self._offset(place, wanted, is_committed=is_committed),
+                request_timeout,
+            )
+            for place, wanted in topic_partition_offsets.items()
+        }
+
+    def list_consumer_group_offsets(
+        self, requests: Sequence[ConsumerGroupTopicPartitions], *, request_timeout: float = _TIMEOUT
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        return {
+            request.group_id: self._answer(lambda request=request: self._committed(request), request_timeout)
+            for request in requests
+        }
+
+    def create_topics(
+        self, new_topics: Sequence[NewTopic], *, request_timeout: float = _TIMEOUT
+    ) -> dict[str, Future[None]]:
+        def create(topic: NewTopic) -> None:
+            config = dict(topic.config or {})
+            sizes = [int(config["max.message.bytes"])] if "max.message.bytes" in config else []
+            self._broker.create_topic(topic.topic, max(1, topic.num_partitions), *sizes)
+
+        return {
+            topic.topic: self._answer(lambda topic=topic: create(topic), request_timeout)
+            for topic in new_topics
+        }
+
+    def create_partitions(
+        self, new_partitions: Sequence[NewPartitions], *, request_timeout: float = _TIMEOUT
+    ) -> dict[str, Future[None]]:
+        create = self._broker.create_partitions
+        return {
+            each.topic: self._answer(
+                lambda each=each: create(each.topic, each.new_total_count), request_timeout
+            )
+            for each in new_partitions
+        }
+
+    def _answer(self, effect: Callable[[], T], timeout: float) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(self._connection.call(effect, timeout))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def _offset(
+        self, place: TopicPartition, wanted: OffsetSpec, *, is_committed: bool
+    ) -> ListOffsetsResultInfo:
+        log = self._broker.log((place.topic, place.partition))
+        asked = wanted._value
+        if asked == _EARLIEST:
+            return ListOffsetsResultInfo(log.start, -1, 0)
+        if asked == _LATEST:
+            return ListOffsetsResultInfo(log.readable_end(is_committed=is_committed), -1, 0)
+        found = log.offset_for_time(asked, is_committed=is_committed)
+        return ListOffsetsResultInfo(
+            -1 if found is None else found.offset, -1 if found is None else found.timestamp, 0
+        )
+
+    def _committed(self, request: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
+        self._connection.coordinator()
+        known = self._broker.groups.get(request.group_id, {})
+        wanted = request.topic_partitions or [TopicPartition(*place) for place in known]
+        return ConsumerGroupTopicPartitions(
+            request.group_id,
+            [
+                TopicPartition(each.topic, each.partition, known.get((each.topic, each.partition), -1001))
+                for each in wanted
+            ],
+        )

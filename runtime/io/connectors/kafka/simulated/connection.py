@@ -1,0 +1,82 @@
+"""`Connection`: what happens to one call of a client on its way to the broker and back.
+
+librdkafka and our own requests repeat a call whose connection is lost, until its timeout. So the broker may
+get the call twice. Only a call that finds no answer until its timeout fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock.runtime.io.connectors.kafka.simulated.broker import BrokerError, SimulatedBroker
+from penstock.runtime.testing.simulation.world.external import Fate, WorldContext
+
+T = TypeVar("T")
+
+#: Seconds until a client repeats a call.
+_BACKOFF: Final = 0.05
+
+#: Errors of the coordinator after which librdkafka repeats a call: loading, away, moved, busy.
+_REPEATED: Final = frozenset({14, 15, 16, 51})
+
+
+class Connection:
+    """Carries the calls of all clients of a run.
+
+    Attributes:
+        coordinator_errors: Numbers of errors with which coordinators answer next.
+    """
+
+    def __init__(self, broker: SimulatedBroker, run: WorldContext) -> None:
+        self.broker = broker
+        self.run = run
+        self.coordinator_errors: list[int] = []
+
+    def coordinator(self) -> None:
+        """Refuse a call for the coordinator of a transaction or a group, while it moves."""
+        if self.coordinator_errors and not self.run.is_calm:
+            code = self.coordinator_errors.pop()
+            self.run.struck("kafka_coordinator_moves")
+            raise BrokerError(code)
+
+    def call(self, effect: Callable[[], T], timeout: float) -> T:
+        """Make a call of librdkafka, which is repeated until its timeout.
+
+        Raises:
+            KafkaException: There was no answer in time, or the broker refused.
+        """
+        run, deadline = self.run, self.run.clock.monotonic() + timeout
+        while True:
+            fate = run.fate()
+            if fate is not Fate.ANSWERED:
+                run.struck(fate.value)
+            if fate is Fate.SLOW:
+                run.spend(min(run.slowness(), timeout))
+            left = deadline - run.clock.monotonic()
+            try:
+                answer = effect() if fate.is_done else None
+            except BrokerError as error:
+                if error.code not in _REPEATED:
+                    raise failure(error.code) from error
+                fate = Fate.REFUSED
+            if fate in (Fate.ANSWERED, Fate.SLOW):
+                return answer  # type: ignore[return-value] # `effect` has answered
+            hangs = fate in (Fate.HANGS, Fate.HANGS_DONE)
+            run.spend(max(0.0, left if hangs else min(_BACKOFF, left)))
+            if run.clock.monotonic() >= deadline:
+                raise failure(KafkaError._TIMED_OUT)
+
+
+def failure(code: int, *, fatal: bool = False) -> KafkaException:
+    """The exception of confluent-kafka for a number of an error."""
+    return KafkaException(error_of(code, fatal=fatal))
+
+
+def error_of(code: int, *, fatal: bool = False) -> KafkaError:
+    text = KafkaError(code).str()
+    if code in (47, 90, KafkaError._FENCED):
+        return KafkaError(KafkaError._FENCED, "This instance has been fenced by a newer producer", True)
+    return KafkaError(code, text, fatal, code in _REPEATED or code == KafkaError._TIMED_OUT)

@@ -1,0 +1,234 @@
+"""`KafkaWorld`: the Kafka of a simulation, for `simulate(build, world=KafkaWorld(...))`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.kafka.clients import serve
+from penstock.runtime.io.connectors.kafka.cluster import check_installed
+from penstock.runtime.names import nearest_name
+from penstock.runtime.testing.simulation.world.external import ExternalWorld, WorldContext
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """A record of a topic.
+
+    Attributes:
+        timestamp: Milliseconds since the epoch.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A record that is in a topic when a run begins."""
+
+    topic: str
+    partition: int
+    value: bytes
+    key: bytes | None
+    timestamp: int | None
+
+
+#: Seconds between two looks for what a fault needs, and the number of looks.
+_INTERVAL: Final = 0.01
+_LOOKS: Final = 300
+
+#: Numbers with which a coordinator answers while it moves: loading, not available, elsewhere.
+_MOVING: Final = (14, 15, 16)
+
+
+class KafkaWorld(ExternalWorld):
+    """A Kafka cluster in memory, for `simulate(build, world=KafkaWorld(...))`.
+
+    `KafkaSource` and `KafkaSink` with its address run as in production, with all their code, on clients of a
+    model of a broker. The model has transactions with epochs and timeouts, isolation levels, groups and
+    retention, in the time of the simulation. The same tests run against it and against Apache Kafka.
+
+    Faults by name:
+
+    - `"kafka_broker_crashes"`: the broker is away for up to three seconds and keeps its data.
+    - `"kafka_coordinator_moves"`: coordinators answer for a while with errors that pass (14, 15, 16).
+    - `"kafka_expired_transactions"`: the broker aborts an open transaction, as at its timeout.
+    - `"kafka_expired_records"`: retention deletes records that a consumer has read.
+    - `"kafka_new_partitions"`: a topic gets another partition.
+
+    A job may fail because a transaction or records have expired, if its error names them.
+
+    Args:
+        topics: The number of partitions of each topic.
+        bootstrap_servers: The address that the job uses; no connection is made to it.
+
+    Raises:
+        ConfigurationError: confluent-kafka is not installed, or a topic has no partition.
+
+    Example:
+        >>> kafka = KafkaWorld({"words": 2})
+        >>> kafka.put("words", ["to", "be", "or"])
+        >>> kafka.bootstrap_servers
+        'kafka:9092'
+    """
+
+    faults: ClassVar = (
+        "kafka_broker_crashes",
+        "kafka_coordinator_moves",
+        "kafka_expired_transactions",
+        "kafka_expired_records",
+        "kafka_new_partitions",
+    )
+
+    def __init__(self, topics: Mapping[str, int], *, bootstrap_servers: str = "kafka:9092") -> None:
+        check_installed()
+        for name, partitions in topics.items():
+            if partitions < 1:
+                msg = f"topic {name!r} has {partitions} partitions; give it at least 1"
+                raise ConfigurationError(msg)
+        self.bootstrap_servers = bootstrap_servers
+        self._topics = dict(topics)
+        self._given: list[_Given] = []
+        self._broker: Any = None
+        self._connection: Any = None
+
+    def put(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        key: Callable[[Any], Any] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Put values into a topic, before the job starts: as JSON, or as they are if they are bytes.
+
+        Args:
+            key: Returns the key of a value, a `str` or `bytes`.
+            partition: By default the partitions in turn.
+            timestamp: Milliseconds since the epoch; by default the start of the run.
+        """
+        partitions = self._topics.get(topic)
+        if partitions is None:
+            hint = nearest_name(topic, self._topics) or "."
+            msg = f"the KafkaWorld has no topic {topic!r}{hint} It has {', '.join(self._topics)}"
+            raise ConfigurationError(msg)
+        for number, value in enumerate(values):
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
+            name = None if key is None else key(value)
+            self._given.append(
+                _Given(
+                    topic,
+                    number % partitions if partition is None else partition,
+                    data,
+                    name.encode() if isinstance(name, str) else name,
+                    timestamp,
+                )
+            )
+
+    def records(self, topic: str, *, isolation_level: Isolation = "read_committed") -> list[KafkaRecord]:
+        """All records of a topic that a consumer sees, by partition and offset.
+
+        Records behind an open transaction are hidden from committed reads.
+        """
+        from penstock.runtime.io.connectors.kafka.simulated.broker import SimulatedBroker
+
+        broker: SimulatedBroker = self._broker
+        broker.write_all_markers()
+        return [
+            KafkaRecord(
+                topic, number, entry.offset, entry.key, entry.value, tuple(entry.headers), entry.timestamp
+            )
+            for number, log in enumerate(broker.topic(topic).partitions)
+            for entry in log.read(log.start, is_committed=isolation_level == "read_committed")
+        ]
+
+    def values(self, topic: str) -> list[Any]:
+        """The values of the committed records of a topic, decoded from JSON."""
+        return [None if record.value is None else json.loads(record.value) for record in self.records(topic)]
+
+    # -- called by `simulate` -----------------------------------------------------------------------------
+
+    def begin(self, run: WorldContext) -> None:
+        """Start the broker with its topics, and serve its address."""
+        from penstock.runtime.io.connectors.kafka.simulated.broker import SimulatedBroker
+        from penstock.runtime.io.connectors.kafka.simulated.connection import Connection
+        from penstock.runtime.io.connectors.kafka.simulated.simulated_clients import SimulatedClients
+
+        super().begin(run)
+        broker = SimulatedBroker(run.clock, self._marker_delay)
+        for name, partitions in self._topics.items():
+            broker.create_topic(name, partitions)
+        for given in self._given:
+            broker.append((given.topic, given.partition), given.value, given.key, (), given.timestamp)
+        self._broker, self._connection = broker, Connection(broker, run)
+        serve(self.bootstrap_servers, SimulatedClients(self._connection))
+
+    def end(self) -> None:
+        """Stop serving the address."""
+        serve(self.bootstrap_servers, None)
+
+    def explains(self, cause: str) -> bool:
+        """Whether an error names a transaction or a partition of which something has expired."""
+        partitions = {f"partition {number} of topic {name!r}" for name, number in self._broker.deleted}
+        return any(name in cause for name in {repr(name) for name in self._broker.expired} | partitions)
+
+    def strike(self, fault: str) -> None:
+        """Make one of the faults happen, as soon as it can."""
+        strikes = {
+            "kafka_broker_crashes": self._crash,
+            "kafka_coordinator_moves": self._move_coordinators,
+            "kafka_expired_transactions": self._expire_transaction,
+            "kafka_expired_records": self._expire_records,
+            "kafka_new_partitions": self._add_partition,
+        }
+        self._look(fault, strikes[fault], _LOOKS)
+
+    def _look(self, fault: str, strike: Callable[[], bool], looks: int) -> None:
+        if self.run.is_calm or not looks:
+            return
+        if strike():
+            self.run.struck(fault)
+        else:
+            self.run.after(_INTERVAL, lambda: self._look(fault, strike, looks - 1), f"{fault} waits")
+
+    def _crash(self) -> bool:
+        self.run.go_away(self.run.draws.pick((0.05, 0.5, 3.0)))
+        return self._move_coordinators()
+
+    def _move_coordinators(self) -> bool:
+        draws = self.run.draws
+        self._connection.coordinator_errors += [draws.pick(_MOVING) for _ in range(draws.between(1, 4))]
+        return True
+
+    def _expire_transaction(self) -> bool:
+        found = [each for _, each in self._broker.list_transactions(["Ongoing"])]
+        if found:
+            self._broker.expire(self.run.draws.pick(found))
+        return bool(found)
+
+    def _expire_records(self) -> bool:
+        # Before the first commit a job may start again, at a first record that is then a later one.
+        if not self._broker.commits:
+            return False
+        read = sorted(self._broker.read_to.items())
+        return bool(read) and self._broker.delete_records(*self.run.draws.pick(read))
+
+    def _add_partition(self) -> bool:
+        name = self.run.draws.pick(sorted(self._broker.topics))
+        self._broker.create_partitions(name, len(self._broker.topics[name].partitions) + 1)
+        return True
+
+    def _marker_delay(self) -> float:
+        return 0.0 if self.run.is_calm else self.run.draws.pick((0.0, 0.0, 0.01, 0.1))

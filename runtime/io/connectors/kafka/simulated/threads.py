@@ -1,0 +1,77 @@
+"""The threads of the connector in a simulation: each runs in moves, and dies with its process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+from penstock.runtime.io.connectors.kafka.clients import Step
+from penstock.runtime.testing.simulation.world.external import WorldContext
+
+T = TypeVar("T")
+
+
+class SimulatedFuture(Future[T], Generic[T]):
+    """The outcome of work in a thread; a caller that waits for it lets the thread run now."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        super().__init__()
+        self._work: Callable[[], T] | None = work
+
+    def run(self) -> None:
+        """Do the work, unless it is done; the death of the process passes through."""
+        work, self._work = self._work, None
+        if work is None:
+            return
+        try:
+            outcome = work()
+        except Exception as error:
+            self.set_exception(error)
+        else:
+            self.set_result(outcome)
+
+    def result(self, timeout: float | None = None) -> T:
+        self.run()
+        return super().result(0)
+
+
+class SimulatedWorker:
+    """A `Worker` whose steps are moves; one that waits for records steps again when the wait is over."""
+
+    def __init__(self, run: WorldContext, step: Callable[[], Step]) -> None:
+        self._run = run
+        self._step = step
+        self._is_scheduled = self._has_ended = False
+        self._waits = 0.0
+        self.wake()
+
+    def wait(self, seconds: float) -> None:
+        """Note that the step waits; called within it."""
+        self._waits = seconds
+
+    def wake(self) -> None:
+        if not self._is_scheduled and not self._has_ended:
+            self._schedule(0.0)
+
+    def join(self, timeout: float) -> bool:
+        """Run to the end, as a thread that was asked to end does."""
+        while not self._has_ended:
+            if self._take_step() is Step.RESTS:
+                break
+        return self._has_ended
+
+    def _schedule(self, after: float) -> None:
+        self._is_scheduled = True
+        self._run.in_thread(self._turn, "the Kafka fetcher steps", after=after)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        if not self._has_ended and self._take_step() is Step.CONTINUES:
+            self._schedule(self._waits)
+
+    def _take_step(self) -> Step:
+        self._waits = 0.0
+        left = self._step()
+        self._has_ended = left is Step.ENDS
+        return left
