@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from penstock.runtime.operators.functions.function_operator import rows_of
@@ -58,14 +57,3 @@ class RecordsWriter:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-def read_world(world: Any, records: CollectedRecords) -> SimpleNamespace:
-    """A world of `simulate` for a job that reads one world and collects what it reads.
-
-    Its attributes are those of both, because `simulate` shares the parts of a world with all processes.
-    """
-    made = SimpleNamespace(**getattr(world, "__dict__", {}), read_world=world, collected=records)
-    if hasattr(world, "cleanup"):
-        made.cleanup = world.cleanup
-    return made

@@ -26,21 +26,16 @@ from penstock.runtime.testing.connectors.checks import (
     error_of,
     texts_of,
 )
+from penstock.runtime.testing.connectors.outside import Outside, answers_of, arm, simulate_in
 from penstock.runtime.testing.connectors.sink_job import DISTURBED, STEPS, SinkJob, run_steps
 from penstock.runtime.testing.connectors.worlds import (
     ANSWERS,
-    CleansUp,
     Death,
-    GivesAnswers,
     HasSecret,
     ShowsHidden,
     SinkWorld,
-    arm,
-    new_folders,
     offered,
 )
-from penstock.runtime.testing.simulation.run.simulate import simulate
-from penstock.runtime.testing.simulation.run.user_run import Fault
 
 _DEATHS: Final[tuple[Death, ...]] = ("killed", "failed")
 
@@ -61,7 +56,7 @@ class SinkTests:
 
     guarantee: ClassVar[Guarantee] = "exactly_once"
     seeds: ClassVar[Sequence[int]] = range(20)
-    faults: ClassVar[Sequence[Fault]] = ("zombies", "network_cuts")
+    faults: ClassVar[Sequence[str]] = ("zombies", "network_cuts")
     simulated: ClassVar[bool] = True
 
     def make_world(self, folder: Path) -> SinkWorld:
@@ -72,6 +67,14 @@ class SinkTests:
         """
         msg = f"{type(self).__name__} must define make_world(folder), which returns a SinkWorld"
         raise NotImplementedError(msg)
+
+    def make_model(self) -> Callable[[], Any] | None:
+        """Return what makes a model of the world, in which whole jobs are simulated.
+
+        By default they are simulated in worlds of `make_world`. A model for tests of a real system is an
+        `ExternalWorld` with the same methods.
+        """
+        return None
 
     def record(self, number: int) -> Any:
         """Return a record that differs from all others; `rows` of the world returns the same."""
@@ -84,27 +87,20 @@ class SinkTests:
     # -- fixtures -----------------------------------------------------------------------------------------
 
     @pytest.fixture
-    def folders(self, tmp_path: Path) -> Iterator[Path]:
-        """New folders of worlds."""
-        return new_folders(tmp_path)
+    def outside(self, tmp_path: Path) -> Iterator[Outside[SinkWorld]]:
+        """Makes worlds."""
+        outside = Outside(self.make_world, tmp_path)
+        yield outside
+        outside.release()
 
     @pytest.fixture
-    def new_world(
-        self, folders: Iterator[Path], request: pytest.FixtureRequest
-    ) -> Callable[[], SinkWorld]:
-        """Makes worlds; those with a `cleanup` are cleaned up after the test."""
-
-        def make() -> SinkWorld:
-            world = self.make_world(next(folders))
-            if isinstance(world, CleansUp):
-                request.addfinalizer(world.cleanup)
-            return world
-
-        return make
+    def new_world(self, outside: Outside[SinkWorld]) -> Callable[[], SinkWorld]:
+        """Makes empty worlds."""
+        return outside.new
 
     @pytest.fixture
     def world(self, new_world: Callable[[], SinkWorld]) -> SinkWorld:
-        """One world."""
+        """An empty world."""
         return new_world()
 
     @pytest.fixture
@@ -424,7 +420,7 @@ class SinkTests:
         for answer in ANSWERS:
             with case(f"the answer to {step!r} is {answer}"):
                 world = new_world()
-                asked = offered(world, GivesAnswers, "answers that go wrong are not tried")
+                asked = answers_of(world)
                 job = self.job_of(world).start()
                 job.write(2)
                 job.checkpoint()
@@ -478,7 +474,7 @@ class SinkTests:
         for answer, (before, disturbed) in product(ANSWERS, DISTURBED.values()):
             world = new_world()
             secret = offered(world, HasSecret, "it can't be looked for in errors").secret
-            asked = offered(world, GivesAnswers, "errors can't be provoked")
+            asked = answers_of(world)
             job = self.job_of(world).start()
             before(job)
             if arm(asked, answer):
@@ -493,29 +489,33 @@ class SinkTests:
 
     @pytest.mark.parametrize("unaligned", [False, True], ids=["aligned", "unaligned"])
     def test_a_simulated_job_with_failures_at_any_moment_loses_and_repeats_no_record(
-        self, folders: Iterator[Path], unaligned: bool
+        self, outside: Outside[SinkWorld], unaligned: bool
     ) -> None:
         if not self.simulated:
             pytest.skip(f"simulated is false in {type(self).__name__}")
         records = self.records(24)
 
-        def build() -> tuple[StreamEnvironment, SinkWorld]:
-            world = self.make_world(next(folders))
+        def build(world: Any) -> StreamEnvironment:
             checkpointing = Checkpointing(every=60, unaligned=unaligned)
             env = StreamEnvironment("kit", parallelism=2, checkpointing=checkpointing)
             env.from_collection("records", records).rebalance().sink("out", world.sink())
-            return env, world
+            return env
 
-        simulate(
-            build,
-            output=lambda world: world.rows(),
-            seeds=self.seeds,
-            interleavings=2,
-            faults=self.faults,
-            equal=None if self.guarantee == "exactly_once" else _holds_all,
-        )
+        equal = None if self.guarantee == "exactly_once" else _holds_all
+        self.simulate(outside, build, lambda world: world.rows(), equal=equal)
 
     # -- what the tests share -----------------------------------------------------------------------------
+
+    def simulate(
+        self,
+        outside: Outside[SinkWorld],
+        build: Callable[[Any], StreamEnvironment],
+        output: Callable[[Any], Any],
+        **settings: Any,
+    ) -> None:
+        """Simulate a job with the settings of this class, each run in a world of its own."""
+        settings = {"seeds": self.seeds, "faults": self.faults, "interleavings": 2, **settings}
+        simulate_in(self.make_model() or outside.untouched, build, output, **settings)
 
     def die(self, job: SinkJob, death: Death) -> None:
         """Let the processes die, or close the writers as after an error."""

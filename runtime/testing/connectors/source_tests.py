@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -20,25 +19,20 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.source import EnumeratesSplits, Source
 from penstock.runtime.testing.connectors.checks import case, check_no_secret, check_rows, error_of, texts_of
-from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink, read_world
+from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink
+from penstock.runtime.testing.connectors.outside import Outside, answers_of, arm, simulate_in
 from penstock.runtime.testing.connectors.source_job import DISTURBED, STEPS, SourceJob, run_steps
 from penstock.runtime.testing.connectors.worlds import (
     ANSWERS,
     AddsSplitsLater,
-    CleansUp,
-    GivesAnswers,
     HasBadRecords,
     HasSecret,
     HasSplits,
     ShowsAcknowledged,
     SourceWorld,
-    arm,
-    new_folders,
     offered,
 )
-from penstock.runtime.testing.simulation.run.simulate import simulate
 from penstock.runtime.testing.simulation.run.user_job import world_of
-from penstock.runtime.testing.simulation.run.user_run import Fault
 from penstock.runtime.time.watermarks import WatermarkStrategy
 
 _EVERY_STEP = [name for name, _ in STEPS]
@@ -60,7 +54,7 @@ class SourceTests:
     """
 
     seeds: ClassVar[Sequence[int]] = range(20)
-    faults: ClassVar[Sequence[Fault]] = ("zombies", "network_cuts")
+    faults: ClassVar[Sequence[str]] = ("zombies", "network_cuts")
     simulated: ClassVar[bool] = True
     most_polls: ClassVar[int] = 2_000_000
 
@@ -73,6 +67,14 @@ class SourceTests:
         msg = f"{type(self).__name__} must define make_world(folder), which returns a SourceWorld"
         raise NotImplementedError(msg)
 
+    def make_model(self) -> Callable[[], Any] | None:
+        """Return what makes a model of the world, in which whole jobs are simulated.
+
+        By default they are simulated in worlds of `make_world`. A model for tests of a real system is an
+        `ExternalWorld` with the same methods.
+        """
+        return None
+
     def record(self, number: int) -> Any:
         """Return a record that differs from all others; the source returns the same."""
         return {"number": number}
@@ -80,39 +82,21 @@ class SourceTests:
     # -- fixtures -----------------------------------------------------------------------------------------
 
     @pytest.fixture
-    def folders(self, tmp_path: Path) -> Iterator[Path]:
-        """New folders of worlds."""
-        return new_folders(tmp_path)
+    def outside(self, tmp_path: Path) -> Iterator[Outside[SourceWorld]]:
+        """Makes worlds."""
+        outside = Outside(self.make_world, tmp_path)
+        yield outside
+        outside.release()
 
     @pytest.fixture
-    def new_world(
-        self, folders: Iterator[Path], request: pytest.FixtureRequest
-    ) -> Callable[[], SourceWorld]:
-        """Makes worlds; those with a `cleanup` are cleaned up after the test."""
-
-        def make() -> SourceWorld:
-            world = self.make_world(next(folders))
-            if isinstance(world, CleansUp):
-                request.addfinalizer(world.cleanup)
-            return world
-
-        return make
-
-    @pytest.fixture
-    def new_full_world(self, new_world: Callable[[], SourceWorld]) -> Callable[[], SourceWorld]:
+    def new_world(self, outside: Outside[SourceWorld]) -> Callable[[], SourceWorld]:
         """Makes worlds with twelve records."""
-
-        def make() -> SourceWorld:
-            world = new_world()
-            world.write(self.records(12))
-            return world
-
-        return make
+        return lambda: outside.new(lambda world: world.write(self.records(12)))
 
     @pytest.fixture
-    def world(self, new_full_world: Callable[[], SourceWorld]) -> SourceWorld:
+    def world(self, new_world: Callable[[], SourceWorld]) -> SourceWorld:
         """A world with twelve records."""
-        return new_full_world()
+        return new_world()
 
     @pytest.fixture
     def job(self, world: SourceWorld) -> SourceJob:
@@ -152,8 +136,8 @@ class SourceTests:
         job.finish()
         self.check(job)
 
-    def test_a_world_without_records_ends_at_once(self, new_world: Callable[[], SourceWorld]) -> None:
-        job = self.job_of(new_world()).start()
+    def test_a_world_without_records_ends_at_once(self, outside: Outside[SourceWorld]) -> None:
+        job = self.job_of(outside.new()).start()
         job.finish()
         self.check(job, 0)
 
@@ -167,11 +151,11 @@ class SourceTests:
 
     @pytest.mark.parametrize("step", _EVERY_STEP)
     def test_a_death_after_any_step_loses_and_repeats_no_record(
-        self, new_full_world: Callable[[], SourceWorld], step: str
+        self, new_world: Callable[[], SourceWorld], step: str
     ) -> None:
         for death in ("killed", "failed"):
             with case(f"the job is {death} after {step!r}"):
-                job = self.job_of(new_full_world())
+                job = self.job_of(new_world())
                 run_steps(job, last=step)
                 if death == "killed":
                     job.kill()
@@ -194,11 +178,11 @@ class SourceTests:
 
     @pytest.mark.parametrize("step", _EVERY_STEP)
     def test_a_restore_at_another_parallelism_loses_and_repeats_no_record(
-        self, new_full_world: Callable[[], SourceWorld], step: str
+        self, new_world: Callable[[], SourceWorld], step: str
     ) -> None:
         for parallelism in (1, 3):
             with case(f"2 subtasks become {parallelism} after {step!r}"):
-                job = self.job_of(new_full_world())
+                job = self.job_of(new_world())
                 run_steps(job, last=step)
                 job.kill()
                 job.start(parallelism=parallelism)
@@ -375,12 +359,13 @@ class SourceTests:
 
     # -- event time ---------------------------------------------------------------------------------------
 
-    def test_no_record_is_late_if_each_split_is_in_order(self, new_world: Callable[[], SourceWorld]) -> None:
-        world = new_world()
-        splits = offered(world, HasSplits, "watermarks by split are not tried")
-        splits.write_to(0, self.records(6, first=20))
-        splits.write_to(1, self.records(6))
-        job = self.job_of(world, parallelism=1, watermarks=self.in_order()).start()
+    def test_no_record_is_late_if_each_split_is_in_order(self, outside: Outside[SourceWorld]) -> None:
+        def write(world: SourceWorld) -> None:
+            splits = offered(world, HasSplits, "watermarks by split are not tried")
+            splits.write_to(0, self.records(6, first=20))
+            splits.write_to(1, self.records(6))
+
+        job = self.job_of(outside.new(write), parallelism=1, watermarks=self.in_order()).start()
         (harness,) = job.subtasks
         while not job.is_finished:
             known, reached = len(job.rows), harness.watermarks[-1:]
@@ -392,12 +377,15 @@ class SourceTests:
             )
         job.close()
 
-    def test_an_idle_split_does_not_hold_back_the_others(self, new_world: Callable[[], SourceWorld]) -> None:
-        world = new_world()
+    def test_an_idle_split_does_not_hold_back_the_others(self, outside: Outside[SourceWorld]) -> None:
+        def write(world: SourceWorld) -> None:
+            splits = offered(world, HasSplits, "idle splits are not tried")
+            splits.write_to(0, self.records(3))
+            splits.write_to(1, self.records(9))
+
+        world = outside.new(write)
         splits = offered(world, HasSplits, "idle splits are not tried")
         grows = offered(world, AddsSplitsLater, "a split that has no end is needed to be idle")
-        splits.write_to(0, self.records(3))
-        splits.write_to(1, self.records(9))
         strategy = self.in_order().with_idleness(5)
         job = self.job_of(world, grows.growing_source(), parallelism=1, watermarks=strategy).start()
         job.read(12)
@@ -417,13 +405,13 @@ class SourceTests:
 
     @pytest.mark.parametrize("step", DISTURBED)
     def test_an_answer_that_goes_wrong_loses_and_repeats_no_record(
-        self, new_full_world: Callable[[], SourceWorld], step: str
+        self, new_world: Callable[[], SourceWorld], step: str
     ) -> None:
         before, disturbed = DISTURBED[step]
         for answer in ANSWERS:
             with case(f"the answer to {step!r} is {answer}"):
-                world = new_full_world()
-                asked = offered(world, GivesAnswers, "answers that go wrong are not tried")
+                world = new_world()
+                asked = answers_of(world)
                 job = self.job_of(world).start()
                 job.read(1)
                 job.checkpoint()
@@ -499,12 +487,12 @@ class SourceTests:
         shown += [("the graph", env.describe()), ("the log", caplog.text)]
         check_no_secret(secret, shown)
 
-    def test_no_error_shows_the_secret(self, new_full_world: Callable[[], SourceWorld]) -> None:
+    def test_no_error_shows_the_secret(self, new_world: Callable[[], SourceWorld]) -> None:
         shown: list[tuple[str, str]] = []
         for answer, (before, disturbed) in product(ANSWERS, DISTURBED.values()):
-            world = new_full_world()
+            world = new_world()
             secret = offered(world, HasSecret, "it can't be looked for in errors").secret
-            asked = offered(world, GivesAnswers, "errors can't be provoked")
+            asked = answers_of(world)
             job = self.job_of(world).start()
             before(job)
             if arm(asked, answer):
@@ -519,30 +507,37 @@ class SourceTests:
 
     @pytest.mark.parametrize("unaligned", [False, True], ids=["aligned", "unaligned"])
     def test_a_simulated_job_with_failures_at_any_moment_loses_and_repeats_no_record(
-        self, folders: Iterator[Path], unaligned: bool
+        self, outside: Outside[SourceWorld], unaligned: bool
     ) -> None:
         if not self.simulated:
             pytest.skip(f"simulated is false in {type(self).__name__}")
         written = self.records(24)
 
-        def build() -> tuple[StreamEnvironment, SimpleNamespace]:
-            world, collected = self.make_world(next(folders)), CollectedRecords()
-            world.write(written)
+        def build(world: Any) -> StreamEnvironment:
             checkpointing = Checkpointing(every=60, unaligned=unaligned)
             env = StreamEnvironment("kit", parallelism=2, checkpointing=checkpointing)
             records = env.from_source("records", world.source())
-            records.rebalance().sink("out", RecordsSink(collected))
-            return env, read_world(world, collected)
+            records.rebalance().sink("out", RecordsSink(world.collected))
+            return env
 
-        simulate(
-            build,
-            output=lambda made: made.collected.rows,
-            seeds=self.seeds,
-            interleavings=2,
-            faults=self.faults,
-        )
+        def prepare(world: Any) -> None:
+            world.write(written)
+            world.collected = CollectedRecords()
+
+        self.simulate(outside, build, lambda world: world.collected.rows, prepare=prepare)
 
     # -- what the tests share -----------------------------------------------------------------------------
+
+    def simulate(
+        self,
+        outside: Outside[SourceWorld],
+        build: Callable[[Any], StreamEnvironment],
+        output: Callable[[Any], Any],
+        **settings: Any,
+    ) -> None:
+        """Simulate a job with the settings of this class, each run in a world of its own."""
+        settings = {"seeds": self.seeds, "faults": self.faults, "interleavings": 2, **settings}
+        simulate_in(self.make_model() or outside.untouched, build, output, **settings)
 
     def enumerated(
         self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any

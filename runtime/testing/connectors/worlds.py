@@ -6,9 +6,7 @@ and the reason names what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from itertools import count
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
 
 import pytest
@@ -73,7 +71,7 @@ class SourceWorld(Protocol):
 
 @runtime_checkable
 class GivesAnswers(Protocol):
-    """Optional for a world: it decides the fate of the connector's requests."""
+    """Optional for a world: it decides the fate of the connector's requests. An `ExternalWorld` needs no such method."""
 
     def next_answer(self, answer: Answer | None) -> None:
         """Set the fate of the next request; `None` withdraws it if no request was made.
@@ -162,20 +160,3 @@ def offered(world: object, kind: type[T], without: str) -> T:
     members = sorted(name for name in vars(kind) if not name.startswith("_"))
     lacks = " and ".join(name for name in members if not hasattr(world, name))
     pytest.skip(f"{type(world).__name__} has no {lacks}: {without}")
-
-
-def arm(world: GivesAnswers, answer: Answer) -> bool:
-    """Set the fate of the next request; return whether the world can."""
-    try:
-        world.next_answer(answer)
-    except NotImplementedError:
-        return False
-    return True
-
-
-def new_folders(below: Path) -> Iterator[Path]:
-    """Make one new folder after the other."""
-    for number in count():
-        folder = below / f"world-{number}"
-        folder.mkdir()
-        yield folder

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from answers import Answers
+from model_server import Server
 
 from penstock import ConnectorError
 from penstock.connectors import ConnectorContext, DeadLetter, Polled, SplitEnumeratorContext, SplitProgress
@@ -16,11 +16,10 @@ from penstock.operators import RowBatch
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
 
 
-class Log(Answers):
+class Log(Server):
     """Partitions of encoded records."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.partitions: list[list[str]] = [[], []]
 
     def source(self) -> LogSource:

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from answers import Answers
+from model_server import Server
 
 from penstock import ConnectorError
 from penstock.connectors import ConnectorContext, Polled
 from penstock.operators import RowBatch
 
 
-class Queue(Answers):
+class Queue(Server):
     """Each record has a number, and goes to one reader. A newer attempt gets all that is unacknowledged."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.records: list[Any] = []
         self.done: set[int] = set()
         self.sent: set[int] = set()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from answers import Answers
+from model_server import Server
 
 from penstock import ConnectorError
 from penstock.connectors import CommitPermit, SinkContext
@@ -16,11 +16,10 @@ from penstock.operators import Batch, RowBatch
 Name: TypeAlias = tuple[str, str, int, int, int]
 
 
-class Table(Answers):
+class Table(Server):
     """Its transactions have names; one that is committed once is ignored from then on."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.visible: list[Any] = []
         self.open: dict[Name, list[Any]] = {}
         self.committed: set[Name] = set()
