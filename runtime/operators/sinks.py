@@ -280,6 +280,10 @@ class SinkOperator(Operator):
             check_has_run(name, given)
 
     @property
+    def is_open(self) -> bool:
+        return self._open_writer is not None
+
+    @property
     def writer(self) -> SinkWriter[Any]:
         assert self._open_writer is not None, "open() comes first"
         return self._open_writer

@@ -93,6 +93,11 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         self._operator.open(context, fresh, self.events.append if on_request else None)
 
     @property
+    def reader(self) -> Any:
+        """The source's reader; with `on_request` the reader of the current assignment, or `None`."""
+        return self._operator.reader
+
+    @property
     def mark(self) -> int | None:
         """The checkpoint whose mark follows the records of the last `poll`; `None` for none."""
         return self._operator.mark

@@ -9,18 +9,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, Self
 
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.sinks import COMMITTABLES, RemovesUncovered, Sink, SinkOperator
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.testing.connectors.worlds import SinkWorld
+from penstock.runtime.testing.connectors.worlds import KillsThreads, SinkWorld
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.testing.harness_state import HarnessSnapshot
 from penstock.runtime.testing.simulation.run.user_job import PackedCode, world_of
 
 #: Id of the sink's operator.
 OPERATOR: Final = "out"
+
+#: Numbers of jobs: tests share the outside world, such as a broker.
+_JOBS: Final = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +65,16 @@ class SinkJob:
         world: SinkWorld,
         records: Sequence[Any],
         *,
-        job_id: str = "kit",
         parallelism: int = 2,
         restored: SinkCheckpoint | None = None,
         transactional: bool = True,
     ) -> None:
         self.completed = restored
         self._records = list(records)
-        self._job_id = job_id
+        self._job_id = f"kit-{next(_JOBS)}"
         self._parallelism = parallelism
         self._transactional = transactional
+        self._world = world
         self._attempt = 0
         self._position = 0
         self._subtasks: list[OperatorHarness] = []
@@ -146,12 +150,14 @@ class SinkJob:
             harness.end_of_data()
 
     def finish(self) -> None:
-        """Write all records that are left, and end the job with its last checkpoint."""
+        """Write all records that are left, end the job with its last checkpoint, and clean up after it."""
         self.write()
         self.end_of_data()
         if self._transactional:
             self.checkpoint()
         self.close()
+        if self._attempt > 1:
+            self.remove_uncovered()
 
     def close(self) -> None:
         """Close all writers, as after the end of the job or after an error."""
@@ -160,6 +166,9 @@ class SinkJob:
 
     def kill(self) -> None:
         """Let all processes die: nothing is closed."""
+        if isinstance(self._world, KillsThreads):
+            for writer in self.writers():
+                self._world.kill(writer)
         self._subtasks.clear()
         self._operators.clear()
 
@@ -186,7 +195,7 @@ class SinkJob:
 
     def writers(self) -> list[Any]:
         """The writers of all subtasks."""
-        return [operator.writer for operator in self._operators]
+        return [operator.writer for operator in self._operators if operator.is_open]
 
     def sink(self) -> Sink[Any]:
         """A copy of the sink, as a process gets it."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, Self, TypeVar
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
@@ -20,9 +21,10 @@ from penstock.runtime.operators.source import Source
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
 from penstock.runtime.operators.source_operator import SPLITS
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.testing.connectors.worlds import KillsThreads, SourceWorld
 from penstock.runtime.testing.harness_state import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.simulation.run.user_job import PackedCode
+from penstock.runtime.testing.simulation.run.user_job import PackedCode, world_of
 from penstock.runtime.testing.source_harness import SourceHarness
 from penstock.runtime.time.watermarks import WatermarkStrategy
 
@@ -30,6 +32,9 @@ T = TypeVar("T")
 
 #: Id of the source's operator.
 OPERATOR: Final = "records"
+
+#: Numbers of jobs: tests share the outside world, such as a broker.
+_JOBS: Final = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class SourceJob:
     """A job with one source.
 
     Args:
-        shared: Objects of the world outside, which all copies of the source share.
+        source: By default the source of the world.
         restored: A completed checkpoint of another job, from which this one starts.
         enumerated: Whether the source's enumerator assigns the splits.
         poll_rows: Number of records that a poll asks for.
@@ -70,10 +75,9 @@ class SourceJob:
 
     def __init__(
         self,
-        source: Source[Any],
-        shared: Collection[Any],
+        world: SourceWorld,
+        source: Source[Any] | None = None,
         *,
-        job_id: str = "kit",
         parallelism: int = 2,
         restored: SourceCheckpoint | None = None,
         watermarks: WatermarkStrategy[Any] | None = None,
@@ -82,8 +86,9 @@ class SourceJob:
         most_polls: int = 2_000_000,
     ) -> None:
         self.completed = restored
-        self._packed = PackedCode(source, shared)
-        self._job_id = job_id
+        self._world = world
+        self._packed = PackedCode(source or world.source(), world_of(world, world.source))
+        self._job_id = f"kit-{next(_JOBS)}"
         self._parallelism = parallelism
         self._watermarks = watermarks
         self._is_enumerated = enumerated
@@ -132,6 +137,8 @@ class SourceJob:
         ]
         covered = None if self.completed is None else self.completed.snapshots[0].checkpoint_id
         self._enumerator.coordinator.subtask_failed(subtask, "killed")
+        if isinstance(self._world, KillsThreads):
+            self._world.kill(self.subtasks[subtask].reader)
         self.subtasks[subtask] = self._opened(subtask)
         self._enumerator.coordinator.subtask_reset(subtask, covered)
         self._deliver()
@@ -212,6 +219,9 @@ class SourceJob:
 
     def kill(self) -> None:
         """Let all processes die: nothing is closed."""
+        if isinstance(self._world, KillsThreads):
+            for harness in self.subtasks:
+                self._world.kill(harness.reader)
         self.subtasks = []
         self._enumerator = None
 
@@ -219,7 +229,7 @@ class SourceJob:
         """Let the running attempt live on by itself, as a process that was cut off; this job has none."""
         zombie = copy.copy(self)
         zombie._read = list(self._read)
-        self.kill()
+        self.subtasks, self._enumerator = [], None
         return zombie
 
     def statistics(self) -> list[OperatorStatistics]:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pytest
 
@@ -32,10 +32,9 @@ from penstock.runtime.testing.connectors.worlds import (
     SourceWorld,
     offered,
 )
-from penstock.runtime.testing.simulation.run.user_job import world_of
 from penstock.runtime.time.watermarks import WatermarkStrategy
 
-_EVERY_STEP = [name for name, _ in STEPS]
+_EVERY_STEP: Final = tuple(name for name, _ in STEPS)
 
 _ONCE = (
     "each record must be read once: `snapshot` must return the unfinished splits, each positioned right "
@@ -49,12 +48,14 @@ class SourceTests:
     Attributes:
         seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
         faults: Additional faults of the simulated jobs.
+        steps: Steps of a job, each of which its death follows; leave out some for a slow real system.
         simulated: Whether whole jobs are simulated. Set it to false for a real system that is too slow.
         most_polls: Polls without a record after which a test no longer waits for the real system.
     """
 
     seeds: ClassVar[Sequence[int]] = range(20)
     faults: ClassVar[Sequence[str]] = ("zombies", "network_cuts")
+    steps: ClassVar[Sequence[str]] = _EVERY_STEP
     simulated: ClassVar[bool] = True
     most_polls: ClassVar[int] = 2_000_000
 
@@ -81,6 +82,11 @@ class SourceTests:
 
     # -- fixtures -----------------------------------------------------------------------------------------
 
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run the tests of a death once for each of the class's steps."""
+        if "step" in metafunc.fixturenames:
+            metafunc.parametrize("step", self.steps)
+
     @pytest.fixture
     def outside(self, tmp_path: Path) -> Iterator[Outside[SourceWorld]]:
         """Makes worlds."""
@@ -105,8 +111,7 @@ class SourceTests:
 
     def job_of(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
         """Return a job that reads the source, by default the source of the world."""
-        shared = world_of(world, world.source)
-        return SourceJob(source or world.source(), shared, most_polls=self.most_polls, **settings)
+        return SourceJob(world, source, most_polls=self.most_polls, **settings)
 
     def records(self, count: int, first: int = 0) -> list[Any]:
         """Records with consecutive numbers."""
@@ -149,7 +154,6 @@ class SourceTests:
 
     # -- deaths and restarts ------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("step", _EVERY_STEP)
     def test_a_death_after_any_step_loses_and_repeats_no_record(
         self, new_world: Callable[[], SourceWorld], step: str
     ) -> None:
@@ -164,7 +168,6 @@ class SourceTests:
                 job.start().finish()
                 self.check(job)
 
-    @pytest.mark.parametrize("step", _EVERY_STEP)
     def test_a_second_death_while_the_job_restarts_changes_nothing(self, job: SourceJob, step: str) -> None:
         run_steps(job, last=step)
         job.kill()
@@ -176,7 +179,6 @@ class SourceTests:
         job.start().finish()
         self.check(job)
 
-    @pytest.mark.parametrize("step", _EVERY_STEP)
     def test_a_restore_at_another_parallelism_loses_and_repeats_no_record(
         self, new_world: Callable[[], SourceWorld], step: str
     ) -> None:
@@ -233,12 +235,12 @@ class SourceTests:
         job.start().finish()
         self.check(job)
 
-    @pytest.mark.parametrize("step", ["poll", "snapshot", "complete", "notify", "second snapshot"])
+    @pytest.mark.parametrize("moment", ["poll", "snapshot", "complete", "notify", "second snapshot"])
     def test_an_attempt_that_was_declared_dead_and_lives_on_takes_no_record_away(
-        self, job: SourceJob, step: str
+        self, job: SourceJob, moment: str
     ) -> None:
         """Its process was cut off. It reads on, and learns of a checkpoint that was completed before."""
-        run_steps(job, last=step)
+        run_steps(job, last=moment)
         zombie, known = job.fork(), job.completed
         job.start()
         job.read(1)
@@ -260,7 +262,7 @@ class SourceTests:
         job.read(5)
         savepoint = job.checkpoint()
         job.close()
-        following = self.job_of(world, job_id="next", restored=savepoint).start()
+        following = self.job_of(world, restored=savepoint).start()
         following.finish()
         check_rows([*job.rows, *following.rows], self.records(12), _ONCE)
 
@@ -283,7 +285,7 @@ class SourceTests:
             job.start().finish()
             self.check(job)
         else:
-            following = self.job_of(world, job_id="next", restored=savepoint).start()
+            following = self.job_of(world, restored=savepoint).start()
             following.finish()
             check_rows([*before, *following.rows], self.records(12), _ONCE)
 
@@ -313,7 +315,6 @@ class SourceTests:
         job.finish()
         self.check(job, advice="the enumerator must assign each split once, and then signal_no_more_splits")
 
-    @pytest.mark.parametrize("step", _EVERY_STEP)
     def test_a_death_after_any_step_loses_no_split_of_an_enumerator(
         self, world: SourceWorld, step: str
     ) -> None:
@@ -323,12 +324,12 @@ class SourceTests:
         job.start(parallelism=3).finish()
         self.check(job)
 
-    @pytest.mark.parametrize("step", ["open", "poll", "snapshot", "complete", "notify", "second snapshot"])
+    @pytest.mark.parametrize("moment", ["open", "poll", "snapshot", "complete", "notify", "second snapshot"])
     def test_the_splits_of_a_reader_that_failed_are_assigned_again(
-        self, world: SourceWorld, step: str
+        self, world: SourceWorld, moment: str
     ) -> None:
         job = self.enumerated(world)
-        run_steps(job, last=step)
+        run_steps(job, last=moment)
         for subtask in (0, 1):
             job.restart_reader(subtask)
         job.finish()
@@ -403,13 +404,13 @@ class SourceTests:
 
     # -- answers of the outside world ---------------------------------------------------------------------
 
-    @pytest.mark.parametrize("step", DISTURBED)
+    @pytest.mark.parametrize("call", DISTURBED)
     def test_an_answer_that_goes_wrong_loses_and_repeats_no_record(
-        self, new_world: Callable[[], SourceWorld], step: str
+        self, new_world: Callable[[], SourceWorld], call: str
     ) -> None:
-        before, disturbed = DISTURBED[step]
+        before, disturbed = DISTURBED[call]
         for answer in ANSWERS:
-            with case(f"the answer to {step!r} is {answer}"):
+            with case(f"the answer to {call!r} is {answer}"):
                 world = new_world()
                 asked = answers_of(world)
                 job = self.job_of(world).start()

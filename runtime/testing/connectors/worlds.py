@@ -35,6 +35,7 @@ class SinkWorld(Protocol):
     | `hidden()` | data that is written and not visible: it is removed when no checkpoint covers it |
     | `next_answer(answer)` | answers that are lost, slow, refused or never given |
     | `secret` | a password of the connector, which no text may show |
+    | `kill(writer)` | a writer whose threads live on when its process is killed, as far as the test goes: end them |
     | `cleanup()` | called when the world is not needed any more |
     """
 
@@ -57,7 +58,7 @@ class SourceWorld(Protocol):
     | `write_to(split, records)` | watermarks by split, and idle splits; splits 0 and 1 exist |
     | `growing_source()`, `add_split(records)` | splits that come while the job runs; this source has no end |
     | `acknowledged()` | records that the source has acknowledged: the system never sends them again |
-    | `next_answer(answer)`, `secret`, `cleanup()` | as in `SinkWorld` |
+    | `next_answer(answer)`, `secret`, `kill(reader)`, `cleanup()` | as in `SinkWorld` |
     """
 
     def source(self) -> Source[Any]:
@@ -141,6 +142,15 @@ class ShowsAcknowledged(Protocol):
 
     def acknowledged(self) -> Collection[Any]:
         """Return the records that the system never sends again."""
+        ...
+
+
+@runtime_checkable
+class KillsThreads(Protocol):
+    """Optional for a world: its connector has threads or processes, which die with the process of a subtask."""
+
+    def kill(self, connector: Any) -> None:
+        """End the threads of a reader or writer, without the effects of its `close`."""
         ...
 
 
