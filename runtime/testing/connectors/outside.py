@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pytest
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.testing.connectors.worlds import Answer, CleansUp, GivesAnswers
+from penstock.runtime.testing.connectors.worlds import CleansUp, DecidesFates
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.run.simulate import simulate
 from penstock.runtime.testing.simulation.world.agenda import Draws, draw_conditions
@@ -19,13 +19,6 @@ from penstock.runtime.testing.simulation.world.world import World
 
 W = TypeVar("W")
 
-_FATES: Final[dict[Answer, Fate]] = {
-    "lost": Fate.ANSWER_LOST,
-    "slow": Fate.SLOW,
-    "refused": Fate.REFUSED,
-    "hanging": Fate.HANGS,
-}
-
 
 class ScriptedCalls(WorldContext):
     """The context of an `ExternalWorld` in a test that decides about its calls itself."""
@@ -33,14 +26,14 @@ class ScriptedCalls(WorldContext):
     def __init__(self) -> None:
         world = World(0, draw_conditions(Draws(0)), None, clock=ManualClock())
         super().__init__(world, Draws(0), with_failures=False)
-        self._next: Answer | None = None
+        self._next: Fate | None = None
 
-    def next_answer(self, answer: Answer | None) -> None:
-        self._next = answer
+    def next_fate(self, fate: Fate | None) -> None:
+        self._next = fate
 
     def fate(self) -> Fate:
-        answer, self._next = self._next, None
-        return Fate.ANSWERED if answer is None else _FATES[answer]
+        fate, self._next = self._next, None
+        return fate or Fate.ANSWERED
 
 
 class Outside(Generic[W]):
@@ -75,19 +68,19 @@ class Outside(Generic[W]):
             self._ends.pop()()
 
 
-def answers_of(world: object) -> GivesAnswers:
+def fates_of(world: object) -> DecidesFates:
     """The part of a world that decides about its calls; skips the test if it has none."""
-    asked = world.run if isinstance(world, ExternalWorld) else world
-    if isinstance(asked, GivesAnswers):
-        return asked
+    calls = world.run if isinstance(world, ExternalWorld) else world
+    if isinstance(calls, DecidesFates):
+        return calls
     name = type(world).__name__
-    pytest.skip(f"{name} has no next_answer and is no ExternalWorld: answers that go wrong are not tried")
+    pytest.skip(f"{name} has no next_fate and is no ExternalWorld: calls that go wrong are not tried")
 
 
-def arm(asked: GivesAnswers, answer: Answer) -> bool:
+def arm(calls: DecidesFates, fate: Fate) -> bool:
     """Set the fate of the next request; return whether the world can."""
     try:
-        asked.next_answer(answer)
+        calls.next_fate(fate)
     except NotImplementedError:
         return False
     return True
@@ -128,4 +121,5 @@ def simulate_in(
         world = prepared()
         return build(world), world
 
-    simulate(build_in_world, output=output, faults=faults, **settings)
+    run: Any = simulate  # its overloads know no settings by name
+    run(build_in_world, output=output, faults=faults, **settings)

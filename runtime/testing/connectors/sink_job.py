@@ -269,7 +269,7 @@ def _snapshot(job: SinkJob) -> None:
     job.decide(job.snapshot())
 
 
-#: Steps in which an answer goes wrong: what comes before, and the step.
+#: Steps in which a call goes wrong: what comes before, and the step.
 DISTURBED: Final[dict[str, tuple[Callable[[SinkJob], object], Callable[[SinkJob], object]]]] = {
     "open": (SinkJob.kill, SinkJob.start),
     "write": (lambda job: None, lambda job: job.write(3)),

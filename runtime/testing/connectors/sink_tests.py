@@ -26,10 +26,10 @@ from penstock.runtime.testing.connectors.checks import (
     error_of,
     texts_of,
 )
-from penstock.runtime.testing.connectors.outside import Outside, answers_of, arm, simulate_in
+from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of, simulate_in
 from penstock.runtime.testing.connectors.sink_job import DISTURBED, STEPS, SinkJob, run_steps
 from penstock.runtime.testing.connectors.worlds import (
-    ANSWERS,
+    FATES,
     Death,
     HasSecret,
     ShowsHidden,
@@ -49,6 +49,7 @@ class SinkTests:
 
     Attributes:
         guarantee: `"at_least_once"` allows records that are visible early or repeatedly after a failure.
+        is_shared: Whether several jobs may write to one world at a time.
         seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
         faults: Additional faults of the simulated jobs.
         steps: Steps of a job, each of which its death follows; leave out some for a slow real system.
@@ -56,6 +57,7 @@ class SinkTests:
     """
 
     guarantee: ClassVar[Guarantee] = "exactly_once"
+    is_shared: ClassVar[bool] = True
     seeds: ClassVar[Sequence[int]] = range(20)
     faults: ClassVar[Sequence[str]] = ("zombies", "network_cuts")
     steps: ClassVar[Sequence[str]] = _EVERY_STEP
@@ -217,7 +219,7 @@ class SinkTests:
         checkpoint = job.snapshot()
         waiting = [each.extra["uncommitted"] for each in job.statistics()]
         if self.guarantee == "exactly_once":
-            assert sum(waiting) > 0, "`prepare_commit` must return committables when records were written"
+            assert any(waiting), "`prepare_commit` must return committables when records were written"
         job.complete(checkpoint)
         assert [each.extra["uncommitted"] for each in job.statistics()] == [0, 0]
         assert [each.extra["committed"] for each in job.statistics()] == waiting
@@ -294,8 +296,8 @@ class SinkTests:
         job.write()
         job.checkpoint()
         assert not shows.hidden(), (
-            f"after a checkpoint {shows.hidden()} is left: `remove_leftovers` must remove uncommitted data of "
-            "earlier attempts"
+            f"after a checkpoint {shows.hidden()} is left: `remove_leftovers` must remove uncommitted data "
+            "of earlier attempts"
         )
         job.finish()
         self.check(world, self.records(12))
@@ -325,6 +327,8 @@ class SinkTests:
         self.check(world, self.records(12), "an older attempt must not change what a newer one has written")
 
     def test_two_jobs_at_a_time_do_not_touch_each_others_data(self, world: SinkWorld) -> None:
+        if not self.is_shared:
+            pytest.skip(f"is_shared is false in {type(self).__name__}")
         one = SinkJob(world, self.records(6)).start()
         one.write(4)
         waiting = one.snapshot()
@@ -418,25 +422,25 @@ class SinkTests:
         again.finish()
         self.check(world, self.records(12))
 
-    # -- answers of the outside world ---------------------------------------------------------------------
+    # -- calls of the outside world   ---------------------------------------------------------------------
 
     @pytest.mark.parametrize("call", DISTURBED)
-    def test_an_answer_that_goes_wrong_loses_and_repeats_no_record(
+    def test_a_call_that_goes_wrong_loses_and_repeats_no_record(
         self, new_world: Callable[[], SinkWorld], call: str
     ) -> None:
         before, disturbed = DISTURBED[call]
-        for answer in ANSWERS:
-            with case(f"the answer to {call!r} is {answer}"):
+        for fate in FATES:
+            with case(f"{call!r}: {fate.value}"):
                 world = new_world()
-                asked = answers_of(world)
+                calls = fates_of(world)
                 job = self.job_of(world).start()
                 job.write(2)
                 job.checkpoint()
                 before(job)
-                if not arm(asked, answer):
+                if not arm(calls, fate):
                     continue
                 error = error_of(lambda job=job: disturbed(job))  # type: ignore[misc]
-                asked.next_answer(None)
+                calls.next_fate(None)
                 if error is None and job.is_running:
                     job.write(1)
                     job.checkpoint()
@@ -479,15 +483,15 @@ class SinkTests:
 
     def test_no_error_shows_the_secret(self, new_world: Callable[[], SinkWorld]) -> None:
         shown: list[tuple[str, str]] = []
-        for answer, (before, disturbed) in product(ANSWERS, DISTURBED.values()):
+        for fate, (before, disturbed) in product(FATES, DISTURBED.values()):
             world = new_world()
             secret = offered(world, HasSecret, "it can't be looked for in errors").secret
-            asked = answers_of(world)
+            calls = fates_of(world)
             job = self.job_of(world).start()
             before(job)
-            if arm(asked, answer):
+            if arm(calls, fate):
                 error = error_of(lambda step=disturbed, job=job: step(job))  # type: ignore[misc]
-                asked.next_answer(None)
+                calls.next_fate(None)
                 shown += [(text, secret) for text in texts_of(error)]
             job.kill()
         for text, secret in shown:

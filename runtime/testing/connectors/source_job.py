@@ -263,7 +263,7 @@ class SourceJob:
 
 
 class _Enumerator:
-    """The coordinator of a source, and the events between it and the readers. It is a coordinator's context."""
+    """The coordinator of a source, with the events between it and the readers."""
 
     def __init__(self, source: Any, parallelism: int) -> None:
         self.operator_id = OPERATOR
@@ -385,7 +385,7 @@ def _notified(job: SourceJob) -> None:
     job.notify(job.completed)
 
 
-#: Steps in which an answer goes wrong: what comes before, and the step.
+#: Steps in which a call goes wrong: what comes before, and the step.
 DISTURBED: Final[dict[str, tuple[Callable[[SourceJob], object], Callable[[SourceJob], object]]]] = {
     "open": (SourceJob.kill, SourceJob.start),
     "poll": (lambda job: None, lambda job: job.read(2)),

@@ -20,10 +20,10 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.source import EnumeratesSplits, Source
 from penstock.runtime.testing.connectors.checks import case, check_no_secret, check_rows, error_of, texts_of
 from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink
-from penstock.runtime.testing.connectors.outside import Outside, answers_of, arm, simulate_in
+from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of, simulate_in
 from penstock.runtime.testing.connectors.source_job import DISTURBED, STEPS, SourceJob, run_steps
 from penstock.runtime.testing.connectors.worlds import (
-    ANSWERS,
+    FATES,
     AddsSplitsLater,
     HasBadRecords,
     HasSecret,
@@ -244,8 +244,11 @@ class SourceTests:
         zombie, known = job.fork(), job.completed
         job.start()
         job.read(1)
-        for unwanted in (lambda: zombie.read(2), zombie.snapshot, lambda: known and zombie.notify(known)):
-            error_of(unwanted)  # the outside world may refuse an older attempt
+        # The outside world may refuse an older attempt.
+        error_of(lambda: zombie.read(2))
+        error_of(zombie.snapshot)
+        if known is not None:
+            error_of(lambda: zombie.notify(known))
         job.checkpoint()
         job.read(1)
         error_of(zombie.close)
@@ -402,25 +405,25 @@ class SourceTests:
         assert harness.watermarks[-1] > held, "a split without records must become idle"
         job.close()
 
-    # -- answers of the outside world ---------------------------------------------------------------------
+    # -- calls of the outside world   ---------------------------------------------------------------------
 
     @pytest.mark.parametrize("call", DISTURBED)
-    def test_an_answer_that_goes_wrong_loses_and_repeats_no_record(
+    def test_a_call_that_goes_wrong_loses_and_repeats_no_record(
         self, new_world: Callable[[], SourceWorld], call: str
     ) -> None:
         before, disturbed = DISTURBED[call]
-        for answer in ANSWERS:
-            with case(f"the answer to {call!r} is {answer}"):
+        for fate in FATES:
+            with case(f"{call!r}: {fate.value}"):
                 world = new_world()
-                asked = answers_of(world)
+                calls = fates_of(world)
                 job = self.job_of(world).start()
                 job.read(1)
                 job.checkpoint()
                 before(job)
-                if not arm(asked, answer):
+                if not arm(calls, fate):
                     continue
                 error = error_of(lambda job=job: disturbed(job))  # type: ignore[misc]
-                asked.next_answer(None)
+                calls.next_fate(None)
                 if error is None and job.subtasks:
                     job.read(1)
                     job.checkpoint()
@@ -490,15 +493,15 @@ class SourceTests:
 
     def test_no_error_shows_the_secret(self, new_world: Callable[[], SourceWorld]) -> None:
         shown: list[tuple[str, str]] = []
-        for answer, (before, disturbed) in product(ANSWERS, DISTURBED.values()):
+        for fate, (before, disturbed) in product(FATES, DISTURBED.values()):
             world = new_world()
             secret = offered(world, HasSecret, "it can't be looked for in errors").secret
-            asked = answers_of(world)
+            calls = fates_of(world)
             job = self.job_of(world).start()
             before(job)
-            if arm(asked, answer):
+            if arm(calls, fate):
                 error = error_of(lambda step=disturbed, job=job: step(job))  # type: ignore[misc]
-                asked.next_answer(None)
+                calls.next_fate(None)
                 shown += [(text, secret) for text in texts_of(error)]
             job.kill()
         for text, secret in shown:
@@ -540,9 +543,7 @@ class SourceTests:
         settings = {"seeds": self.seeds, "faults": self.faults, "interleavings": 2, **settings}
         simulate_in(self.make_model() or outside.untouched, build, output, **settings)
 
-    def enumerated(
-        self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any
-    ) -> SourceJob:
+    def enumerated(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
         """Return a job in which the source's enumerator assigns the splits."""
         source = source or world.source()
         if not isinstance(source, EnumeratesSplits):

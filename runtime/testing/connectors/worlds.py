@@ -7,20 +7,18 @@ and the reason names what is missing.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pytest
 
 from penstock.runtime.operators.sinks import Sink
 from penstock.runtime.operators.source import Source
+from penstock.runtime.testing.simulation.world.external import Fate
 
 T = TypeVar("T")
 
-#: The fate of a request to the outside world: it takes effect and its answer is lost; it takes effect late;
-#: it is refused and takes no effect; it is never answered and takes no effect.
-Answer: TypeAlias = Literal["lost", "slow", "refused", "hanging"]
-
-ANSWERS: Final[tuple[Answer, ...]] = get_args(Answer)
+#: What may happen to a request of a connector, besides an answer.
+FATES: Final = tuple(fate for fate in Fate if fate is not Fate.ANSWERED)
 
 #: The end of an attempt: its processes are killed, or an error closes the connector.
 Death: TypeAlias = Literal["killed", "failed"]
@@ -33,9 +31,9 @@ class SinkWorld(Protocol):
     | member | for tests of |
     | --- | --- |
     | `hidden()` | data that is written and not visible: it is removed when no checkpoint covers it |
-    | `next_answer(answer)` | answers that are lost, slow, refused or never given |
+    | `next_fate(fate)` | calls that are slow, refused or hang, and answers that are lost |
     | `secret` | a password of the connector, which no text may show |
-    | `kill(writer)` | a writer whose threads live on when its process is killed, as far as the test goes: end them |
+    | `kill(writer)` | a writer with threads, which the death of its process would end |
     | `cleanup()` | called when the world is not needed any more |
     """
 
@@ -58,7 +56,7 @@ class SourceWorld(Protocol):
     | `write_to(split, records)` | watermarks by split, and idle splits; splits 0 and 1 exist |
     | `growing_source()`, `add_split(records)` | splits that come while the job runs; this source has no end |
     | `acknowledged()` | records that the source has acknowledged: the system never sends them again |
-    | `next_answer(answer)`, `secret`, `kill(reader)`, `cleanup()` | as in `SinkWorld` |
+    | `next_fate(fate)`, `secret`, `kill(reader)`, `cleanup()` | as in `SinkWorld` |
     """
 
     def source(self) -> Source[Any]:
@@ -71,13 +69,13 @@ class SourceWorld(Protocol):
 
 
 @runtime_checkable
-class GivesAnswers(Protocol):
-    """Optional for a world: it decides the fate of the connector's requests. An `ExternalWorld` needs no such method."""
+class DecidesFates(Protocol):
+    """Optional for a world: it decides the fate of requests. An `ExternalWorld` needs no such method."""
 
-    def next_answer(self, answer: Answer | None) -> None:
+    def next_fate(self, fate: Fate | None) -> None:
         """Set the fate of the next request; `None` withdraws it if no request was made.
 
-        A world that can't give an answer of this kind raises `NotImplementedError`; the case is left out.
+        A world that can't do this raises `NotImplementedError`; the case is left out.
         """
         ...
 
@@ -147,7 +145,7 @@ class ShowsAcknowledged(Protocol):
 
 @runtime_checkable
 class KillsThreads(Protocol):
-    """Optional for a world: its connector has threads or processes, which die with the process of a subtask."""
+    """Optional for a world: its connector has threads, which die with the process of a subtask."""
 
     def kill(self, connector: Any) -> None:
         """End the threads of a reader or writer, without the effects of its `close`."""

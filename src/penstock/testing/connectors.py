@@ -1,4 +1,4 @@
-"""Tests that every connector must pass: subclass `SourceTests` or `SinkTests` and describe the world outside."""
+"""The tests that every source and sink must pass; subclass them, and describe the world outside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from penstock._public_names import public_names
 if TYPE_CHECKING:
     from penstock.runtime.testing.connectors.sink_tests import SinkTests as SinkTests
     from penstock.runtime.testing.connectors.source_tests import SourceTests as SourceTests
-    from penstock.runtime.testing.connectors.worlds import Answer as Answer
     from penstock.runtime.testing.connectors.worlds import SinkWorld as SinkWorld
     from penstock.runtime.testing.connectors.worlds import SourceWorld as SourceWorld
 else:

@@ -1,4 +1,4 @@
-"""Sinks with a planted fault, each with the test of the kit that must fail. `test_faulty_connectors.py` runs them."""
+"""Sinks with a planted fault, each with the test of the kit that must fail."""
 
 from __future__ import annotations
 
@@ -189,11 +189,13 @@ class TestHidesAFailedCommit(FaultySinkTests):
         def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
             for name in committables:
                 try:
-                    self.sink.table.request(lambda name=name: self.sink.table.commit(name), self.sink.password)
+                    self.sink.table.request(
+                        lambda name=name: self.sink.table.commit(name), self.sink.password
+                    )
                 except OSError:
                     continue
 
-    fails = "test_an_answer_that_goes_wrong_loses_and_repeats_no_record[commit]"
+    fails = "test_a_call_that_goes_wrong_loses_and_repeats_no_record[commit]"
 
 
 class TestWritesAgainAfterALostAnswer(FaultySinkTests):
@@ -208,7 +210,7 @@ class TestWritesAgainAfterALostAnswer(FaultySinkTests):
             except OSError:
                 return self.sink.table.request(effect, self.sink.password)
 
-    fails = "test_an_answer_that_goes_wrong_loses_and_repeats_no_record[write]"
+    fails = "test_a_call_that_goes_wrong_loses_and_repeats_no_record[write]"
 
 
 class TestDropsBadRecords(FaultySinkTests):

@@ -172,7 +172,7 @@ class TestMovesBeforeTheAnswer(FaultySourceTests):
                     return self.polled(split, texts)
             return Polled(finished=not self.left)
 
-    fails = "test_an_answer_that_goes_wrong_loses_and_repeats_no_record[poll]"
+    fails = "test_a_call_that_goes_wrong_loses_and_repeats_no_record[poll]"
 
 
 class TestNeverEnds(FaultySourceTests):

@@ -153,9 +153,7 @@ class LogReader:
     def fetch(self, split: Partition, end: int) -> list[str]:
         log = self.source.log
         try:
-            return log.request(
-                lambda: log.partitions[split.number][split.offset : end], self.source.password
-            )
+            return log.request(lambda: log.partitions[split.number][split.offset : end], self.source.password)
         except OSError as error:
             raise ConnectorError(f"partition {split.number} can't be read: {error}") from error
 

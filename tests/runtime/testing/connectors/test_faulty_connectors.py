@@ -15,6 +15,7 @@ import pytest
 from penstock.testing.connectors import SinkTests, SourceTests
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[3]
 
 #: The class of each fault, and the test that it must fail.
 FAULTS = {
@@ -35,7 +36,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         capture_output=True,
         text=True,
         check=False,
-        cwd=HERE,
+        cwd=ROOT,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     failed = {}
