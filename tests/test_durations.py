@@ -26,6 +26,8 @@ from penstock.formats import SchemaRegistry
 from penstock.kafka import KafkaSink, KafkaSource
 from penstock.operators import Operator
 from penstock.ray_data import to_ray_dataset
+from penstock.runtime.testing.simulation.world.agenda import Draws, draw_conditions
+from penstock.runtime.testing.simulation.world.world import World
 from penstock.runtime.time.durations import as_seconds
 
 DURATION = re.compile(r"\b(Duration|Ttl)\b")
@@ -244,6 +246,17 @@ def clock_after(duration: Any) -> float:
     return clock.monotonic()
 
 
+def in_world(method: str, *arguments: Any) -> Callable[..., Any]:
+    def called(**duration: Any) -> Any:
+        draws = Draws(0)
+        world = World(0, draw_conditions(draws), None)
+        run = testing.WorldContext(world, draws, with_failures=False)
+        getattr(run, method)(*arguments, **duration)
+        return world.clock.monotonic(), world.agenda.next_time, run.is_away
+
+    return called
+
+
 def operator_after(duration: Any) -> float:
     with testing.OperatorHarness.of(lambda numbers: numbers.map(str)) as harness:
         harness.advance(duration)
@@ -295,6 +308,11 @@ CALLS: dict[str, Callable[..., Any]] = {
     "ListState": lambda ttl: penstock.ListState(int, ttl=ttl).ttl,
     "ManualClock.advance": clock_after,
     "MapState": lambda ttl: penstock.MapState(int, ttl=ttl).ttl,
+    "WorldContext.after": lambda delay: in_world("after")(delay=delay, act=str, what="later"),
+    "WorldContext.call": in_world("call", str),
+    "WorldContext.go_away": in_world("go_away"),
+    "WorldContext.in_thread": in_world("in_thread", str, "a thread"),
+    "WorldContext.spend": in_world("spend"),
     "OperatorContext.aggregating_state": opened("aggregating_state"),
     "OperatorContext.list_state": opened("list_state"),
     "OperatorContext.map_state": opened("map_state"),

@@ -279,8 +279,8 @@ class Summary:
 
     @property
     def missing_kinds(self) -> list[FaultKind]:
-        """Kinds of failures that never happened."""
-        return [kind for kind in FaultKind if not self.counts[kind]]
+        """Kinds of failures that never happened; these jobs have no external world."""
+        return [kind for kind in FaultKind if not self.counts[kind] and kind is not FaultKind.EXTERNAL]
 
     def lines(self) -> list[str]:
         """In words, for the end of a run."""

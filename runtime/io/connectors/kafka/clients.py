@@ -25,8 +25,8 @@ T = TypeVar("T")
 _LARGEST_ANSWER_BYTES: Final = 100_000_000
 
 
-class Step(Enum):
-    """What a step of a worker leaves to do."""
+class WorkerStep(Enum):
+    """The work that a step of a worker leaves."""
 
     CONTINUES = "another step"
     RESTS = "nothing until the worker is woken"
@@ -64,7 +64,7 @@ class KafkaClients(Protocol):
         """Run work in a thread that does not outlive the process: it may wait for a broker that hangs."""
         ...
 
-    def start_worker(self, step: Callable[[], Step]) -> Worker:
+    def start_worker(self, step: Callable[[], WorkerStep]) -> Worker:
         """Run a function in such a thread again and again; it must not raise."""
         ...
 
@@ -122,7 +122,7 @@ class LibraryClients:
         threading.Thread(target=run, name="kafka-transactions", daemon=True).start()
         return future
 
-    def start_worker(self, step: Callable[[], Step]) -> Worker:
+    def start_worker(self, step: Callable[[], WorkerStep]) -> Worker:
         return WorkerThread(step)
 
     def sleep(self, seconds: float) -> None:
@@ -135,7 +135,7 @@ class LibraryClients:
 class WorkerThread:
     """A `Worker` with a real thread."""
 
-    def __init__(self, step: Callable[[], Step]) -> None:
+    def __init__(self, step: Callable[[], WorkerStep]) -> None:
         self._step = step
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafka-fetcher", daemon=True)
@@ -153,9 +153,9 @@ class WorkerThread:
             # Before the step: what happens during it must wake the thread.
             self._woken.clear()
             left = self._step()
-            if left is Step.ENDS:
+            if left is WorkerStep.ENDS:
                 return
-            if left is Step.RESTS:
+            if left is WorkerStep.RESTS:
                 self._woken.wait()
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import LostInputError
-from penstock.runtime.io.connectors.kafka.clients import Step
+from penstock.runtime.io.connectors.kafka.clients import WorkerStep
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
@@ -112,18 +112,18 @@ class KafkaFetcher:
 
     # -- the fetcher's thread -----------------------------------------------------------------------------
 
-    def _step(self) -> Step:
+    def _step(self) -> WorkerStep:
         try:
             left = self._work()
         except BaseException as error:  # raised again in the task thread, by `take`
             self._error = error
-            left = Step.ENDS
-        if left is Step.ENDS:
+            left = WorkerStep.ENDS
+        if left is WorkerStep.ENDS:
             self._consumer.close()
             self._deserializer.close()
         return left
 
-    def _work(self) -> Step:
+    def _work(self) -> WorkerStep:
         """Carry out requests, and poll once if there is room for records."""
         with self._lock:
             has_room = sum(each.partition not in self._paused for each in self._ready) < _MOST_READY
@@ -132,11 +132,11 @@ class KafkaFetcher:
         for request in requests:
             request()
         if is_closing:
-            return Step.ENDS
+            return WorkerStep.ENDS
         if has_room and self._stops:
             self._poll()
-            return Step.CONTINUES
-        return Step.CONTINUES if requests else Step.RESTS
+            return WorkerStep.CONTINUES
+        return WorkerStep.CONTINUES if requests else WorkerStep.RESTS
 
     def _poll(self) -> None:
         messages = self._consumer.consume(1, _POLL)

@@ -118,6 +118,9 @@ def draw_chosen(draws: Draws, faults: Iterable[str], lasts: int) -> tuple[Planne
     return tuple(planned)
 
 
+#: Name in the report of a job that failed because the external world has really lost something.
+FAILED_BY_LOSS: Final = "job failed by a loss outside"
+
 #: Latest move of a user's request; early, because a short job ends soon.
 _EARLY_MOVES: Final = 400
 
@@ -244,6 +247,7 @@ class UserSimulation:
         if state is JobState.FAILED and self.external is not None:
             reason = cause + run.reason_of_the_end
             if self.external.explains(reason):
+                self.external.run.happened[FAILED_BY_LOSS] += 1
                 return self._result(run, damage=reason)
         if state is not JobState.FINISHED:
             return self._result(run, problem=f"the job has {state.value}: {cause}")

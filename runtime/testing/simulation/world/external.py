@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from penstock.runtime.ports import Clock
 from penstock.runtime.testing.simulation.world.agenda import Draws, Happening
+from penstock.runtime.time.durations import Duration, seconds_in
 
 if TYPE_CHECKING:
     from penstock.runtime.testing.simulation.world.world import World
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 
 class Fate(Enum):
-    """What happens to one call of an external system."""
+    """The course of one call of an external system."""
 
     ANSWERED = "answered"
     SLOW = "call slow"
@@ -87,7 +88,7 @@ class WorldContext:
         self._calls = _CallConditions.draw(draws.stream(1))
         self._with_failures = with_failures
         self._away_until = 0.0
-        self._may_hang_in = draws.stream(2).below(_BETWEEN_HANGS)
+        self._may_hang_in = draws.stream(2).below(10)
 
     @property
     def is_calm(self) -> bool:
@@ -100,37 +101,38 @@ class WorldContext:
         self._world.external_faults += 1
         self.note("!!", fault)
 
-    def go_away(self, seconds: float) -> None:
+    def go_away(self, duration: Duration) -> None:
         """Refuse every `call` for a while, at most until the world is calm."""
-        self._away_until = self.clock.monotonic() + seconds
+        self._away_until = self.clock.monotonic() + seconds_in("duration", duration)
 
     @property
     def is_away(self) -> bool:
+        """Whether every `call` is refused now."""
         return not self.is_calm and self.clock.monotonic() < self._away_until
 
     def note(self, *parts: object) -> None:
         """Write a line of the trace."""
         self._world.trace.note(*parts)
 
-    def after(self, seconds: float, act: Callable[[], None], what: str) -> None:
+    def after(self, delay: Duration, act: Callable[[], None], what: str) -> None:
         """Do something later in the time of the world, in a move of its own."""
-        at = self.clock.monotonic() + seconds
+        at = self.clock.monotonic() + seconds_in("delay", delay)
         self._world.agenda.add(Happening.OPERATION, act, what, at=at)
 
-    def spend(self, seconds: float) -> None:
+    def spend(self, duration: Duration) -> None:
         """Let time pass within a call."""
-        self._world.clock.advance(seconds)
+        self._world.clock.advance(seconds_in("duration", duration))
 
-    def in_thread(self, act: Callable[[], None], what: str, *, after: float = 0.0) -> None:
+    def in_thread(self, act: Callable[[], None], what: str, *, after: Duration = 0.0) -> None:
         """Run a part of another thread of the calling process, in a move of its own.
 
         A process that dies before that never runs it. In a JobMaster and outside of a simulation it runs now.
         """
-        thread = self._world.thread
+        thread, delay = self._world.thread, seconds_in("after", after)
         if thread is None:
             act()
             return
-        at = None if after <= 0.0 else self.clock.monotonic() + after
+        at = None if not delay else self.clock.monotonic() + delay
         self._world.agenda.add(Happening.WORK, lambda: thread(act, what), what, at=at)
 
     def reached(self) -> None:
@@ -156,17 +158,18 @@ class WorldContext:
         """Draw the seconds of a slow call."""
         return self.draws.real(0.0, self._calls.slowness)
 
-    def call(self, effect: Callable[[], T], *, timeout: float = 30.0) -> T:
+    def call(self, effect: Callable[[], T], *, timeout: Duration = 30.0) -> T:
         """Make a call; the seed says whether `effect` happens, and what the caller sees.
 
         Args:
-            timeout: Seconds after which the client gives up.
+            timeout: Time after which the client gives up.
 
         Raises:
             ConnectionRefusedError: The call was refused and had no effect.
             ConnectionResetError: The call had its effect, and the answer is lost.
             TimeoutError: There was no answer in time; the call may have had its effect.
         """
+        longest = seconds_in("timeout", timeout)
         self.reached()
         fate = self.fate()
         if fate is not Fate.ANSWERED:
@@ -175,16 +178,16 @@ class WorldContext:
             msg = "simulated: the call is refused"
             raise ConnectionRefusedError(msg)
         if fate is Fate.SLOW:
-            self.spend(min(self.slowness(), timeout))
+            self.spend(min(self.slowness(), longest))
         if not fate.is_done:
-            self._give_up(timeout)
+            self._give_up(longest)
         answer = effect()
         self.reached()
         if fate is Fate.ANSWER_LOST:
             msg = "simulated: the connection is lost before the answer"
             raise ConnectionResetError(msg)
         if fate is Fate.HANGS_DONE:
-            self._give_up(timeout)
+            self._give_up(longest)
         return answer
 
     def _give_up(self, timeout: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
@@ -35,7 +36,7 @@ def list_topics(broker: SimulatedBroker, topic: str | None = None) -> ClusterMet
     """The metadata of all topics, or of one."""
     metadata = ClusterMetadata()
     node = BrokerMetadata()
-    node.id, node.host, node.port = 1, "simulated", 9092
+    node.id, node.port = 1, 9092
     metadata.brokers = {1: node}
     for name in broker.topics if topic is None else [topic]:
         found = TopicMetadata()
@@ -71,8 +72,7 @@ class SimulatedAdmin:
         is_committed = isolation_level == IsolationLevel.READ_COMMITTED
         return {
             place: self._answer(
-                lambda place=place, wanted=wanted: self._offset(place, wanted, is_committed=is_committed),
-                request_timeout,
+                partial(self._offset, place, wanted, is_committed=is_committed), request_timeout
             )
             for place, wanted in topic_partition_offsets.items()
         }
@@ -81,7 +81,7 @@ class SimulatedAdmin:
         self, requests: Sequence[ConsumerGroupTopicPartitions], *, request_timeout: float = _TIMEOUT
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
         return {
-            request.group_id: self._answer(lambda request=request: self._committed(request), request_timeout)
+            request.group_id: self._answer(partial(self._committed, request), request_timeout)
             for request in requests
         }
 
@@ -93,19 +93,14 @@ class SimulatedAdmin:
             sizes = [int(config["max.message.bytes"])] if "max.message.bytes" in config else []
             self._broker.create_topic(topic.topic, max(1, topic.num_partitions), *sizes)
 
-        return {
-            topic.topic: self._answer(lambda topic=topic: create(topic), request_timeout)
-            for topic in new_topics
-        }
+        return {topic.topic: self._answer(partial(create, topic), request_timeout) for topic in new_topics}
 
     def create_partitions(
         self, new_partitions: Sequence[NewPartitions], *, request_timeout: float = _TIMEOUT
     ) -> dict[str, Future[None]]:
         create = self._broker.create_partitions
         return {
-            each.topic: self._answer(
-                lambda each=each: create(each.topic, each.new_total_count), request_timeout
-            )
+            each.topic: self._answer(partial(create, each.topic, each.new_total_count), request_timeout)
             for each in new_partitions
         }
 

@@ -18,7 +18,7 @@ from confluent_kafka import (
 from penstock.runtime.io.connectors.kafka.simulated.admin import list_topics
 from penstock.runtime.io.connectors.kafka.simulated.broker import BrokerError, Place
 from penstock.runtime.io.connectors.kafka.simulated.connection import Connection, error_of, failure
-from penstock.runtime.io.connectors.kafka.simulated.log import LogEntry, PartitionLog
+from penstock.runtime.io.connectors.kafka.simulated.log import PartitionEntry, PartitionLog
 
 #: Seconds of a call without a timeout.
 _FOR_EVER: Final = 300.0
@@ -240,7 +240,7 @@ class SimulatedConsumer:
         self._positions = {}
 
 
-def _message(place: Place, entry: LogEntry) -> Message:
+def _message(place: Place, entry: PartitionEntry) -> Message:
     return Message(
         topic=place[0],
         partition=place[1],

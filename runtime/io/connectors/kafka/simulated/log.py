@@ -20,7 +20,7 @@ class Visibility(Enum):
 
 
 @dataclass(slots=True)
-class LogEntry:
+class PartitionEntry:
     """A record, or the marker that ends a transaction.
 
     Attributes:
@@ -56,9 +56,9 @@ class PartitionLog:
         ([b'behind'], 3)
     """
 
-    entries: list[LogEntry] = field(default_factory=list)
+    entries: list[PartitionEntry] = field(default_factory=list)
     start: int = 0
-    open: dict[int, list[LogEntry]] = field(default_factory=dict)
+    open: dict[int, list[PartitionEntry]] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -84,7 +84,7 @@ class PartitionLog:
     ) -> int:
         """Add a record, of an open transaction if there is a producer id; return its offset."""
         visibility = Visibility.COMMITTED if producer_id is None else Visibility.OPEN
-        entry = LogEntry(self.end, value, key, tuple(headers), timestamp, visibility)
+        entry = PartitionEntry(self.end, value, key, tuple(headers), timestamp, visibility)
         self.entries.append(entry)
         if producer_id is not None:
             self.open.setdefault(producer_id, []).append(entry)
@@ -94,9 +94,9 @@ class PartitionLog:
         """Write the marker of a producer's transaction."""
         for entry in self.open.pop(producer_id, ()):
             entry.visibility = Visibility.COMMITTED if commit else Visibility.ABORTED
-        self.entries.append(LogEntry(self.end, None, None, (), timestamp, Visibility.MARKER))
+        self.entries.append(PartitionEntry(self.end, None, None, (), timestamp, Visibility.MARKER))
 
-    def read(self, offset: int, *, is_committed: bool) -> Iterator[LogEntry]:
+    def read(self, offset: int, *, is_committed: bool) -> Iterator[PartitionEntry]:
         """Read the records from an offset on, which must not be deleted."""
         wanted = {Visibility.COMMITTED} if is_committed else set(Visibility) - {Visibility.MARKER}
         end = self.readable_end(is_committed=is_committed)
@@ -104,7 +104,7 @@ class PartitionLog:
             if entry.visibility in wanted:
                 yield entry
 
-    def offset_for_time(self, timestamp: int, *, is_committed: bool) -> LogEntry | None:
+    def offset_for_time(self, timestamp: int, *, is_committed: bool) -> PartitionEntry | None:
         """The first record with this timestamp or a later one."""
         end = self.readable_end(is_committed=is_committed)
         found = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError
@@ -112,7 +113,7 @@ class SimulatedManager:
         states = []
         for name in request.transactional_ids:
             state = _STATE(
-                error_code=_code_of(lambda name=name: self._described(name)),
+                error_code=_code_of(partial(self._described, name)),
                 transactional_id=name,
                 transaction_state="",
                 transaction_timeout_ms=0,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from penstock.runtime.io.connectors.kafka.clients import Step
+from penstock.runtime.io.connectors.kafka.clients import WorkerStep
 from penstock.runtime.testing.simulation.world.external import WorldContext
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class SimulatedFuture(Future[T], Generic[T]):
 class SimulatedWorker:
     """A `Worker` whose steps are moves; one that waits for records steps again when the wait is over."""
 
-    def __init__(self, run: WorldContext, step: Callable[[], Step]) -> None:
+    def __init__(self, run: WorldContext, step: Callable[[], WorkerStep]) -> None:
         self._run = run
         self._step = step
         self._is_scheduled = self._has_ended = False
@@ -57,7 +57,7 @@ class SimulatedWorker:
     def join(self, timeout: float) -> bool:
         """Run to the end, as a thread that was asked to end does."""
         while not self._has_ended:
-            if self._take_step() is Step.RESTS:
+            if self._take_step() is WorkerStep.RESTS:
                 break
         return self._has_ended
 
@@ -67,11 +67,11 @@ class SimulatedWorker:
 
     def _turn(self) -> None:
         self._is_scheduled = False
-        if not self._has_ended and self._take_step() is Step.CONTINUES:
+        if not self._has_ended and self._take_step() is WorkerStep.CONTINUES:
             self._schedule(self._waits)
 
-    def _take_step(self) -> Step:
+    def _take_step(self) -> WorkerStep:
         self._waits = 0.0
         left = self._step()
-        self._has_ended = left is Step.ENDS
+        self._has_ended = left is WorkerStep.ENDS
         return left

@@ -14,13 +14,25 @@ if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
 
 from serving.kafka import Broker, kafka_broker, light_broker  # noqa: E402 (the path comes first)
+from serving.kafka_model import model_broker  # noqa: E402
 from topics import Topic  # noqa: E402
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with light_broker(tmp_path_factory.mktemp("kafka")) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[Broker]:
+    with model_broker() as started:
+        yield started
+
+
+@pytest.fixture
+def broker(light: Broker) -> Broker:
+    return light
 
 
 @pytest.fixture(scope="session")
@@ -29,10 +41,10 @@ def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield started
 
 
-@pytest.fixture
-def real_topic(real_broker: Broker) -> Topic:
-    """A topic of Apache Kafka, for what the light broker does not do."""
-    return Topic(real_broker, f"t-{uuid.uuid4().hex}", 1, {})
+@pytest.fixture(params=["model", pytest.param("real_broker", marks=pytest.mark.kafka)])
+def strict_topic(request: pytest.FixtureRequest) -> Topic:
+    """A topic of the model or of Apache Kafka, for what the light broker does not do."""
+    return Topic(request.getfixturevalue(request.param), f"t-{uuid.uuid4().hex}", 1, {})
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from kafka.net.sasl.oauth import SaslMechanismOAuth
 from registry_server import running_registry
+from serving.kafka import Broker
 from topics import Topic
 
 from penstock import Checkpointing, ConfigurationError, StreamEnvironment
@@ -26,6 +27,13 @@ from penstock.runtime.snapshot.completed_checkpoint import permit_of_ended_input
 from penstock.testing import ManualClock, SourceHarness
 
 PERMIT = permit_of_ended_input(1)
+
+
+@pytest.fixture(params=["light", "model"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """The light broker, and the model of the simulation."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture
@@ -220,27 +228,25 @@ def test_a_writer_that_is_closed_aborts_its_open_transaction(topic: Topic) -> No
     assert topic.values() == [2]
 
 
-@pytest.mark.kafka
 def test_a_transaction_that_the_broker_has_aborted_fails_loudly_unless_it_may_be_missing(
-    real_topic: Topic, caplog: pytest.LogCaptureFixture
+    strict_topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with writer(real_topic) as opened:
+    with writer(strict_topic) as opened:
         (lost,) = prepared(opened, 1)
     end_transaction(
-        real_topic.broker.client(), lost.transactional_id, lost.producer_id, lost.epoch, commit=False
+        strict_topic.broker.client(), lost.transactional_id, lost.producer_id, lost.epoch, commit=False
     )
     what = rf"transaction '{lost.transactional_id}' of 1 records, flushed at .*longer than its timeout"
-    with writer(real_topic, attempt=2) as restored, pytest.raises(LostOutputError, match=what):
+    with writer(strict_topic, attempt=2) as restored, pytest.raises(LostOutputError, match=what):
         restored.commit([lost], PERMIT)
-    with writer(real_topic, attempt=3, allow_missing=True) as restored:
+    with writer(strict_topic, attempt=3, allow_missing=True) as restored:
         restored.commit([lost], PERMIT)
     assert "its records are lost" in caplog.text
 
 
-@pytest.mark.kafka
-def test_a_transaction_that_the_broker_has_forgotten_is_lost(real_topic: Topic) -> None:
+def test_a_transaction_that_the_broker_has_forgotten_is_lost(strict_topic: Topic) -> None:
     never = KafkaCommittable("never", 1 << 40, 3, 12, 0.0)
-    with writer(real_topic) as opened, pytest.raises(LostOutputError, match="the broker has forgotten it"):
+    with writer(strict_topic) as opened, pytest.raises(LostOutputError, match="the broker has forgotten it"):
         opened.commit([never], PERMIT)
 
 
@@ -281,6 +287,7 @@ def test_key_headers_timestamp_partition_and_topic_come_from_the_record(
     assert [message.value() for message in other.messages()] == [b'{"n":1}']
 
 
+@pytest.mark.parametrize("broker", ["light"], indirect=True)
 def test_a_format_of_a_registry_has_the_subject_of_the_topic(topic: Topic) -> None:
     schema = {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "long"}]}
     with running_registry() as server:

@@ -14,7 +14,7 @@ from topics import PATIENCE, Topic
 from penstock import ConfigurationError
 from penstock.formats import Json
 from penstock.kafka import KafkaSource, OffsetsInitializer
-from penstock.runtime.errors import OperatorError
+from penstock.runtime.errors import ConnectorError, OperatorError
 from penstock.runtime.io.connectors.kafka.enumerator import owner
 from penstock.testing import SourceHarness
 
@@ -349,6 +349,31 @@ def test_a_look_for_partitions_that_fails_is_repeated(
         topic.broker.resume()
     assert "new partitions can't be looked for" in caplog.text
     assert len(readers.waiting) == 1
+
+
+def test_the_first_look_for_partitions_is_tried_three_times(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = Readers(1)
+    enumerator = topic.source().enumerator(readers, None)
+    enumerator.start()
+    monkeypatch.setattr("penstock.runtime.io.connectors.kafka.partitions.REQUEST_TIMEOUT", 0.2)
+    topic.broker.pause()
+    try:
+        readers.look()
+        readers.look()
+        with pytest.raises(ConnectorError, match="the topics can't be listed"):
+            readers.look()
+    finally:
+        topic.broker.resume()
+    assert readers.waiting == []
+
+
+def test_the_first_look_for_a_topic_that_is_missing_fails_at_once(topic: Topic) -> None:
+    readers = Readers(1)
+    KafkaSource(topic.bootstrap, "nowhere").enumerator(readers, None).start()
+    with pytest.raises(ConnectorError, match="has no topic 'nowhere'"):
+        readers.look()
 
 
 def test_a_paused_partition_gives_nothing_until_it_is_resumed(topic: Topic) -> None:

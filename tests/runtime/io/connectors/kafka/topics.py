@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions, NewTopic
 from serving.kafka import Broker
+from serving.kafka_clients import admin, consumer, producer
+from serving.kafka_model import BOOTSTRAP
+from serving.kafka_topics import Isolation, read
 
 from penstock.kafka import KafkaSink, KafkaSource, OffsetsInitializer
 from penstock.testing import SourceHarness
@@ -20,7 +23,7 @@ class Topic:
     def __init__(self, broker: Broker, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         self.broker = broker
         self.name = name
-        self._admin = AdminClient(broker.client())
+        self._admin = admin(broker.client())
         kept = {"retention.ms": "-1", **settings}
         self._admin.create_topics([NewTopic(name, partitions, 1, config=kept)])[name].result(PATIENCE)
 
@@ -41,48 +44,53 @@ class Topic:
 
     def put(self, values: Iterable[Any], partition: int = 0, **message: Any) -> None:
         """Write values as JSON, or as they are if they are bytes."""
-        producer = Producer(self.broker.client())
+        writer = producer(self.broker.client())
         for value in values:
             data = value if isinstance(value, bytes) else json.dumps(value).encode()
-            producer.produce(self.name, data, partition=partition, **message)
-        assert producer.flush(PATIENCE) == 0
+            writer.produce(self.name, data, partition=partition, **message)
+        assert writer.flush(PATIENCE) == 0
 
     def put_in_transaction(self, values: Iterable[Any], end: str | None = None) -> Producer:
         """Write values in a transaction, and call this method of its producer; `None` leaves it open."""
-        producer = Producer(self.broker.client() | {"transactional.id": f"{self.name}-{end}"})
-        producer.init_transactions(PATIENCE)
-        producer.begin_transaction()
+        writer = producer(self.broker.client() | {"transactional.id": f"{self.name}-{end}"})
+        writer.init_transactions(PATIENCE)
+        writer.begin_transaction()
         for value in values:
-            producer.produce(self.name, json.dumps(value).encode(), partition=0)
-        assert producer.flush(PATIENCE) == 0
+            writer.produce(self.name, json.dumps(value).encode(), partition=0)
+        assert writer.flush(PATIENCE) == 0
         if end is not None:
-            getattr(producer, end)(PATIENCE)
-        return producer
+            getattr(writer, end)(PATIENCE)
+        return writer
 
-    def values(self, isolation_level: str = "read_committed") -> list[Any]:
+    def values(self, isolation_level: Isolation = "read_committed") -> list[Any]:
         """All values that a consumer sees, sorted."""
+        if self.bootstrap == BOOTSTRAP:  # the thread of a source runs only in a simulation there
+            return sorted(
+                json.loads(record.value or b"")
+                for record in read(self.broker.client(), self.name, isolation_level)
+            )
         with SourceHarness(self.source(isolation_level=isolation_level)) as harness:
             return sorted(harness.read_all())
 
     def messages(self) -> list[Any]:
         """The committed messages, as the plain client has them."""
-        consumer = Consumer(self.broker.client() | {"group.id": "test", "enable.partition.eof": True})
-        known = consumer.list_topics(self.name, timeout=PATIENCE).topics[self.name].partitions
-        consumer.assign([TopicPartition(self.name, number, 0) for number in known])
+        reader = consumer(self.broker.client() | {"group.id": "test", "enable.partition.eof": True})
+        known = reader.list_topics(self.name, timeout=PATIENCE).topics[self.name].partitions
+        reader.assign([TopicPartition(self.name, number, 0) for number in known])
         found, open_ends = [], set(known)
         while open_ends:
-            (message,) = consumer.consume(1, PATIENCE)
+            (message,) = reader.consume(1, PATIENCE)
             if message.error() is None:
                 found.append(message)
             else:
                 open_ends.discard(message.partition())
-        consumer.close()
+        reader.close()
         return found
 
     def committed(self, group: str) -> dict[int, int]:
         """The offsets of a group by partition."""
-        consumer = Consumer(self.broker.client() | {"group.id": group})
-        known = consumer.list_topics(self.name, timeout=PATIENCE).topics[self.name].partitions
-        places = consumer.committed([TopicPartition(self.name, number) for number in known], timeout=PATIENCE)
-        consumer.close()
+        reader = consumer(self.broker.client() | {"group.id": group})
+        known = reader.list_topics(self.name, timeout=PATIENCE).topics[self.name].partitions
+        places = reader.committed([TopicPartition(self.name, number) for number in known], timeout=PATIENCE)
+        reader.close()
         return {place.partition: place.offset for place in places if place.offset >= 0}

@@ -19,6 +19,7 @@ from penstock.runtime.io.connectors.kafka.reader import KafkaReader
 from penstock.runtime.io.connectors.kafka.sink import KafkaSink as Sink
 from penstock.runtime.io.connectors.kafka.transactions import TransactionalIds
 from penstock.runtime.io.connectors.kafka.writers import ExactlyOnceWriter
+from penstock.runtime.testing.simulation.run.user_run import FAILED_BY_LOSS
 from penstock.testing import KafkaWorld, SimulationReport, simulate
 
 LINES = ("to be or not", "to be", "that is the", "question or be") * 2
@@ -59,7 +60,7 @@ def simulated(seeds: Iterable[int], *faults: str, interleavings: int = 3) -> Sim
 
 
 def test_each_count_is_committed_once_whatever_fails() -> None:
-    report = simulated(range(10 * DEEP), *FAULTS)
+    report = simulated(range(6 * DEEP), *FAULTS)
     assert report.passed, str(report)
     assert {"call refused", "kafka_broker_crashes", "kafka_coordinator_moves"} <= set(report.failures)
 
@@ -78,6 +79,12 @@ def test_each_count_is_committed_once_under_a_thousand_seeds() -> None:
     for faults in ((), (*FAULTS, "zombies", "network_cuts", "clock_jumps", "frozen_processes")):
         report = simulated(range(1000), *faults)
         assert report.passed, str(report)
+
+
+def test_a_job_may_fail_because_of_a_loss_that_its_error_names() -> None:
+    report = simulated((49, 61, 86), "kafka_expired_records", interleavings=1)
+    assert report.passed, str(report)
+    assert report.failures[FAILED_BY_LOSS] > 0
 
 
 def test_the_output_is_what_the_input_says() -> None:

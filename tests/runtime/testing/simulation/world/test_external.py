@@ -89,12 +89,14 @@ def rows(database: Database) -> list[Any]:
 
 
 def test_calls_are_refused_slow_and_hang_and_their_answers_are_lost() -> None:
-    report = simulate(build, world=Database(), output=rows, seeds=range(25))
-    assert {"call slow", "call refused", "call done, answer lost", "call hangs, done"} <= set(report.failures)
+    report = simulate(build, world=Database(), output=rows, seeds=range(24))
+    happened = set(report.failures)
+    assert {"call slow", "call refused", "call done, answer lost"} <= happened
+    assert {"call hangs, done", "call hangs, never done"} & happened
 
 
 def test_a_fault_of_the_world_is_asked_for_by_its_name() -> None:
-    report = simulate(build, world=Database(), output=rows, faults=["database_restarts"], seeds=range(10))
+    report = simulate(build, world=Database(), output=rows, faults=["database_restarts"], seeds=range(6))
     assert report.failures["database_restarts"] > 0
 
 
