@@ -46,6 +46,7 @@ class SourceTests:
     """Tests of a source: subclass it, and return the world outside in `make_world`.
 
     Attributes:
+        is_resumable: Whether a record that a completed checkpoint covers can be read again, by any job.
         seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
         faults: Additional faults of the simulated jobs.
         steps: Steps of a job, each of which its death follows; leave out some for a slow real system.
@@ -53,6 +54,7 @@ class SourceTests:
         most_polls: Polls without a record after which a test no longer waits for the real system.
     """
 
+    is_resumable: ClassVar[bool] = True
     seeds: ClassVar[Sequence[int]] = range(20)
     faults: ClassVar[Sequence[str]] = ("zombies", "network_cuts")
     steps: ClassVar[Sequence[str]] = _EVERY_STEP
@@ -261,6 +263,7 @@ class SourceTests:
     def test_a_job_that_is_stopped_with_a_savepoint_continues_from_it(
         self, world: SourceWorld, job: SourceJob
     ) -> None:
+        self.need_resumable()
         job.start()
         job.read(5)
         savepoint = job.checkpoint()
@@ -275,6 +278,7 @@ class SourceTests:
     ) -> None:
         if isinstance(world, ShowsAcknowledged):
             pytest.skip(f"{type(world).__name__} sends acknowledged records only once")
+        self.need_resumable()
         job.start()
         job.read(2)
         savepoint = job.checkpoint()
@@ -549,6 +553,11 @@ class SourceTests:
         if not isinstance(source, EnumeratesSplits):
             pytest.skip(f"{type(source).__name__} has no enumerator: its splits are fixed")
         return self.job_of(world, source, enumerated=True, **settings)
+
+    def need_resumable(self) -> None:
+        """Skip a test of a job that continues from the savepoint of another one, or from an older one."""
+        if not self.is_resumable:
+            pytest.skip(f"is_resumable is false in {type(self).__name__}: its records are sent only once")
 
     def in_order(self) -> WatermarkStrategy[Any]:
         """The strategy of the tests: a record's number is its time in seconds."""
