@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Literal
 
 import pyarrow.parquet as pq
@@ -15,7 +16,8 @@ from memory_folder import memory_folder
 
 from penstock import CollectionSource, CollectSink, FileSink, FileSource
 from penstock.connectors import OnRequest, Sink, Source
-from penstock.testing import InMemoryCollector
+from penstock.runtime.io.connectors.local_files import filesystem_for
+from penstock.testing import ExternalWorld, InMemoryCollector, WorldContext
 from penstock.testing.connectors import SinkTests, SourceTests
 
 SEEDS = range(DEEP)
@@ -82,6 +84,52 @@ class TestParquetFileSink(SinkTests):
 
     def bad_record(self) -> Any:
         return {"number": {}}
+
+
+class Called:
+    """A file system, or a file of it, whose calls go through a world that decides about their fate."""
+
+    def __init__(self, target: Any, world: ExternalWorld) -> None:
+        self.target, self.world = target, world
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "target":
+            raise AttributeError(name)
+        method = getattr(self.target, name)
+
+        def call(*arguments: Any) -> Any:
+            made = self.world.run.call(lambda: method(*arguments), timeout=5)
+            return Called(made, self.world) if name == "create" else made
+
+        return call
+
+
+class ObjectStore(ExternalWorld):
+    """Files that are written by calls. Each run of a simulation has a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.base = folder
+
+    def begin(self, run: WorldContext) -> None:
+        super().begin(run)
+        self.output = OutputFolder(Path(mkdtemp(dir=self.base)), "json")
+
+    def sink(self) -> Sink[Any]:
+        folder = self.output.folder
+        return FileSink.json(folder, filesystem=Called(filesystem_for(str(folder), {}), self))
+
+    def rows(self) -> list[Any]:
+        return self.output.rows()
+
+    def hidden(self) -> list[str]:
+        return self.output.hidden()
+
+
+class TestFileSinkOfAnObjectStore(SinkTests):
+    seeds = range(5 * DEEP)
+
+    def make_world(self, folder: Path) -> ObjectStore:
+        return ObjectStore(folder)
 
 
 class InputFolder:
