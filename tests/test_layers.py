@@ -35,6 +35,8 @@ def modules_on_disk() -> set[str]:
     found = {"penstock"}
     for file in (ROOT / "src" / "penstock").glob("[!_]*.py"):
         found.add(f"penstock.{file.stem}")
+    for file in (ROOT / "src" / "penstock" / "testing").glob("*.py"):
+        found.add("penstock.testing" + ("" if file.stem == "__init__" else f".{file.stem}"))
     found.add("penstock._public_names")
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):

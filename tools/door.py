@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from types import ModuleType
 
 import penstock
@@ -14,9 +15,16 @@ HOUSE = ("runtime", "actors", "bridge")
 
 def public_modules() -> list[ModuleType]:
     """`penstock` and its public submodules."""
-    beside = sorted(found.name for found in pkgutil.iter_modules(penstock.__path__))
-    public = [name for name in beside if name not in HOUSE and not name.startswith("_")]
-    return [penstock, *(importlib.import_module(f"penstock.{name}") for name in public)]
+    return [penstock, *_below(penstock)]
+
+
+def _below(package: ModuleType) -> Iterator[ModuleType]:
+    for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda each: each.name):
+        if found.name not in HOUSE and not found.name.startswith("_"):
+            module = importlib.import_module(f"{package.__name__}.{found.name}")
+            yield module
+            if found.ispkg:
+                yield from _below(module)
 
 
 def public_values() -> dict[str, object]:

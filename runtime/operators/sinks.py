@@ -254,7 +254,7 @@ class SinkOperator(Operator):
 
     def _pre_commit(self, checkpoint_id: int) -> None:
         self._phase = "prepare_commit"
-        self._pending += [(checkpoint_id, own_copy(what)) for what in self._writer.prepare_commit()]
+        self._pending += [(checkpoint_id, own_copy(what)) for what in self.writer.prepare_commit()]
 
     def _commit(self, permit: CommitPermit) -> None:
         covered = [what for checkpoint_id, what in self._pending if permit.covers(checkpoint_id)]
@@ -268,18 +268,22 @@ class SinkOperator(Operator):
     def _remove_leftovers(self, permit: CommitPermit) -> None:
         if self._leftovers_removed:
             return
-        if self._context.connector.subtask == 0 and isinstance(self._writer, RemovesLeftovers):
+        if self._context.connector.subtask == 0 and isinstance(self.writer, RemovesLeftovers):
             self._run("remove_leftovers", permit)
         self._leftovers_removed = True
 
     def _run(self, name: str, *arguments: object) -> None:
         """Call a method of the writer; refuse a generator or coroutine as its result."""
         self._phase = name
-        given = getattr(self._writer, name)(*arguments)
+        given = getattr(self.writer, name)(*arguments)
         if given is not None:
             check_has_run(name, given)
 
     @property
-    def _writer(self) -> SinkWriter[Any]:
+    def is_open(self) -> bool:
+        return self._open_writer is not None
+
+    @property
+    def writer(self) -> SinkWriter[Any]:
         assert self._open_writer is not None, "open() comes first"
         return self._open_writer

@@ -74,6 +74,11 @@ class RequestedSplits(Generic[T]):
         #: Whether the reader that was polled last makes new records.
         self.makes_new_records = False
 
+    @property
+    def reader(self) -> SourceReader[T] | None:
+        """The reader of the current assignment."""
+        return self._reader
+
     def poll(self, max_rows: int) -> Polled[T]:
         if self._reader is None and self._waiting:
             self._begin()
@@ -298,6 +303,11 @@ class SourceOperator:
         self._dead_letters += len(polled.dead_letters)
         self._skipped += polled.skipped
         return polled
+
+    @property
+    def reader(self) -> SourceReader[Any] | None:
+        """The reader that the source has made last."""
+        return self._reader if self._requested is None else self._requested.reader
 
     @property
     def only_reads(self) -> bool:

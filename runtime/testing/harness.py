@@ -83,6 +83,7 @@ def _takes_two(build: Callable[..., object]) -> bool:
 class HarnessSettings(TypedDict, total=False):
     """Arguments of an `OperatorHarness`, described there."""
 
+    job_id: str
     operator_id: str
     subtask: int
     parallelism: int
@@ -124,6 +125,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self,
         operator: Operator,
         *,
+        job_id: str = "harness",
         operator_id: str = "operator",
         subtask: int = 0,
         parallelism: int = 1,
@@ -135,6 +137,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         state_backend: StateBackend = ON_HEAP,
     ) -> None:
         self.clock = clock or ManualClock()
+        self._job_id = job_id
         self._attempt = attempt
         self._max_parallelism = max_parallelism
         self._key_groups = key_group_range(subtask, parallelism, max_parallelism)
@@ -474,7 +477,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         decoded = {name: list(map(loads, atoms)) for name, atoms in lists.items()}
         return OperatorContext(
             location=location,
-            connector=connector_of(location, self._attempt, self.clock),
+            connector=connector_of(location, self._attempt, self.clock, self._job_id),
             keyed_state=self._backend,
             restored=decoded,
             is_restored=bool(restored),

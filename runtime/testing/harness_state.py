@@ -47,10 +47,12 @@ class HarnessSnapshot:
         return {**self.lists, RAW: (RedistributionMode.SPLIT_DISTRIBUTE, self.raw.operator)}
 
 
-def connector_of(location: OperatorLocation, attempt: int, clock: ManualClock) -> ConnectorContext:
+def connector_of(
+    location: OperatorLocation, attempt: int, clock: ManualClock, job_id: str
+) -> ConnectorContext:
     return ConnectorContext(
-        job_id="harness",
-        job_name="harness",
+        job_id=job_id,
+        job_name=job_id,
         operator_id=location.operator,
         subtask=location.subtask or 0,
         parallelism=location.parallelism,

@@ -30,13 +30,16 @@ from penstock.runtime.time.watermarks import WatermarkStrategy
 class SourceHarness(NearestMembers, metaclass=NearestNames):
     """Reads a source step by step.
 
-    If a source assigns splits on request, its reader gets its whole share at once.
+    If a source assigns splits on request, its reader gets its whole share at once. With `on_request` it gets
+    none: its requests are in `events`, and `handle_event` replaces the enumerator.
 
     Args:
         restored: Snapshots of all old subtasks, by index; the harness takes its share of their splits.
         watermarks: The strategy that the source has in the job.
+        on_request: Whether splits come by `handle_event`, if the source has an enumerator.
 
     Attributes:
+        events: All events that the reader has sent to its enumerator so far.
         watermarks: Timestamps of all watermarks of the subtask, in microseconds.
         is_idle: Whether the subtask is idle.
         is_finished: Whether all splits are read.
@@ -58,6 +61,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         self,
         source: Source[Any],
         *,
+        job_id: str = "harness",
         operator_id: str = "source",
         subtask: int = 0,
         parallelism: int = 1,
@@ -65,6 +69,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         attempt: int = 1,
         clock: ManualClock | None = None,
         watermarks: WatermarkStrategy[Any] | None = None,
+        on_request: bool = False,
     ) -> None:
         self.clock = clock or ManualClock()
         self.is_finished = False
@@ -78,12 +83,19 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         lists = redistribute([snapshot.lists for snapshot in restored], parallelism)[subtask]
         context = OperatorContext(
             location,
-            connector_of(location, attempt, self.clock),
+            connector_of(location, attempt, self.clock, job_id),
             restored={name: [self._codec.loads(atom) for atom in atoms] for name, atoms in lists.items()},
             is_restored=bool(restored),
         )
-        fresh = () if restored else list(source.splits(parallelism))[subtask::parallelism]
-        self._operator.open(context, fresh)
+        self.events: list[Any] = []
+        is_fresh = not restored and not on_request
+        fresh = list(source.splits(parallelism))[subtask::parallelism] if is_fresh else ()
+        self._operator.open(context, fresh, self.events.append if on_request else None)
+
+    @property
+    def reader(self) -> Any:
+        """The source's reader; with `on_request` the reader of the current assignment, or `None`."""
+        return self._operator.reader
 
     @property
     def mark(self) -> int | None:
@@ -132,13 +144,24 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         assert self.is_finished, f"the source has not reached its end after {most_polls} polls"
         return rows
 
-    def snapshot(self) -> HarnessSnapshot:
-        """The unfinished splits, positioned after the last record that `poll` returned.
+    def handle_event(self, event: Any) -> None:
+        """Pass an event of the enumerator to the reader: a tuple of splits, or `None` for no more splits.
 
         Raises:
             CodecError: A split can't be encoded.
         """
-        self._last_id += 1
+        self._operator.handle_event(self._codec.loads(self._codec.dumps(event)))
+
+    def snapshot(self, checkpoint_id: int | None = None) -> HarnessSnapshot:
+        """The unfinished splits, positioned after the last record that `poll` returned.
+
+        Args:
+            checkpoint_id: Id greater than all earlier ids; by default the next number.
+
+        Raises:
+            CodecError: A split can't be encoded.
+        """
+        self._last_id = self._last_id + 1 if checkpoint_id is None else checkpoint_id
         states = self._operator.snapshot(self._last_id)
         return HarnessSnapshot(self._last_id, encoded_lists(states, self._codec))
 

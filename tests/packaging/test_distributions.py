@@ -27,7 +27,10 @@ def package_files() -> set[str]:
         if file.suffix in (".py", ".properties")
     }
     door = {
-        f"penstock/{file.name}" for file in DOOR.iterdir() if file.suffix == ".py" or file.name == "py.typed"
+        f"penstock/{file.relative_to(DOOR).as_posix()}"
+        for folder in (DOOR, DOOR / "testing")
+        for file in folder.iterdir()
+        if file.suffix == ".py" or file.name == "py.typed"
     }
     return behind | door
 
@@ -38,7 +41,7 @@ def copy_of_the_checkout(target: Path) -> None:
         (target / name).write_bytes((ROOT / name).read_bytes())
     for file in package_files():
         source = PurePosixPath(file).relative_to("penstock")
-        if len(source.parts) == 1:  # of the door
+        if source.parts[0] not in PARTS:  # of the door
             source = PurePosixPath("src") / file
         (target / source).parent.mkdir(parents=True, exist_ok=True)
         (target / source).write_bytes((ROOT / source).read_bytes())

@@ -54,6 +54,11 @@ ALSO_ALLOWED = {
     # an event loop without clock and sockets
     "runtime/testing/manual_event_loop.py": {"asyncio"},
     "runtime/testing/simulation/cluster/process_resources.py": {"asyncio"},
+    # tests that users inherit: they have fixtures, and get folders for their worlds
+    "runtime/testing/connectors/outside.py": {"pathlib", "pytest"},
+    "runtime/testing/connectors/worlds.py": {"pytest"},
+    "runtime/testing/connectors/sink_tests.py": {"logging", "pathlib", "pytest"},
+    "runtime/testing/connectors/source_tests.py": {"logging", "pathlib", "pytest"},
     "runtime/operators/aggregation/count_distinct.py": {"datasketches"},  # computes, and nothing else
 }
 

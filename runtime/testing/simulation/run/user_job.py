@@ -192,10 +192,10 @@ class PackedCode:
                 "let build() return it together with the environment"
             )
             raise GraphError(msg) from error
-        self._data = file.getvalue()
+        self.data = file.getvalue()
 
     def unpack(self) -> Any:
-        return _Unpacker(io.BytesIO(self._data), self._shared).load()
+        return _Unpacker(io.BytesIO(self.data), self._shared).load()
 
 
 class _Packer(pickle.Pickler):

@@ -1,0 +1,282 @@
+"""`SinkJob`: a job with one sink, whose checkpoints, deaths and restarts a test decides.
+
+Each subtask is a harness with a copy of the sink, as each process of a cluster has its own. The input can be
+read again: a restart continues behind the last record that a completed checkpoint covers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, Self
+
+from penstock.runtime.operators.metrics import OperatorStatistics
+from penstock.runtime.operators.sinks import COMMITTABLES, RemovesUncovered, Sink, SinkOperator
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.testing.connectors.worlds import KillsThreads, SinkWorld
+from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.testing.harness_state import HarnessSnapshot
+from penstock.runtime.testing.simulation.run.user_job import PackedCode, world_of
+
+#: Id of the sink's operator.
+OPERATOR: Final = "out"
+
+#: Numbers of jobs: tests share the outside world, such as a broker.
+_JOBS: Final = count()
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCheckpoint:
+    """The snapshots of all subtasks, and the number of records that they cover."""
+
+    snapshots: tuple[HarnessSnapshot, ...]
+    position: int
+
+    @property
+    def data(self) -> list[bytes]:
+        """All values of the snapshots, as a storage holds them."""
+        lists = [entry for snapshot in self.snapshots for entry in snapshot.lists.values()]
+        return [value for _, values in lists for value in values]
+
+    @property
+    def committables(self) -> list[Any]:
+        """Everything that the writers have pre-committed and not committed."""
+        loads = ValueCodec().loads
+        saved = [snapshot.lists[COMMITTABLES][1] for snapshot in self.snapshots]
+        return [loads(value)[1] for values in saved for value in values]
+
+
+class SinkJob:
+    """A job with one sink.
+
+    Args:
+        records: The whole input.
+        restored: A completed checkpoint from which the job starts.
+        transactional: Whether the job takes checkpoints.
+
+    Attributes:
+        completed: The newest completed checkpoint; a restart begins there.
+    """
+
+    def __init__(
+        self,
+        world: SinkWorld,
+        records: Sequence[Any],
+        *,
+        parallelism: int = 2,
+        restored: SinkCheckpoint | None = None,
+        transactional: bool = True,
+    ) -> None:
+        self.completed = restored
+        self._records = list(records)
+        self._job_id = f"kit-{next(_JOBS)}"
+        self._parallelism = parallelism
+        self._transactional = transactional
+        self._world = world
+        self._attempt = 0
+        self._position = 0
+        self._subtasks: list[OperatorHarness] = []
+        self._operators: list[SinkOperator] = []
+        self._packed = PackedCode(world.sink(), world_of(world, world.rows))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether an attempt has begun and was neither closed nor killed."""
+        return bool(self._subtasks)
+
+    def start(self, *, parallelism: int | None = None) -> Self:
+        """Begin the next attempt, from the newest completed checkpoint."""
+        self._parallelism = parallelism or self._parallelism
+        self._attempt += 1
+        covered = self.completed
+        self._position = 0 if covered is None else covered.position
+        self._subtasks = []
+        self._operators = [SinkOperator(self.sink()) for _ in range(self._parallelism)]
+        for subtask, operator in enumerate(self._operators):
+            self._subtasks.append(
+                OperatorHarness(
+                    operator,
+                    job_id=self._job_id,
+                    operator_id=OPERATOR,
+                    subtask=subtask,
+                    parallelism=self._parallelism,
+                    restored=() if covered is None else covered.snapshots,
+                    transactional=self._transactional,
+                    attempt=self._attempt,
+                )
+            )
+        return self
+
+    def write(self, count: int | None = None) -> None:
+        """Write the next records, or by default all that are left; the subtasks get them in turn."""
+        left = self._records[self._position :]
+        batch = left if count is None else left[:count]
+        for subtask, harness in enumerate(self._subtasks):
+            harness.push(batch[subtask :: self._parallelism])
+        self._position += len(batch)
+
+    def snapshot(self) -> SinkCheckpoint:
+        """Take a checkpoint: all subtasks pre-commit. It is not complete yet."""
+        return SinkCheckpoint(tuple(harness.snapshot() for harness in self._subtasks), self._position)
+
+    def decide(self, checkpoint: SinkCheckpoint) -> None:
+        """Complete a checkpoint; no subtask learns of it yet."""
+        self.completed = checkpoint
+
+    def notify(self, checkpoint: SinkCheckpoint, subtasks: Collection[int] | None = None) -> None:
+        """Notify these subtasks, or by default all, of a completed checkpoint: they commit."""
+        for subtask, harness in enumerate(self._subtasks):
+            if subtasks is None or subtask in subtasks:
+                harness.complete_checkpoint(checkpoint.snapshots[subtask])
+
+    def complete(self, checkpoint: SinkCheckpoint) -> None:
+        self.decide(checkpoint)
+        self.notify(checkpoint)
+
+    def abort(self, checkpoint: SinkCheckpoint) -> None:
+        for harness, snapshot in zip(self._subtasks, checkpoint.snapshots, strict=True):
+            harness.abort_checkpoint(snapshot)
+
+    def checkpoint(self) -> SinkCheckpoint:
+        """Take a checkpoint and complete it."""
+        taken = self.snapshot()
+        self.complete(taken)
+        return taken
+
+    def end_of_data(self) -> None:
+        for harness in self._subtasks:
+            harness.end_of_data()
+
+    def finish(self) -> None:
+        """Write all records that are left, end the job with its last checkpoint, and clean up after it."""
+        self.write()
+        self.end_of_data()
+        if self._transactional:
+            self.checkpoint()
+        self.close()
+        if self._attempt > 1:
+            self.remove_uncovered()
+
+    def close(self) -> None:
+        """Close all writers, as after the end of the job or after an error."""
+        while self._subtasks:
+            self._subtasks.pop().close()
+
+    def kill(self) -> None:
+        """Let all processes die: nothing is closed."""
+        if isinstance(self._world, KillsThreads):
+            for writer in self.writers():
+                self._world.kill(writer)
+        self._subtasks.clear()
+        self._operators.clear()
+
+    def fork(self) -> SinkJob:
+        """Let the running attempt live on by itself, as a process that was cut off; this job has none."""
+        zombie = copy.copy(self)
+        self._subtasks, self._operators = [], []
+        return zombie
+
+    def with_input(self, records: Sequence[Any]) -> Self:
+        """Replace the input, such as by the one behind an older savepoint."""
+        self._records = list(records)
+        return self
+
+    def remove_uncovered(self) -> None:
+        """Clean up after the job, as its JobMaster does; what the newest checkpoint covers stays."""
+        sink = self._packed.unpack()
+        if isinstance(sink, RemovesUncovered):
+            covered = [] if self.completed is None else self.completed.committables
+            sink.remove_uncovered(self._job_id, OPERATOR, covered)
+
+    def statistics(self) -> list[OperatorStatistics]:
+        return [harness.statistics() for harness in self._subtasks]
+
+    def writers(self) -> list[Any]:
+        """The writers of all subtasks."""
+        return [operator.writer for operator in self._operators if operator.is_open]
+
+    def sink(self) -> Sink[Any]:
+        """A copy of the sink, as a process gets it."""
+        sink: Sink[Any] = self._packed.unpack()
+        return sink
+
+    @property
+    def packed(self) -> bytes:
+        """The sink in the job graph that is sent to the processes."""
+        return self._packed.data
+
+
+#: A step of a job; a test names it.
+Step = tuple[str, Callable[[SinkJob, list[SinkCheckpoint]], object]]
+
+#: The life of a job with two checkpoints and an end. A checkpoint that is taken is appended to the list.
+STEPS: Final[tuple[Step, ...]] = (
+    ("open", lambda job, taken: None),
+    ("write", lambda job, taken: job.write(3)),
+    ("pre-commit", lambda job, taken: taken.append(job.snapshot())),
+    ("complete", lambda job, taken: job.decide(taken[-1])),
+    ("commit of one subtask", lambda job, taken: job.notify(taken[-1], [1])),
+    ("commit", lambda job, taken: job.notify(taken[-1])),
+    ("write after a commit", lambda job, taken: job.write(4)),
+    ("second pre-commit", lambda job, taken: taken.append(job.snapshot())),
+    ("second complete", lambda job, taken: job.decide(taken[-1])),
+    ("second commit", lambda job, taken: job.notify(taken[-1])),
+    ("last write", lambda job, taken: job.write()),
+    ("end of data", lambda job, taken: job.end_of_data()),
+    ("last pre-commit", lambda job, taken: taken.append(job.snapshot())),
+    ("last complete", lambda job, taken: job.decide(taken[-1])),
+    ("last commit", lambda job, taken: job.notify(taken[-1])),
+    ("close", lambda job, taken: job.close()),
+)
+
+
+def run_steps(job: SinkJob, last: str) -> None:
+    """Start a job and run its steps up to and with this one."""
+    taken: list[SinkCheckpoint] = []
+    job.start()
+    for name, step in STEPS:
+        step(job, taken)
+        if name == last:
+            return
+
+
+def _pre_committed(job: SinkJob) -> None:
+    job.write(3)
+    job.decide(job.snapshot())
+
+
+def _restored_with_leftovers(job: SinkJob) -> None:
+    job.write(3)
+    job.snapshot()
+    job.kill()
+    job.start()
+    _pre_committed(job)
+
+
+def _dead(job: SinkJob) -> None:
+    _pre_committed(job)
+    job.kill()
+
+
+def _notified(job: SinkJob) -> None:
+    assert job.completed is not None
+    job.notify(job.completed)
+
+
+def _snapshot(job: SinkJob) -> None:
+    job.decide(job.snapshot())
+
+
+#: Steps in which a call goes wrong: what comes before, and the step.
+DISTURBED: Final[dict[str, tuple[Callable[[SinkJob], object], Callable[[SinkJob], object]]]] = {
+    "open": (SinkJob.kill, SinkJob.start),
+    "write": (lambda job: None, lambda job: job.write(3)),
+    "pre-commit": (lambda job: job.write(3), _snapshot),
+    "commit": (_pre_committed, _notified),
+    "restore": (_dead, SinkJob.start),
+    "removal of leftovers": (_restored_with_leftovers, _notified),
+    "end of data": (SinkJob.write, SinkJob.end_of_data),
+    "close": (lambda job: job.write(3), SinkJob.close),
+}

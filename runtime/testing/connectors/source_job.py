@@ -1,0 +1,396 @@
+"""`SourceJob`: a job with one source, whose checkpoints, deaths and restarts a test decides.
+
+Each subtask is a harness with a copy of the source. Rows count as in a job with an exactly-once sink: a
+restart forgets those that no completed checkpoint covers. The splits of a source are assigned at the start,
+or by its enumerator.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, Self, TypeVar
+
+from penstock.runtime.errors import OperatorLocation, PenstockError
+from penstock.runtime.operators.coordinators import EventAnswer
+from penstock.runtime.operators.metrics import OperatorStatistics
+from penstock.runtime.operators.source import Source
+from penstock.runtime.operators.source_coordinator import SourceCoordinator
+from penstock.runtime.operators.source_operator import SPLITS
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.testing.connectors.worlds import KillsThreads, SourceWorld
+from penstock.runtime.testing.harness_state import HarnessSnapshot
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.simulation.run.user_job import PackedCode, world_of
+from penstock.runtime.testing.source_harness import SourceHarness
+from penstock.runtime.time.watermarks import WatermarkStrategy
+
+T = TypeVar("T")
+
+#: Id of the source's operator.
+OPERATOR: Final = "records"
+
+#: Numbers of jobs: tests share the outside world, such as a broker.
+_JOBS: Final = count()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCheckpoint:
+    """The snapshots of all subtasks and of the enumerator, and the number of rows that they cover."""
+
+    snapshots: tuple[HarnessSnapshot, ...]
+    count: int
+    enumerator: bytes | None = None
+
+    @property
+    def data(self) -> list[bytes]:
+        """All values of the snapshots, as a storage holds them."""
+        lists = [entry for snapshot in self.snapshots for entry in snapshot.lists.values()]
+        saved = [value for _, values in lists for value in values]
+        return saved if self.enumerator is None else [*saved, self.enumerator]
+
+    @property
+    def splits(self) -> list[Any]:
+        """The unfinished splits of all readers."""
+        loads = ValueCodec().loads
+        return [loads(value) for snapshot in self.snapshots for value in snapshot.lists[SPLITS][1]]
+
+
+class SourceJob:
+    """A job with one source.
+
+    Args:
+        source: By default the source of the world.
+        restored: A completed checkpoint of another job, from which this one starts.
+        enumerated: Whether the source's enumerator assigns the splits.
+        poll_rows: Number of records that a poll asks for.
+        most_polls: Polls without a record after which the job no longer waits.
+
+    Attributes:
+        completed: The newest completed checkpoint; a restart begins there.
+    """
+
+    def __init__(
+        self,
+        world: SourceWorld,
+        source: Source[Any] | None = None,
+        *,
+        parallelism: int = 2,
+        restored: SourceCheckpoint | None = None,
+        watermarks: WatermarkStrategy[Any] | None = None,
+        enumerated: bool = False,
+        poll_rows: int = 1,
+        most_polls: int = 2_000_000,
+    ) -> None:
+        self.completed = restored
+        self._world = world
+        self._packed = PackedCode(source or world.source(), world_of(world, world.source))
+        self._job_id = f"kit-{next(_JOBS)}"
+        self._parallelism = parallelism
+        self._watermarks = watermarks
+        self._is_enumerated = enumerated
+        self._poll_rows = poll_rows
+        self._most_polls = most_polls
+        self._attempt = 0
+        self._last_id = 0 if restored is None else restored.snapshots[0].checkpoint_id
+        #: Rows of this job, each with its subtask; those of a restored job are not among them.
+        self._read: list[tuple[int, Any]] = []
+        self._covered_elsewhere = 0 if restored is None else restored.count
+        self.subtasks: list[SourceHarness] = []
+        self._enumerator: _Enumerator | None = None
+
+    @property
+    def rows(self) -> list[Any]:
+        """The rows that count."""
+        return [row for _, row in self._read]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all subtasks have read their splits to the end."""
+        return all(harness.is_finished for harness in self.subtasks)
+
+    def start(self, *, parallelism: int | None = None) -> Self:
+        """Begin the next attempt, from the newest completed checkpoint."""
+        self._parallelism = parallelism or self._parallelism
+        self._attempt += 1
+        del self._read[self._covered :]
+        self.subtasks = []
+        if self._is_enumerated:
+            self._enumerator = _Enumerator(self.source(), self._parallelism)
+        for subtask in range(self._parallelism):
+            self.subtasks.append(self._opened(subtask))
+        if self._enumerator is not None:
+            self._enumerator.start(self.completed)
+            self._deliver()
+        return self
+
+    def restart_reader(self, subtask: int) -> None:
+        """Let one reader die and start again, as when only its region restarts."""
+        assert self._enumerator is not None, "readers restart one by one if an enumerator assigns splits"
+        self._read = [
+            (reader, row)
+            for number, (reader, row) in enumerate(self._read)
+            if number < self._covered or reader != subtask
+        ]
+        covered = None if self.completed is None else self.completed.snapshots[0].checkpoint_id
+        self._enumerator.coordinator.subtask_failed(subtask, "killed")
+        if isinstance(self._world, KillsThreads):
+            self._world.kill(self.subtasks[subtask].reader)
+        self.subtasks[subtask] = self._opened(subtask)
+        self._enumerator.coordinator.subtask_reset(subtask, covered)
+        self._deliver()
+
+    def poll(self) -> int:
+        """Poll each subtask once, and return the number of new rows."""
+        count = 0
+        for subtask, harness in enumerate(self.subtasks):
+            rows = harness.poll(self._poll_rows)
+            self._read += [(subtask, row) for row in rows]
+            count += len(rows)
+        self._deliver()
+        return count
+
+    def read(self, least: int) -> int:
+        """Poll until at least so many new rows were read, or the source has ended; return their number.
+
+        Raises:
+            AssertionError: The source gives no more rows and does not end.
+        """
+        silent = count = 0
+        while count < least and not self.is_finished:
+            new = self.poll()
+            count += new
+            silent = 0 if new else silent + 1
+            assert silent < self._most_polls, (
+                f"the source has given {count} rows, and then none in {silent} polls. `poll` must return "
+                "records, or finished=True at the end of all splits"
+            )
+        return count
+
+    def finish(self) -> None:
+        """Read to the end, and end the job with its last checkpoint."""
+        self.read_all()
+        self.checkpoint()
+        self.close()
+
+    def read_all(self) -> None:
+        """Read to the end of all splits."""
+        while not self.is_finished:
+            self.read(1)
+
+    def snapshot(self) -> SourceCheckpoint:
+        """Take a checkpoint; it is not complete yet."""
+        self._last_id += 1
+        state = None if self._enumerator is None else self._enumerator.snapshot(self._last_id)
+        snapshots = tuple(harness.snapshot(self._last_id) for harness in self.subtasks)
+        return SourceCheckpoint(snapshots, self._covered_elsewhere + len(self._read), state)
+
+    def decide(self, checkpoint: SourceCheckpoint) -> None:
+        """Complete a checkpoint; no subtask learns of it yet."""
+        self.completed = checkpoint
+
+    def notify(self, checkpoint: SourceCheckpoint) -> None:
+        """Notify all subtasks of a completed checkpoint."""
+        if self._enumerator is not None:
+            self._enumerator.coordinator.notify_checkpoint_complete(checkpoint.snapshots[0].checkpoint_id)
+        for harness, snapshot in zip(self.subtasks, checkpoint.snapshots, strict=True):
+            harness.complete_checkpoint(snapshot)
+
+    def complete(self, checkpoint: SourceCheckpoint) -> None:
+        self.decide(checkpoint)
+        self.notify(checkpoint)
+
+    def checkpoint(self) -> SourceCheckpoint:
+        """Take a checkpoint and complete it."""
+        taken = self.snapshot()
+        self.complete(taken)
+        return taken
+
+    def close(self) -> None:
+        """Close all readers, as after the end of the job or after an error."""
+        while self.subtasks:
+            self.subtasks.pop().close()
+        if self._enumerator is not None:
+            self._enumerator.coordinator.close()
+            self._enumerator = None
+
+    def kill(self) -> None:
+        """Let all processes die: nothing is closed."""
+        if isinstance(self._world, KillsThreads):
+            for harness in self.subtasks:
+                self._world.kill(harness.reader)
+        self.subtasks = []
+        self._enumerator = None
+
+    def fork(self) -> SourceJob:
+        """Let the running attempt live on by itself, as a process that was cut off; this job has none."""
+        zombie = copy.copy(self)
+        zombie._read = list(self._read)
+        self.subtasks, self._enumerator = [], None
+        return zombie
+
+    def statistics(self) -> list[OperatorStatistics]:
+        return [harness.statistics() for harness in self.subtasks]
+
+    def source(self) -> Any:
+        """A copy of the source, as a process gets it."""
+        return self._packed.unpack()
+
+    @property
+    def _covered(self) -> int:
+        return 0 if self.completed is None else self.completed.count - self._covered_elsewhere
+
+    def _opened(self, subtask: int) -> SourceHarness:
+        return SourceHarness(
+            self.source(),
+            job_id=self._job_id,
+            operator_id=OPERATOR,
+            subtask=subtask,
+            parallelism=self._parallelism,
+            restored=() if self.completed is None else self.completed.snapshots,
+            attempt=self._attempt,
+            clock=ManualClock(),
+            watermarks=self._watermarks,
+            on_request=self._is_enumerated,
+        )
+
+    def _deliver(self) -> None:
+        if self._enumerator is not None:
+            self._enumerator.deliver(self.subtasks)
+
+
+class _Enumerator:
+    """The coordinator of a source, with the events between it and the readers."""
+
+    def __init__(self, source: Any, parallelism: int) -> None:
+        self.operator_id = OPERATOR
+        self.parallelism = parallelism
+        self.coordinator = SourceCoordinator(source, self, OperatorLocation(OPERATOR, None, parallelism))
+        self._codec = ValueCodec()
+        self._sent: deque[tuple[int, Any]] = deque()
+        self._handled: dict[int, tuple[SourceHarness, int]] = {}
+        self._background: deque[Callable[[], None]] = deque()
+
+    def start(self, restored: SourceCheckpoint | None) -> None:
+        if restored is None:
+            self.coordinator.reset_to_checkpoint(None, None)
+        else:
+            assert restored.enumerator is not None, "the restored job had an enumerator, too"
+            state = self._codec.loads(restored.enumerator)
+            self.coordinator.reset_to_checkpoint(restored.snapshots[0].checkpoint_id, state)
+        self.coordinator.start()
+
+    def snapshot(self, checkpoint_id: int) -> bytes:
+        answer = _State()
+        self.coordinator.checkpoint(checkpoint_id, answer)
+        return self._codec.dumps(answer.state)
+
+    def deliver(self, readers: Sequence[SourceHarness]) -> None:
+        """Do the background work that waits, and deliver all events in both directions."""
+        for _ in range(len(self._background)):
+            self._background.popleft()()
+        for subtask, reader in enumerate(readers):
+            known, count = self._handled.get(subtask, (reader, 0))
+            new = reader.events[count if known is reader else 0 :]
+            self._handled[subtask] = reader, len(reader.events)
+            for event in new:
+                self.coordinator.handle_event(subtask, event)
+        while self._sent:
+            subtask, event = self._sent.popleft()
+            readers[subtask].handle_event(event)
+
+    # -- the coordinator's context ------------------------------------------------------------------------
+
+    def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
+        self._sent.append((subtask, event))
+
+    def run_in_background(
+        self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
+    ) -> None:
+        def run() -> None:
+            try:
+                result = work()
+            except Exception as error:  # the connector's work: its enumerator learns of it, as in a job
+                on_error(error)
+            else:
+                on_result(result)
+
+        self._background.append(run)
+
+    def fail_job(self, cause: str | PenstockError) -> None:
+        raise cause if isinstance(cause, PenstockError) else PenstockError(cause)
+
+
+class _State:
+    """Keeps the state of an enumerator."""
+
+    state: Any = None
+
+    def complete(self, state: Any | None) -> None:
+        self.state = state
+
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+
+#: A step of a job; a test names it.
+Step = tuple[str, Callable[[SourceJob, list[SourceCheckpoint]], object]]
+
+#: The life of a job with two checkpoints and an end. A checkpoint that is taken is appended to the list.
+STEPS: Final[tuple[Step, ...]] = (
+    ("open", lambda job, taken: None),
+    ("poll", lambda job, taken: job.read(2)),
+    ("snapshot", lambda job, taken: taken.append(job.snapshot())),
+    ("complete", lambda job, taken: job.decide(taken[-1])),
+    ("poll before the notice", lambda job, taken: job.read(1)),
+    ("notify", lambda job, taken: job.notify(taken[-1])),
+    ("poll after the notice", lambda job, taken: job.read(2)),
+    ("second snapshot", lambda job, taken: taken.append(job.snapshot())),
+    ("second complete", lambda job, taken: job.decide(taken[-1])),
+    ("second notify", lambda job, taken: job.notify(taken[-1])),
+    ("last poll", lambda job, taken: job.read_all()),
+    ("last snapshot", lambda job, taken: taken.append(job.snapshot())),
+    ("last complete", lambda job, taken: job.decide(taken[-1])),
+    ("last notify", lambda job, taken: job.notify(taken[-1])),
+    ("close", lambda job, taken: job.close()),
+)
+
+
+def run_steps(job: SourceJob, last: str) -> None:
+    """Start a job and run its steps up to and with this one."""
+    taken: list[SourceCheckpoint] = []
+    job.start()
+    for name, step in STEPS:
+        step(job, taken)
+        if name == last:
+            return
+
+
+def _dead(job: SourceJob) -> None:
+    job.read(2)
+    job.checkpoint()
+    job.kill()
+
+
+def _taken(job: SourceJob) -> None:
+    job.read(2)
+    job.decide(job.snapshot())
+
+
+def _notified(job: SourceJob) -> None:
+    assert job.completed is not None
+    job.notify(job.completed)
+
+
+#: Steps in which a call goes wrong: what comes before, and the step.
+DISTURBED: Final[dict[str, tuple[Callable[[SourceJob], object], Callable[[SourceJob], object]]]] = {
+    "open": (SourceJob.kill, SourceJob.start),
+    "poll": (lambda job: None, lambda job: job.read(2)),
+    "snapshot": (lambda job: job.read(2), lambda job: job.decide(job.snapshot())),
+    "notify": (_taken, _notified),
+    "restore": (_dead, SourceJob.start),
+    "close": (lambda job: job.read(2), SourceJob.close),
+}

@@ -1,0 +1,576 @@
+"""`SourceTests`: the tests that every source must pass.
+
+Most tests drive a job with one source by hand (`SourceJob`): its checkpoints, deaths and restarts come
+exactly where the test wants them. The last ones simulate a whole job, with failures at any moment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import pytest
+
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.operators.source import EnumeratesSplits, Source
+from penstock.runtime.testing.connectors.checks import case, check_no_secret, check_rows, error_of, texts_of
+from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink
+from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of, simulate_in
+from penstock.runtime.testing.connectors.source_job import DISTURBED, STEPS, SourceJob, run_steps
+from penstock.runtime.testing.connectors.worlds import (
+    FATES,
+    AddsSplitsLater,
+    HasBadRecords,
+    HasSecret,
+    HasSplits,
+    ShowsAcknowledged,
+    SourceWorld,
+    offered,
+)
+from penstock.runtime.time.watermarks import WatermarkStrategy
+
+_EVERY_STEP: Final = tuple(name for name, _ in STEPS)
+
+_ONCE = (
+    "each record must be read once: `snapshot` must return the unfinished splits, each positioned right "
+    "after the last record that `poll` has returned"
+)
+
+
+class SourceTests:
+    """Tests of a source: subclass it, and return the world outside in `make_world`.
+
+    Attributes:
+        is_resumable: Whether a record that a completed checkpoint covers can be read again, by any job.
+        seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
+        faults: Additional faults of the simulated jobs.
+        steps: Steps of a job, each of which its death follows; leave out some for a slow real system.
+        simulated: Whether whole jobs are simulated. Set it to false for a real system that is too slow.
+        most_polls: Polls without a record after which a test no longer waits for the real system.
+    """
+
+    is_resumable: ClassVar[bool] = True
+    seeds: ClassVar[Sequence[int]] = range(20)
+    faults: ClassVar[Sequence[str]] = ("zombies", "network_cuts")
+    steps: ClassVar[Sequence[str]] = _EVERY_STEP
+    simulated: ClassVar[bool] = True
+    most_polls: ClassVar[int] = 2_000_000
+
+    def make_world(self, folder: Path) -> SourceWorld:
+        """Make a new, empty world; a simulation makes one for each run.
+
+        Args:
+            folder: A new folder, for a world with files.
+        """
+        msg = f"{type(self).__name__} must define make_world(folder), which returns a SourceWorld"
+        raise NotImplementedError(msg)
+
+    def make_model(self) -> Callable[[], Any] | None:
+        """Return what makes a model of the world, in which whole jobs are simulated.
+
+        By default they are simulated in worlds of `make_world`. A model for tests of a real system is an
+        `ExternalWorld` with the same methods.
+        """
+        return None
+
+    def record(self, number: int) -> Any:
+        """Return a record that differs from all others; the source returns the same."""
+        return {"number": number}
+
+    # -- fixtures -----------------------------------------------------------------------------------------
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run the tests of a death once for each of the class's steps."""
+        if "step" in metafunc.fixturenames:
+            metafunc.parametrize("step", self.steps)
+
+    @pytest.fixture
+    def outside(self, tmp_path: Path) -> Iterator[Outside[SourceWorld]]:
+        """Makes worlds."""
+        outside = Outside(self.make_world, tmp_path)
+        yield outside
+        outside.release()
+
+    @pytest.fixture
+    def new_world(self, outside: Outside[SourceWorld]) -> Callable[[], SourceWorld]:
+        """Makes worlds with twelve records."""
+        return lambda: outside.new(lambda world: world.write(self.records(12)))
+
+    @pytest.fixture
+    def world(self, new_world: Callable[[], SourceWorld]) -> SourceWorld:
+        """A world with twelve records."""
+        return new_world()
+
+    @pytest.fixture
+    def job(self, world: SourceWorld) -> SourceJob:
+        """A job that reads the world in two subtasks."""
+        return self.job_of(world)
+
+    def job_of(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
+        """Return a job that reads the source, by default the source of the world."""
+        return SourceJob(world, source, most_polls=self.most_polls, **settings)
+
+    def records(self, count: int, first: int = 0) -> list[Any]:
+        """Records with consecutive numbers."""
+        return [self.record(number) for number in range(first, first + count)]
+
+    def check(self, job: SourceJob, count: int = 12, advice: str = _ONCE) -> None:
+        """Compare the rows that count with the first `count` records."""
+        check_rows(job.rows, self.records(count), advice)
+
+    # -- a source without failures ------------------------------------------------------------------------
+
+    def test_it_is_a_source(self, world: SourceWorld) -> None:
+        assert isinstance(world, SourceWorld), f"{type(world).__name__} needs the methods source and write"
+        source = world.source()
+        assert isinstance(source, Source), (
+            f"{type(source).__name__} needs the methods splits(parallelism) and reader(context, splits)"
+        )
+
+    @pytest.mark.parametrize("parallelism", [1, 2, 5])
+    def test_each_record_is_read_once(self, world: SourceWorld, parallelism: int) -> None:
+        job = self.job_of(world, parallelism=parallelism).start()
+        job.finish()
+        self.check(job, advice="`splits` must hold each record once, and `poll` must return all of them")
+
+    def test_large_polls_read_the_same(self, world: SourceWorld) -> None:
+        job = self.job_of(world, poll_rows=1000).start()
+        job.finish()
+        self.check(job)
+
+    def test_a_world_without_records_ends_at_once(self, outside: Outside[SourceWorld]) -> None:
+        job = self.job_of(outside.new()).start()
+        job.finish()
+        self.check(job, 0)
+
+    def test_statistics_count_the_records(self, job: SourceJob) -> None:
+        job.start()
+        job.read_all()
+        assert sum(each.records_out for each in job.statistics()) == 12
+        job.close()
+
+    # -- deaths and restarts ------------------------------------------------------------------------------
+
+    def test_a_death_after_any_step_loses_and_repeats_no_record(
+        self, new_world: Callable[[], SourceWorld], step: str
+    ) -> None:
+        for death in ("killed", "failed"):
+            with case(f"the job is {death} after {step!r}"):
+                job = self.job_of(new_world())
+                run_steps(job, last=step)
+                if death == "killed":
+                    job.kill()
+                else:
+                    job.close()
+                job.start().finish()
+                self.check(job)
+
+    def test_a_second_death_while_the_job_restarts_changes_nothing(self, job: SourceJob, step: str) -> None:
+        run_steps(job, last=step)
+        job.kill()
+        job.start().kill()
+        job.start()
+        job.read(2)
+        job.snapshot()
+        job.kill()
+        job.start().finish()
+        self.check(job)
+
+    def test_a_restore_at_another_parallelism_loses_and_repeats_no_record(
+        self, new_world: Callable[[], SourceWorld], step: str
+    ) -> None:
+        for parallelism in (1, 3):
+            with case(f"2 subtasks become {parallelism} after {step!r}"):
+                job = self.job_of(new_world())
+                run_steps(job, last=step)
+                job.kill()
+                job.start(parallelism=parallelism)
+                job.read(2)
+                job.checkpoint()
+                job.close()
+                job.start(parallelism=2).finish()
+                self.check(job)
+
+    def test_a_snapshot_after_each_poll_continues_with_the_next_record(self, world: SourceWorld) -> None:
+        job = self.job_of(world, parallelism=1).start()
+        while job.read(1):
+            job.checkpoint()
+            job.kill()
+            job.start()
+        job.close()
+        self.check(job)
+
+    def test_a_snapshot_does_not_move_the_source(self, job: SourceJob) -> None:
+        job.start()
+        job.read(3)
+        assert job.snapshot().splits == job.snapshot().splits, "`snapshot` must change nothing"
+        job.finish()
+        self.check(job)
+
+    def test_a_split_that_has_ended_stays_ended(self, job: SourceJob) -> None:
+        job.start()
+        job.read_all()
+        job.checkpoint()
+        job.close()
+        for parallelism in (2, 3):
+            job.start(parallelism=parallelism)
+            job.read_all()
+            self.check(job, advice="a restored source must not read a split again that had ended")
+            job.checkpoint()
+            job.close()
+
+    def test_an_aborted_checkpoint_and_a_lost_notice_change_nothing(self, job: SourceJob) -> None:
+        job.start()
+        job.read(2)
+        job.snapshot()
+        job.read(2)
+        job.decide(job.snapshot())
+        job.read(2)
+        job.checkpoint()
+        job.read(1)
+        job.kill()
+        job.start().finish()
+        self.check(job)
+
+    @pytest.mark.parametrize("moment", ["poll", "snapshot", "complete", "notify", "second snapshot"])
+    def test_an_attempt_that_was_declared_dead_and_lives_on_takes_no_record_away(
+        self, job: SourceJob, moment: str
+    ) -> None:
+        """Its process was cut off. It reads on, and learns of a checkpoint that was completed before."""
+        run_steps(job, last=moment)
+        zombie, known = job.fork(), job.completed
+        job.start()
+        job.read(1)
+        # The outside world may refuse an older attempt.
+        error_of(lambda: zombie.read(2))
+        error_of(zombie.snapshot)
+        if known is not None:
+            error_of(lambda: zombie.notify(known))
+        job.checkpoint()
+        job.read(1)
+        error_of(zombie.close)
+        job.kill()
+        job.start().finish()
+        self.check(job)
+
+    # -- savepoints ---------------------------------------------------------------------------------------
+
+    def test_a_job_that_is_stopped_with_a_savepoint_continues_from_it(
+        self, world: SourceWorld, job: SourceJob
+    ) -> None:
+        self.need_resumable()
+        job.start()
+        job.read(5)
+        savepoint = job.checkpoint()
+        job.close()
+        following = self.job_of(world, restored=savepoint).start()
+        following.finish()
+        check_rows([*job.rows, *following.rows], self.records(12), _ONCE)
+
+    @pytest.mark.parametrize("same_job", [True, False], ids=["the same job", "a new job"])
+    def test_a_restart_from_an_older_savepoint_reads_again_what_came_later(
+        self, world: SourceWorld, job: SourceJob, same_job: bool
+    ) -> None:
+        if isinstance(world, ShowsAcknowledged):
+            pytest.skip(f"{type(world).__name__} sends acknowledged records only once")
+        self.need_resumable()
+        job.start()
+        job.read(2)
+        savepoint = job.checkpoint()
+        before = job.rows
+        for _ in range(2):
+            job.read(2)
+            job.checkpoint()
+        job.close()
+        if same_job:
+            job.completed = savepoint
+            job.start().finish()
+            self.check(job)
+        else:
+            following = self.job_of(world, restored=savepoint).start()
+            following.finish()
+            check_rows([*before, *following.rows], self.records(12), _ONCE)
+
+    # -- acknowledgements ---------------------------------------------------------------------------------
+
+    def test_a_record_is_acknowledged_only_when_a_completed_checkpoint_covers_it(
+        self, world: SourceWorld, job: SourceJob
+    ) -> None:
+        shows = offered(world, ShowsAcknowledged, "acknowledgements are not looked at")
+        advice = "a record must be acknowledged by `notify_checkpoint_complete`, and not before"
+        job.start()
+        job.read(3)
+        checkpoint = job.snapshot()
+        covered = job.rows
+        check_rows(shows.acknowledged(), [], advice)
+        job.read(2)
+        job.complete(checkpoint)
+        check_rows(shows.acknowledged(), covered, advice)
+        job.finish()
+        check_rows(shows.acknowledged(), self.records(12), advice)
+
+    # -- an enumerator ------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("parallelism", [1, 3])
+    def test_an_enumerator_assigns_each_split_once(self, world: SourceWorld, parallelism: int) -> None:
+        job = self.enumerated(world, parallelism=parallelism).start()
+        job.finish()
+        self.check(job, advice="the enumerator must assign each split once, and then signal_no_more_splits")
+
+    def test_a_death_after_any_step_loses_no_split_of_an_enumerator(
+        self, world: SourceWorld, step: str
+    ) -> None:
+        job = self.enumerated(world)
+        run_steps(job, last=step)
+        job.kill()
+        job.start(parallelism=3).finish()
+        self.check(job)
+
+    @pytest.mark.parametrize("moment", ["open", "poll", "snapshot", "complete", "notify", "second snapshot"])
+    def test_the_splits_of_a_reader_that_failed_are_assigned_again(
+        self, world: SourceWorld, moment: str
+    ) -> None:
+        job = self.enumerated(world)
+        run_steps(job, last=moment)
+        for subtask in (0, 1):
+            job.restart_reader(subtask)
+        job.finish()
+        self.check(job, advice="`add_splits_back` must assign the splits again")
+
+    @pytest.mark.parametrize("when", ["before a checkpoint", "after a checkpoint", "while the job is down"])
+    def test_a_split_that_comes_later_is_read_once(self, world: SourceWorld, when: str) -> None:
+        grows = offered(world, AddsSplitsLater, "splits that come while the job runs are not tried")
+        job = self.enumerated(world, grows.growing_source()).start()
+        job.read(12)
+        if when == "before a checkpoint":
+            grows.add_split(self.records(4, first=12))
+        job.checkpoint()
+        if when == "after a checkpoint":
+            grows.add_split(self.records(4, first=12))
+            job.read(2)
+        job.kill()
+        if when == "while the job is down":
+            grows.add_split(self.records(4, first=12))
+        job.start(parallelism=3)
+        job.read(16 - len(job.rows))
+        self.check(job, 16, "the enumerator must find new splits, and its snapshot must know the old ones")
+        grows.add_split(self.records(3, first=16))
+        job.read(3)
+        job.checkpoint()
+        job.close()
+        self.check(job, 19)
+
+    # -- event time ---------------------------------------------------------------------------------------
+
+    def test_no_record_is_late_if_each_split_is_in_order(self, outside: Outside[SourceWorld]) -> None:
+        def write(world: SourceWorld) -> None:
+            splits = offered(world, HasSplits, "watermarks by split are not tried")
+            splits.write_to(0, self.records(6, first=20))
+            splits.write_to(1, self.records(6))
+
+        job = self.job_of(outside.new(write), parallelism=1, watermarks=self.in_order()).start()
+        (harness,) = job.subtasks
+        while not job.is_finished:
+            known, reached = len(job.rows), harness.watermarks[-1:]
+            job.read(1)
+            late = [row for row in job.rows[known:] if reached and self.moment(row) <= reached[0]]
+            assert not late, (
+                f"{late} came behind a watermark. A reader of several splits needs `split_progress`, and "
+                "each batch its split: Polled(batch, split=...)"
+            )
+        job.close()
+
+    def test_an_idle_split_does_not_hold_back_the_others(self, outside: Outside[SourceWorld]) -> None:
+        def write(world: SourceWorld) -> None:
+            splits = offered(world, HasSplits, "idle splits are not tried")
+            splits.write_to(0, self.records(3))
+            splits.write_to(1, self.records(9))
+
+        world = outside.new(write)
+        splits = offered(world, HasSplits, "idle splits are not tried")
+        grows = offered(world, AddsSplitsLater, "a split that has no end is needed to be idle")
+        strategy = self.in_order().with_idleness(5)
+        job = self.job_of(world, grows.growing_source(), parallelism=1, watermarks=strategy).start()
+        job.read(12)
+        splits.write_to(1, self.records(3, first=9))
+        job.read(3)
+        (harness,) = job.subtasks
+        held = self.moment(self.record(2))
+        assert harness.watermarks[-1] <= held, "a split that is not idle yet must hold back event time"
+        harness.advance(10)
+        splits.write_to(1, self.records(3, first=12))
+        job.read(3)
+        harness.advance(1)
+        assert harness.watermarks[-1] > held, "a split without records must become idle"
+        job.close()
+
+    # -- calls of the outside world   ---------------------------------------------------------------------
+
+    @pytest.mark.parametrize("call", DISTURBED)
+    def test_a_call_that_goes_wrong_loses_and_repeats_no_record(
+        self, new_world: Callable[[], SourceWorld], call: str
+    ) -> None:
+        before, disturbed = DISTURBED[call]
+        for fate in FATES:
+            with case(f"{call!r}: {fate.value}"):
+                world = new_world()
+                calls = fates_of(world)
+                job = self.job_of(world).start()
+                job.read(1)
+                job.checkpoint()
+                before(job)
+                if not arm(calls, fate):
+                    continue
+                error = error_of(lambda job=job: disturbed(job))  # type: ignore[misc]
+                calls.next_fate(None)
+                if error is None and job.subtasks:
+                    job.read(1)
+                    job.checkpoint()
+                job.kill()
+                job.start().finish()
+                self.check(job)
+
+    # -- bad records --------------------------------------------------------------------------------------
+
+    def test_a_bad_record_fails_the_job(self, world: SourceWorld) -> None:
+        bad = offered(world, HasBadRecords, "bad records are not tried")
+        bad.write_bad()
+        job = self.job_of(world).start()
+        with pytest.raises(PenstockError):
+            job.finish()
+        job.close()
+
+    def test_a_bad_record_is_skipped_and_counted(self, world: SourceWorld) -> None:
+        bad = offered(world, HasBadRecords, "bad records are not tried")
+        bad.write_bad()
+        job = self.job_of(world, bad.tolerant_source("skip")).start()
+        job.read_all()
+        assert sum(each.records_skipped for each in job.statistics()) == 1, "use Polled(skipped=...)"
+        job.close()
+        self.check(job)
+
+    def test_a_bad_record_becomes_a_dead_letter_with_its_place(self, world: SourceWorld) -> None:
+        bad = offered(world, HasBadRecords, "bad records are not tried")
+        bad.write_bad()
+        job = self.job_of(world, bad.tolerant_source("dead_letter")).start()
+        job.read_all()
+        letters = [letter for harness in job.subtasks for letter in harness.dead_letters]
+        assert len(letters) == 1, f"one dead letter is expected, not {letters}"
+        assert letters[0].origin, "a dead letter needs its origin, such as 'file:offset'"
+        assert letters[0].error, "a dead letter needs its error"
+        assert sum(each.dead_letters for each in job.statistics()) == 1
+        job.checkpoint()
+        job.close()
+        self.check(job)
+        job.start()
+        job.read_all()
+        again = [letter for harness in job.subtasks for letter in harness.dead_letters]
+        assert not again, f"a dead letter that a checkpoint covers was read again: {again}"
+        job.close()
+
+    # -- secrets ------------------------------------------------------------------------------------------
+
+    def test_no_text_shows_the_secret(
+        self, world: SourceWorld, job: SourceJob, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        secret = offered(world, HasSecret, "it can't be looked for in texts").secret
+        caplog.set_level(logging.DEBUG)
+        source = world.source()
+        name = type(source).__name__
+        shown: list[tuple[str, str | bytes]] = [(f"repr of {name}", repr(source)), (name, str(source))]
+        job.start()
+        job.read(3)
+        checkpoint = job.snapshot()
+        shown += [("a checkpoint", data) for data in checkpoint.data]
+        shown += [("a split", repr(each)) for each in checkpoint.splits]
+        job.complete(checkpoint)
+        job.finish()
+        env = StreamEnvironment("kit")
+        env.from_source("records", source).sink("out", RecordsSink(CollectedRecords()))
+        shown += [("the graph", env.describe()), ("the log", caplog.text)]
+        check_no_secret(secret, shown)
+
+    def test_no_error_shows_the_secret(self, new_world: Callable[[], SourceWorld]) -> None:
+        shown: list[tuple[str, str]] = []
+        for fate, (before, disturbed) in product(FATES, DISTURBED.values()):
+            world = new_world()
+            secret = offered(world, HasSecret, "it can't be looked for in errors").secret
+            calls = fates_of(world)
+            job = self.job_of(world).start()
+            before(job)
+            if arm(calls, fate):
+                error = error_of(lambda step=disturbed, job=job: step(job))  # type: ignore[misc]
+                calls.next_fate(None)
+                shown += [(text, secret) for text in texts_of(error)]
+            job.kill()
+        for text, secret in shown:
+            check_no_secret(secret, [("an error", text)])
+
+    # -- a whole job --------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("unaligned", [False, True], ids=["aligned", "unaligned"])
+    def test_a_simulated_job_with_failures_at_any_moment_loses_and_repeats_no_record(
+        self, outside: Outside[SourceWorld], unaligned: bool
+    ) -> None:
+        if not self.simulated:
+            pytest.skip(f"simulated is false in {type(self).__name__}")
+        written = self.records(24)
+
+        def build(world: Any) -> StreamEnvironment:
+            checkpointing = Checkpointing(every=60, unaligned=unaligned)
+            env = StreamEnvironment("kit", parallelism=2, checkpointing=checkpointing)
+            records = env.from_source("records", world.source())
+            records.rebalance().sink("out", RecordsSink(world.collected))
+            return env
+
+        def prepare(world: Any) -> None:
+            world.write(written)
+            world.collected = CollectedRecords()
+
+        self.simulate(outside, build, lambda world: world.collected.rows, prepare=prepare)
+
+    # -- what the tests share -----------------------------------------------------------------------------
+
+    def simulate(
+        self,
+        outside: Outside[SourceWorld],
+        build: Callable[[Any], StreamEnvironment],
+        output: Callable[[Any], Any],
+        **settings: Any,
+    ) -> None:
+        """Simulate a job with the settings of this class, each run in a world of its own."""
+        settings = {"seeds": self.seeds, "faults": self.faults, "interleavings": 2, **settings}
+        simulate_in(self.make_model() or outside.untouched, build, output, **settings)
+
+    def enumerated(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
+        """Return a job in which the source's enumerator assigns the splits."""
+        source = source or world.source()
+        if not isinstance(source, EnumeratesSplits):
+            pytest.skip(f"{type(source).__name__} has no enumerator: its splits are fixed")
+        return self.job_of(world, source, enumerated=True, **settings)
+
+    def need_resumable(self) -> None:
+        """Skip a test of a job that continues from the savepoint of another one, or from an older one."""
+        if not self.is_resumable:
+            pytest.skip(f"is_resumable is false in {type(self).__name__}: its records are sent only once")
+
+    def in_order(self) -> WatermarkStrategy[Any]:
+        """The strategy of the tests: a record's number is its time in seconds."""
+        return WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(self.moment)
+
+    def moment(self, row: Any) -> int:
+        """Event time of a record in microseconds."""
+        for number in range(_MOST_NUMBERS):
+            if self.record(number) == row:
+                return number * 1_000_000
+        msg = f"{row!r} is none of the records: the source must return what `record` returns"
+        raise AssertionError(msg)
+
+
+#: Largest number of a record in a test of event time.
+_MOST_NUMBERS = 100
