@@ -135,7 +135,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
             self.topic, form.encoder(), self.key, self.headers, self.timestamp, self.partition
         )
         if self.delivery_guarantee == "at_least_once":
-            return KafkaWriter(self._cluster, messages)
+            return KafkaWriter(self._cluster, messages, context)
         ids = self._ids(context.job_id, context.operator_id)
         timeout = seconds_in("transaction_timeout", self.transaction_timeout)
         return ExactlyOnceWriter(
@@ -147,6 +147,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
             timeout=timeout,
             allow_missing=self.allow_missing,
             clock=context.clock,
+            metrics=context,
         )
 
     def check_job_config(self, config: JobConfig) -> None:

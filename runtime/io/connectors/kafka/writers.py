@@ -22,6 +22,7 @@ from penstock.runtime.io.connectors.kafka.transactions import (
     open_transactions,
 )
 from penstock.runtime.io.formats.format import Encoder
+from penstock.runtime.operators.metrics import AsksForMetrics, Counter
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
@@ -109,8 +110,9 @@ class _Sender:
         records: Number of records sent.
     """
 
-    def __init__(self, cluster: KafkaCluster, settings: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: KafkaCluster, settings: Mapping[str, Any], bytes_out: Counter) -> None:
         self._cluster = cluster
+        self._bytes_out = bytes_out
         self._failure: str | None = None
         self.records = 0
         self.producer: Producer = cluster.producer(
@@ -132,7 +134,9 @@ class _Sender:
         from confluent_kafka import KafkaException
 
         produce = self.producer.produce
+        sent_bytes = 0
         for topic, message in messages:
+            sent_bytes += len(message["value"] or b"")
             try:
                 try:
                     produce(topic, **message)
@@ -143,6 +147,7 @@ class _Sender:
                 what = f"a value of {len(message['value'] or b'')} bytes can't be sent to topic {topic!r}"
                 raise self._cluster.error(what, error) from error
             self.records += 1
+        self._bytes_out.increment(sent_bytes)
         self.producer.poll(0)
         self._check()
 
@@ -172,9 +177,9 @@ class _Sender:
 class KafkaWriter:
     """Sends records at once; a checkpoint waits until they are acknowledged."""
 
-    def __init__(self, cluster: KafkaCluster, messages: MessageSettings) -> None:
+    def __init__(self, cluster: KafkaCluster, messages: MessageSettings, metrics: AsksForMetrics) -> None:
         self._messages = messages
-        self._sender = _Sender(cluster, {})
+        self._sender = _Sender(cluster, {}, metrics.counter("bytes_out"))
 
     def write(self, batch: Batch) -> None:
         self._sender.send(self._messages.messages(batch))
@@ -198,10 +203,11 @@ class _Transaction(_Sender):
         producer_id: With the epoch, what a request needs to commit the transaction.
     """
 
-    def __init__(self, cluster: KafkaCluster, transactional_id: str, timeout: float, clock: Clock) -> None:
-        super().__init__(
-            cluster, {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
-        )
+    def __init__(
+        self, cluster: KafkaCluster, transactional_id: str, timeout: float, clock: Clock, bytes_out: Counter
+    ) -> None:
+        settings = {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
+        super().__init__(cluster, settings, bytes_out)
         self._id = transactional_id
         self._timeout = timeout
         self._clock = clock
@@ -280,6 +286,7 @@ class ExactlyOnceWriter:
         timeout: float,
         allow_missing: bool,
         clock: Clock,
+        metrics: AsksForMetrics,
     ) -> None:
         self._cluster = cluster
         self._messages = messages
@@ -289,6 +296,9 @@ class ExactlyOnceWriter:
         self._timeout = timeout
         self._allow_missing = allow_missing
         self._clock = clock
+        self._bytes_out = metrics.counter("bytes_out")
+        self._open_transactions = metrics.gauge("open_transactions")
+        self._flushed: set[tuple[str, int]] = set()
         self._numbers = 0
         #: Ids of this attempt whose transactions are known to be committed.
         self._free: deque[str] = deque()
@@ -300,6 +310,7 @@ class ExactlyOnceWriter:
             return
         if self._open is None:
             self._open = self._begun()
+            self._show_open()
         self._open.send(self._messages.messages(batch))
 
     def prepare_commit(self) -> Sequence[KafkaCommittable]:
@@ -308,11 +319,15 @@ class ExactlyOnceWriter:
             return ()
         committable = transaction.committable()
         self._open = None
+        self._flushed.add((committable.transactional_id, committable.epoch))
+        self._show_open()
         _in_thread(transaction.drop)
         return (committable,)
 
     def commit(self, committables: Sequence[KafkaCommittable], permit: CommitPermit) -> None:
         commit_transactions(self._cluster, committables, allow_missing=self._allow_missing)
+        self._flushed -= {(each.transactional_id, each.epoch) for each in committables}
+        self._show_open()
         names = [committable.transactional_id for committable in committables]
         self._free += [name for name in names if self._ids.attempt_of(name) == self._attempt]
 
@@ -332,6 +347,9 @@ class ExactlyOnceWriter:
             self._open.abort()
             self._open = None
         self._messages.close()
+
+    def _show_open(self) -> None:
+        self._open_transactions.set(len(self._flushed) + (self._open is not None))
 
     def _begun(self) -> _Transaction:
         """Return the prepared transaction; one that could not begin is tried once more."""
@@ -353,7 +371,9 @@ class ExactlyOnceWriter:
         transactional_id = self._free.popleft() if self._free else self._new_id()
 
         def begun() -> _Transaction:
-            transaction = _Transaction(self._cluster, transactional_id, self._timeout, self._clock)
+            transaction = _Transaction(
+                self._cluster, transactional_id, self._timeout, self._clock, self._bytes_out
+            )
             transaction.begin()
             return transaction
 
