@@ -209,7 +209,7 @@ class ReportsLag(Protocol):
 
         Unlike all other methods, another thread calls this one, about every two seconds and while the task
         thread works, waits or hangs. So it must not block, and must only read what the reader keeps anyway.
-        An error in it is logged, and the lag is unknown.
+        An error in it fails the attempt, as in any other method.
         """
         ...
 

@@ -10,7 +10,6 @@ being read.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -51,8 +50,6 @@ from penstock.runtime.time.watermarks import WatermarkStrategy
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 #: Lag of a reader whose splits are read to their end.
 NOTHING_LEFT: Final = SourceLag.of(())
@@ -297,6 +294,8 @@ class SourceOperator:
 
     def poll(self, max_rows: int) -> Polled[Any]:
         reader = self._opened_reader
+        if self._lag.error is not None:
+            self.guarded("lag", _raise, self._lag.error)
         polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
         has_records = polled.batch is not None or polled.dead_letters
         if has_records and self.isolates and getattr(reader, "makes_new_records", False) is not True:
@@ -435,30 +434,41 @@ class SourceOperator:
 
 
 class _LagOfReader:
-    """Reads the lag of a reader in another thread; keeps the last one when the reader is closed."""
+    """Reads the lag of a reader in another thread; keeps the last one when the reader is closed.
+
+    Attributes:
+        error: Error of the reader, for the task thread, which fails with it.
+    """
 
     def __init__(self, reader: object = None) -> None:
         self._reader = reader if isinstance(reader, ReportsLag) else None
         self._last: SourceLag | None = None
-        self._is_known_to_fail = False
+        self.error: BaseException | None = None
 
     def now(self) -> SourceLag | None:
         reader = self._reader
         if reader is None:
             return self._last
         try:
-            lag = reader.lag()
-            if lag is not None and not isinstance(lag, SourceLag):
-                _refuse(f"lag returned {short_repr(lag)}; return a SourceLag(...), or None for unknown")
-        except Exception:
-            if not self._is_known_to_fail:  # once: it is read every two seconds
-                self._is_known_to_fail = True
-                logger.warning("the lag of %s is not known", type(reader).__name__, exc_info=True)
+            return _checked_lag(reader.lag())
+        except BaseException as error:
+            self.error = error
             return None
-        return None if lag is None else lag.bounded()
 
     def close(self) -> None:
         self._last, self._reader = self.now(), None
+
+
+def _checked_lag(lag: object) -> SourceLag | None:
+    if lag is None:
+        return None
+    if not isinstance(lag, SourceLag):
+        _refuse(f"lag returned {short_repr(lag)}; return a SourceLag(...), or None for unknown")
+    return lag.bounded()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def _run(owner: object, name: str, *arguments: object) -> None:

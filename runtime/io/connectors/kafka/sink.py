@@ -33,9 +33,9 @@ from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, check_ins
 from penstock.runtime.io.connectors.kafka.transaction_requests import check_settings
 from penstock.runtime.io.connectors.kafka.transactions import (
     TransactionalIds,
-    abort_transaction,
-    is_covered,
+    abort_transactions,
     open_transactions,
+    without_covered,
 )
 from penstock.runtime.io.connectors.kafka.writers import ExactlyOnceWriter, KafkaWriter, MessageSettings
 from penstock.runtime.io.formats.format import Format, HasSubject
@@ -181,6 +181,6 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         """Abort all open transactions of this operator that no snapshot covers."""
         if self.delivery_guarantee == "exactly_once":
             ids = self._ids(job_id, operator_id)
-            for name in open_transactions(self._cluster, ids):
-                if ids.attempt_of(name) is not None and not is_covered(self._cluster, name, covered):
-                    abort_transaction(self._cluster, name)
+            found = open_transactions(self._cluster, ids)
+            own = [name for name in found if ids.attempt_of(name) is not None]
+            abort_transactions(self._cluster, without_covered(self._cluster, own, covered))

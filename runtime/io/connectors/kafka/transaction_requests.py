@@ -125,7 +125,7 @@ def end_transaction(
     from kafka.protocol.producer.transaction import EndTxnRequest
 
     async def end(manager: Any) -> None:
-        coordinator = await _coordinator(manager, transactional_id)
+        (coordinator,) = await _coordinators(manager, [transactional_id])
         request = EndTxnRequest(
             transactional_id=transactional_id,
             producer_id=producer_id,
@@ -151,28 +151,46 @@ def describe_transaction(
     Raises:
         TransactionError: The coordinator refused, or could not be reached until the timeout.
     """
+    return describe_transactions(settings, [transactional_id], timeout=timeout).get(transactional_id)
+
+
+def describe_transactions(
+    settings: Mapping[str, object], transactional_ids: Collection[str], *, timeout: float = 60.0
+) -> dict[str, TransactionDescription]:
+    """Describe the newest transaction of each transactional id, by the id; unknown ids are left out.
+
+    Raises:
+        TransactionError: A coordinator refused, or could not be reached until the timeout.
+    """
     from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 
-    async def describe(manager: Any) -> TransactionDescription | None:
-        coordinator = await _coordinator(manager, transactional_id)
-        answer = await manager.send(
-            DescribeTransactionsRequest(transactional_ids=[transactional_id]), coordinator
-        )
-        (found,) = answer.transaction_states
-        if found.error_code == _NOT_FOUND:
-            return None
-        _raise_for(found.error_code)
-        return TransactionDescription(
-            transactional_id,
-            found.producer_id,
-            found.producer_epoch,
-            found.transaction_state,
-            found.transaction_timeout_ms / 1_000,
-            found.transaction_start_time_ms / 1_000 if found.transaction_start_time_ms >= 0 else None,
-            frozenset((topic.topic, partition) for topic in found.topics for partition in topic.partitions),
-        )
+    async def describe(manager: Any) -> dict[str, TransactionDescription]:
+        found: dict[str, TransactionDescription] = {}
+        for coordinator, names in (await _coordinators(manager, transactional_ids)).items():
+            request = DescribeTransactionsRequest(transactional_ids=names)
+            for state in (await manager.send(request, coordinator)).transaction_states:
+                if state.error_code != _NOT_FOUND:
+                    _raise_for(state.error_code)
+                    found[state.transactional_id] = _description_of(state)
+        return found
 
-    return _ask(settings, describe, f"transaction {transactional_id!r} could not be described", timeout)
+    if not transactional_ids:
+        return {}
+    some = next(iter(transactional_ids))
+    more = "" if len(transactional_ids) == 1 else f" and {len(transactional_ids) - 1} more"
+    return _ask(settings, describe, f"transaction {some!r}{more} could not be described", timeout)
+
+
+def _description_of(state: Any) -> TransactionDescription:
+    return TransactionDescription(
+        state.transactional_id,
+        state.producer_id,
+        state.producer_epoch,
+        state.transaction_state,
+        state.transaction_timeout_ms / 1_000,
+        state.transaction_start_time_ms / 1_000 if state.transaction_start_time_ms >= 0 else None,
+        frozenset((topic.topic, partition) for topic in state.topics for partition in topic.partitions),
+    )
 
 
 def list_transactions(
@@ -337,16 +355,20 @@ async def _any_broker(manager: Any) -> str:
     raise failure
 
 
-async def _coordinator(manager: Any, transactional_id: str) -> object:
-    """Find the broker that coordinates the transactions of an id."""
+async def _coordinators(manager: Any, transactional_ids: Collection[str]) -> dict[Any, list[str]]:
+    """Find the brokers that coordinate the transactions of some ids, each with its ids."""
     from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
     kind = CoordinatorType.TRANSACTION
-    request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=[transactional_id], min_version=4)
+    names = list(transactional_ids)
+    request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=names, min_version=4)
     answer = await manager.send(request, await _any_broker(manager))
-    (found,) = answer.coordinators
-    _raise_for(found.error_code)
-    return manager.cluster.add_coordinator(found, kind, transactional_id, synthesize_node_id=False)
+    by_coordinator: dict[Any, list[str]] = {}
+    for found in answer.coordinators:
+        _raise_for(found.error_code)
+        node = manager.cluster.add_coordinator(found, kind, found.key, synthesize_node_id=False)
+        by_coordinator.setdefault(node, []).append(found.key)
+    return by_coordinator
 
 
 def _raise_for(code: int) -> None:

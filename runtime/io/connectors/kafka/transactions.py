@@ -11,14 +11,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from penstock.runtime.errors import LostOutputError
 from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
+from penstock.runtime.io.connectors.kafka.daemon_threads import for_each
 from penstock.runtime.io.connectors.kafka.transaction_requests import (
     TransactionDescription,
     TransactionError,
     describe_transaction,
+    describe_transactions,
     end_transaction,
     list_transactions,
 )
@@ -27,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: Errors after which the state of the id says what has become of a transaction: fenced, ended, forgotten.
 _FINAL: Final = frozenset({47, 48, 49, 90})
+#: Transactions that are aborted at the same time; each needs a producer with threads of its own.
+_AT_A_TIME: Final = 8
 _ABORTED: Final = frozenset({"CompleteAbort", "PrepareAbort", "PrepareEpochFence"})
 
 
@@ -161,20 +166,32 @@ def open_transactions(cluster: KafkaCluster, ids: TransactionalIds) -> list[str]
     return [name for name in names if name.startswith(f"{ids.prefix}:")]
 
 
-def is_covered(cluster: KafkaCluster, transactional_id: str, covered: Sequence[KafkaCommittable]) -> bool:
-    """Whether the open transaction of an id is one of these committables, and no later one.
+def without_covered(
+    cluster: KafkaCluster, transactional_ids: Sequence[str], covered: Sequence[KafkaCommittable]
+) -> list[str]:
+    """Return the ids whose open transaction is none of these committables.
 
     Raises:
-        ConnectorError: The coordinator refuses, or does not answer in time.
+        ConnectorError: A coordinator refuses, or does not answer in time.
     """
-    epochs = [(c.producer_id, c.epoch) for c in covered if c.transactional_id == transactional_id]
-    if not epochs:
-        return False
+    names = {committable.transactional_id for committable in covered}
+    kept = {(c.transactional_id, c.producer_id, c.epoch) for c in covered}
     try:
-        now = describe_transaction(cluster.settings, transactional_id)
+        now = describe_transactions(cluster.settings, [name for name in transactional_ids if name in names])
     except TransactionError as error:
         raise cluster.failure(error) from error
-    return now is not None and (now.producer_id, now.epoch) in epochs
+    open_ones = {(found.transactional_id, found.producer_id, found.epoch) for found in now.values()}
+    spared = {name for name, _, _ in open_ones & kept}
+    return [name for name in transactional_ids if name not in spared]
+
+
+def abort_transactions(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> None:
+    """Abort open transactions, several at a time; one that fails does not keep the others.
+
+    Raises:
+        ConnectorError: A coordinator refuses, or does not answer in time.
+    """
+    for_each(partial(abort_transaction, cluster), transactional_ids, threads=_AT_A_TIME)
 
 
 def abort_transaction(cluster: KafkaCluster, transactional_id: str, timeout: float = REQUEST_TIMEOUT) -> None:

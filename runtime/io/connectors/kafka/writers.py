@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
+from penstock.runtime.io.connectors.kafka.daemon_threads import in_thread
 from penstock.runtime.io.connectors.kafka.transaction_requests import TransactionError, describe_transaction
 from penstock.runtime.io.connectors.kafka.transactions import (
     KafkaCommittable,
     TransactionalIds,
     abort_transaction,
+    abort_transactions,
     commit_transactions,
     open_transactions,
 )
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 #: Seconds within which all records of a transaction must be acknowledged.
 _FLUSH_TIMEOUT: Final = 120.0
 
@@ -41,6 +40,10 @@ _FLUSH_TIMEOUT: Final = 120.0
 _BEGIN_TIMEOUT: Final = 3 * REQUEST_TIMEOUT
 #: Seconds to abort a transaction when the writer is closed.
 _END: Final = 5.0
+#: Seconds for which the task thread waits until leftovers are aborted. Records and barriers wait meanwhile,
+#: so it must be short beside the timeout of a checkpoint. A transaction takes a tenth of a second, and eight
+#: are aborted at a time, so this is enough for hundreds.
+_CLEAN_UP: Final = 10.0
 #: Share of its timeout after which a transaction is too old to be flushed into a checkpoint.
 _SAFE_AGE: Final = 0.9
 
@@ -321,7 +324,7 @@ class ExactlyOnceWriter:
         self._open = None
         self._flushed.add((committable.transactional_id, committable.epoch))
         self._show_open()
-        _in_thread(transaction.drop)
+        in_thread(transaction.drop)
         return (committable,)
 
     def commit(self, committables: Sequence[KafkaCommittable], permit: CommitPermit) -> None:
@@ -332,13 +335,27 @@ class ExactlyOnceWriter:
         self._free += [name for name in names if self._ids.attempt_of(name) == self._attempt]
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
-        """Abort the transactions that earlier attempts left open; an error only delays that."""
+        """Abort the transactions that earlier attempts left open; an error only delays that.
+
+        The task thread waits for `_CLEAN_UP` at most. The rest is then aborted in the background.
+        """
+        cleaning = in_thread(self._abort_leftovers)
         try:
-            for name in open_transactions(self._cluster, self._ids):
-                if self._ids.is_leftover(name, self._attempt):
-                    abort_transaction(self._cluster, name)
+            cleaning.result(_CLEAN_UP)
         except ConnectorError as error:
             logger.warning("transactions of earlier attempts stay open until their timeout: %s", error)
+        except TimeoutError:
+            logger.warning(
+                "transactions of earlier attempts are not aborted after %g s; the job continues meanwhile",
+                _CLEAN_UP,
+            )
+            cleaning.add_done_callback(_log_failure)
+
+    def _abort_leftovers(self) -> None:
+        names = open_transactions(self._cluster, self._ids)
+        abort_transactions(
+            self._cluster, [name for name in names if self._ids.is_leftover(name, self._attempt)]
+        )
 
     def close(self) -> None:
         """Abort the open transaction, which no checkpoint covers; flushed ones stay."""
@@ -377,25 +394,17 @@ class ExactlyOnceWriter:
             transaction.begin()
             return transaction
 
-        return _in_thread(begun)
+        return in_thread(begun)
 
     def _new_id(self) -> str:
         self._numbers += 1
         return self._ids.make(self._attempt, self._subtask, self._numbers)
 
 
-def _in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run work in a thread that does not outlive the process: it may wait for a broker that hangs."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # raised again by `result`
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="kafka-transactions", daemon=True).start()
-    return future
+def _log_failure(cleaning: Future[None]) -> None:
+    error = cleaning.exception()
+    if error is not None:
+        logger.warning("transactions of earlier attempts stay open until their timeout: %s", error)
 
 
 def _drop_unused(prepared: Future[_Transaction]) -> None:
