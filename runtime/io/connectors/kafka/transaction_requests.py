@@ -27,6 +27,8 @@ _Answer = TypeVar("_Answer")
 #: Seconds for a single connection or request.
 _ONE_CALL: Final = 10.0
 _NOT_FOUND: Final = 105
+#: The coordinator has begun to abort; a producer would ask again, for an epoch of its own.
+_ENDS_NOW: Final = 51
 _LARGEST_ANSWER_BYTES: Final = 100_000_000
 _FENCED: Final = (
     "another producer has taken the transactional id, or the transaction was aborted at its timeout"
@@ -138,6 +140,41 @@ def end_transaction(
     verb = "committed" if commit else "aborted"
     what = f"transaction {transactional_id!r} (producer {producer_id}, epoch {epoch}) could not be {verb}"
     _ask(settings, end, what, timeout)
+
+
+def fence_transaction(
+    settings: Mapping[str, object],
+    transactional_id: str,
+    transaction_timeout: float,
+    *,
+    timeout: float = 60.0,
+) -> None:
+    """Let the coordinator abort an open transaction as it does at the transaction's timeout; does not wait.
+
+    The epoch is raised once. So a committable of the transaction is known to be lost, and one of an earlier
+    transaction of the id is known to be committed. A new producer would raise the epoch once more.
+
+    Args:
+        transaction_timeout: Timeout of the id's next transactions, in seconds.
+
+    Raises:
+        TransactionError: The coordinator refused, or could not be reached until the timeout.
+    """
+    from kafka.protocol.producer.transaction import InitProducerIdRequest
+
+    async def fence(manager: Any) -> None:
+        (coordinator,) = await _coordinators(manager, [transactional_id])
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=int(transaction_timeout * 1_000),
+            producer_id=-1,
+            producer_epoch=-1,
+            max_version=4,
+        )
+        code = (await manager.send(request, coordinator)).error_code
+        _raise_for(0 if code == _ENDS_NOW else code)
+
+    _ask(settings, fence, f"transaction {transactional_id!r} could not be aborted", timeout)
 
 
 def describe_transaction(

@@ -94,6 +94,36 @@ class TransactionalIds:
         return self.is_shared and re.fullmatch(pattern, transactional_id) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionOwner:
+    """The parts of a transactional id: the sink's subtask, and the number of the id in it.
+
+    Example:
+        >>> owner = TransactionOwner.of("my:prefix:words-1f:out:3:0:12")
+        >>> owner.prefix, owner.job_id, owner.operator_id, owner.attempt, owner.subtask, owner.number
+        ('my:prefix', 'words-1f', 'out', 3, 0, 12)
+        >>> TransactionOwner.of("of-another-program") is None
+        True
+    """
+
+    prefix: str
+    job_id: str
+    operator_id: str
+    attempt: int
+    subtask: int
+    number: int
+
+    @staticmethod
+    def of(transactional_id: str) -> TransactionOwner | None:
+        """Take an id apart; `None` for an id of another form."""
+        found = re.fullmatch(r"(.*):([^:]+):([^:]+):(\d+):(\d+):(\d+)", transactional_id)
+        if found is None:
+            return None
+        prefix, job_id, operator_id, *numbers = found.groups()
+        attempt, subtask, number = map(int, numbers)
+        return TransactionOwner(prefix, job_id, operator_id, attempt, subtask, number)
+
+
 def commit_transactions(
     cluster: KafkaCluster, committables: Sequence[KafkaCommittable], *, allow_missing: bool
 ) -> None:
@@ -128,7 +158,7 @@ def fate_of(committable: KafkaCommittable, now: TransactionDescription | None) -
         >>> committable = KafkaCommittable("id", 7, 3, 12, 0.0)
         >>> now = lambda epoch, state: TransactionDescription("id", 7, epoch, state, 60.0, None, frozenset())
         >>> fate_of(committable, now(4, "CompleteAbort"))
-        'the broker has aborted it, because it was open for longer than its timeout: its records are lost'
+        'it was aborted, at its timeout or by hand: its records are lost'
         >>> fate_of(committable, now(4, "Ongoing")) is None, fate_of(committable, now(6, "Empty")) is None
         (True, True)
     """
@@ -137,7 +167,7 @@ def fate_of(committable: KafkaCommittable, now: TransactionDescription | None) -
     later = now.epoch - committable.epoch if now.producer_id == committable.producer_id else 2
     if later > 1 or (later == 1 and now.state not in _ABORTED):
         return None  # the id was used again, which happens only after a commit
-    return "the broker has aborted it, because it was open for longer than its timeout: its records are lost"
+    return "it was aborted, at its timeout or by hand: its records are lost"
 
 
 def _report_lost(committable: KafkaCommittable, fate: str, *, allow_missing: bool) -> None:
