@@ -27,6 +27,10 @@ _BUCKET: Final = "penstock_histogram_NAME_bucket"
 _COUNT: Final = "penstock_histogram_NAME_count"
 _SUM: Final = "penstock_histogram_NAME_sum"
 
+#: Gauges of what a source has not read yet: records, bytes and splits; and records of one split.
+PENDING: Final = "penstock_pending_records", "penstock_pending_bytes", "penstock_pending_splits"
+SPLIT_LAG: Final = "penstock_split_lag_records"
+
 #: Quantiles of a histogram that are published for each subtask.
 _QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -81,7 +85,8 @@ class OwnMetrics:
             for name, value in statistics.counters.items():
                 self._metrics.advance(operator, _COUNTER.replace("NAME", name), value, own)
             for name, gauge in statistics.gauges.items():
-                self._metrics.set(_GAUGE.replace("NAME", name), gauge.total, own)
+                if name not in BUILT_IN_GAUGES:
+                    self._metrics.set(_GAUGE.replace("NAME", name), gauge.total, own)
             for name, histogram in statistics.histograms.items():
                 self._publish_histogram(name, histogram, own)
 
@@ -121,6 +126,9 @@ class OperatorMetrics:
                     self._metrics.set(f"penstock_{name}", value, own)
                 else:
                     self._metrics.advance(operator, f"penstock_{name}_total", value, own)
+            for name, gauge in statistics.gauges.items():
+                if name in BUILT_IN_GAUGES:
+                    self._metrics.set(f"penstock_{name}", gauge.total, own)
             if statistics.lag is not None:
                 self._publish_lag(operator, statistics.lag, own)
 
@@ -131,14 +139,13 @@ class OperatorMetrics:
         self._splits = {}
 
     def _publish_lag(self, operator: str, lag: SourceLag, tags: dict[str, str]) -> None:
-        totals = {"pending_records": lag.records, "pending_bytes": lag.bytes, "pending_splits": lag.splits}
-        for name, total in totals.items():
+        for name, total in zip(PENDING, (lag.records, lag.bytes, lag.splits), strict=True):
             if total is not None:
-                self._metrics.set(f"penstock_{name}", total, tags)
+                self._metrics.set(name, total, tags)
         records = {split.split: split.records for split in lag.by_split if split.records is not None}
         left = dict.fromkeys(self._splits.get(operator, ()), 0)  # Ray would show the last value of these
         for split, count in {**left, **records}.items():
-            self._metrics.set("penstock_split_lag_records", count, tags, split=split)
+            self._metrics.set(SPLIT_LAG, count, tags, split=split)
         self._splits[operator] = set(records)
 
 
