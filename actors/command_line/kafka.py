@@ -176,8 +176,8 @@ def commit(
 ) -> None:
     """Commit the transactions that a checkpoint or savepoint covers; aborts none.
 
-    It may be repeated. Without --from the producer's id and epoch name the transaction, and no checkpoint has
-    to cover it: a job that is restored writes its records again.
+    It may be repeated. Without --from the producer's id and epoch name the transaction. No checkpoint has to
+    cover it, so a job that is restored may write its records again.
     """
     cluster = _cluster(brokers, config)
     if snapshot is not None:

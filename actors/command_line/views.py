@@ -88,6 +88,9 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
         if report.bottleneck is not None:
             yield _indented(_text(str(report.bottleneck), style="yellow"))
         yield _indented(vertices_table(report))
+    left = lag_table(report)
+    if left.row_count:
+        yield from _section("left to read", left)
     metrics = metrics_table(report)
     if metrics.row_count:
         yield from _section("the program's own metrics (this attempt, all subtasks)", metrics)
@@ -158,6 +161,29 @@ def vertices_table(report: JobReport) -> Table:
 
 def _bytes(size: int | None) -> str:
     return "-" if size is None else f"{size:,} B"
+
+
+def lag_table(report: JobReport) -> Table:
+    """One row for each source that knows its lag, with the growth of its records per second."""
+    table = _table("source", ">records", ">bytes", ">splits", ">growth/s")
+    for operator in report.operators:
+        lag = report.statistics.operators.get(operator.id, OperatorStatistics()).lag
+        if lag is None:
+            continue
+        growths = [
+            rates.lag_records
+            for info in report.subtasks
+            if info.rates is not None and (rates := info.rates.operators.get(operator.id)) is not None
+        ]
+        known = [growth for growth in growths if growth is not None]
+        table.add_row(
+            operator.id,
+            "-" if lag.records is None else f"{lag.records:,}",
+            _bytes(lag.bytes),
+            f"{lag.splits:,}",
+            f"{sum(known):+,.0f}" if known and len(known) == len(growths) else "-",
+        )
+    return table
 
 
 def metrics_table(report: JobReport) -> Table:

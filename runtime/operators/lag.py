@@ -1,4 +1,4 @@
-"""`SourceLag`: what a reader has not read yet, in total and by split.
+"""`SourceLag`: records, bytes and splits that a reader has not read yet, in total and by split.
 
 Records and bytes are counted where a connector knows them. A number that one reader does not know is unknown
 for the whole source: a sum of some readers would look like a small lag.
@@ -17,7 +17,7 @@ MOST_SPLITS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class SplitLag:
-    """What is left of one split.
+    """The rest of one split.
 
     Attributes:
         split: Name of the split, such as `orders[3]` or the path of a file.
@@ -36,7 +36,7 @@ class SplitLag:
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """What is left to read, for one reader or for a whole source.
+    """The rest of the input, for one reader or for a whole source.
 
     Attributes:
         records: Number of records that are left; `None` if it is not known.

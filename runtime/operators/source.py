@@ -205,7 +205,7 @@ class ReportsLag(Protocol):
     """
 
     def lag(self) -> SourceLag | None:
-        """What is left to read; `None` if it is not known yet.
+        """The rest of the input; `None` if it is not known yet.
 
         Unlike all other methods, another thread calls this one, about every two seconds and while the task
         thread works, waits or hangs. So it must not block, and must only read what the reader keeps anyway.

@@ -1,4 +1,4 @@
-"""What a source has not read yet: in all, and by split with its trend."""
+"""The page shows the lag of a source: in all, and by split with its trend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint or savepoint holds of Kafka: positions of sources, and flushed transactions of sinks.
+"""Reads Kafka's part of a checkpoint or savepoint: positions of sources, flushed transactions of sinks.
 
 For tools. A job restores its own state, and does not come here. Nothing is unpickled, and no module of the
 user is imported.

@@ -1,7 +1,8 @@
 """The work of `penstock kafka`: lag behind a checkpoint; transactions that are listed and ended by hand.
 
 A commit by hand is as safe as one of the job. It names a transaction by its id, its producer's id and its
-epoch, and the broker refuses any other. An abort by hand loses the records, unless no checkpoint covers them.
+epoch, and the broker refuses any other. An abort by hand drops the records. A job writes them again, unless
+its checkpoint covers the transaction.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _AT_A_TIME: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a job's checkpoint is behind the end of a partition.
+    """Distance of a job's checkpoint from the end of a partition.
 
     Attributes:
         operator_id: The source's operator.
@@ -133,13 +134,13 @@ def listed_transactions(
     )
 
 
-#: `lost`: its records can't be committed any more. `unknown`: nobody can say whether it was committed.
+#: `lost`: its records can't be committed any more. `unknown`: the broker has forgotten what became of it.
 Outcome: TypeAlias = Literal["committed", "committed before", "lost", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What has become of a transaction that was to be committed.
+    """Outcome of a request to commit a transaction.
 
     Attributes:
         detail: The reason, if it is lost or unknown; else empty.
@@ -223,8 +224,8 @@ def check_open(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> list[
 def abort_by_hand(cluster: KafkaCluster, transactions: Sequence[TransactionDescription]) -> None:
     """Abort open transactions, fence their producers, and wait until their markers are written.
 
-    Unlike an abort by the sink, it is as loud as one at the timeout: a job that is restored from a checkpoint
-    which covers such a transaction fails, because its records are lost.
+    A job that is restored from a checkpoint with such a transaction fails, as after its timeout: the records
+    are lost.
 
     Raises:
         ConnectorError: A coordinator refuses, or does not answer in time.

@@ -12,10 +12,16 @@ from topics import PATIENCE, Topic
 
 from penstock.connectors import ConnectorContext, SinkContext, SourceLag
 from penstock.operators import RowBatch
+from penstock.runtime.io.connectors.kafka import fetcher
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_ended_input
 from penstock.testing import ManualClock, SourceHarness
 
 PERMIT = permit_of_ended_input(1)
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "_LOOK_FOR_ENDS", 0.05)
 
 
 def until_lag(harness: SourceHarness, is_wanted: Callable[[SourceLag], bool], *, polls: bool = True) -> Any:
