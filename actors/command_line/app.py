@@ -31,6 +31,7 @@ from penstock.actors.command_line.common import (
     show,
     warn,
 )
+from penstock.actors.command_line.kafka import kafka
 from penstock.actors.command_line.monitoring import metrics
 from penstock.actors.command_line.snapshots import register
 from penstock.actors.command_line.views import jobs_table, status_view
@@ -211,6 +212,7 @@ def _loaded_late(point: EntryPoint) -> Callable[[], None]:
 register(app)
 app.command()(ui)
 app.add_typer(metrics, name="metrics")
+app.add_typer(kafka, name="kafka")
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ class Panel:
     title: str
     unit: str
     queries: tuple[tuple[str, str], ...]
+    may_be_negative: bool = False
 
 
 def _rate(counter: str) -> str:
@@ -48,6 +49,14 @@ def _sum(counter: str, legend: str = "{{operator}}") -> tuple[str, str]:
 
 def _largest(gauge: str, by: str, legend: str) -> tuple[str, str]:
     return f"max by ({by}) (ray_penstock_{gauge}{_JOBS})", legend
+
+
+def _total(gauge: str) -> tuple[str, str]:
+    return f"{_OF_OPERATOR}(ray_penstock_{gauge}{_JOBS})", "{{operator}}"
+
+
+def _growth(gauge: str) -> tuple[str, str]:
+    return f"{_OF_OPERATOR}(deriv(ray_penstock_{gauge}{_JOBS}[5m]))", "{{operator}}"
 
 
 def _share(counter: str) -> tuple[str, str]:
@@ -71,6 +80,8 @@ PANELS: Final = (
         "s",
         (_largest("watermark_lag_seconds", "job_name, operator", "{{operator}}"),),
     ),
+    Panel("Left to read, by source", "short", (_total("pending_records"),)),
+    Panel("Growth of what is left to read, records per second", "short", (_growth("pending_records"),), True),
     Panel(
         "Latency from the sources to a sink",
         "s",
@@ -177,6 +188,14 @@ RULES: Final = (
         "Event time of `{{ $labels.operator }}` in job {{ $labels.job_name }} is {{ $value }} s behind "
         "the clock.",
     ),
+    AlertRule(
+        "PenstockSourceFallsBehind",
+        "sum by (job_name, operator) (deriv(ray_penstock_pending_records[5m]))",
+        "> 1",
+        "15m",
+        "Source `{{ $labels.operator }}` of job {{ $labels.job_name }} has fallen further behind for "
+        "15 minutes: `penstock status` names the bottleneck.",
+    ),
 )
 
 
@@ -230,7 +249,10 @@ def _panel(number: int, panel: Panel, source: dict[str, str]) -> dict[str, Any]:
         "type": "timeseries",
         "datasource": source,
         "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "fieldConfig": {
+            "defaults": {"unit": panel.unit, **({} if panel.may_be_negative else {"min": 0})},
+            "overrides": [],
+        },
         "targets": [
             {"refId": chr(ord("A") + index), "datasource": source, "expr": query, "legendFormat": legend}
             for index, (query, legend) in enumerate(panel.queries)

@@ -22,10 +22,12 @@ from penstock.actors.client.progress import COLOURS
 from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover, failure_text
 from penstock.runtime.checkpoint.coordinator.history import newest_and_rare
 from penstock.runtime.error_text import escaped
+from penstock.runtime.io.connectors.kafka.tools import ListedTransaction, PartitionLag
 from penstock.runtime.job.job_state import RescaleRecord
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointMetrics, CheckpointRecord
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.state_processor.inspection import OperatorSummary, SnapshotSummary
 
@@ -86,6 +88,9 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
         if report.bottleneck is not None:
             yield _indented(_text(str(report.bottleneck), style="yellow"))
         yield _indented(vertices_table(report))
+    left = lag_table(report)
+    if left.row_count:
+        yield from _section("left to read", left)
     metrics = metrics_table(report)
     if metrics.row_count:
         yield from _section("the program's own metrics (this attempt, all subtasks)", metrics)
@@ -156,6 +161,29 @@ def vertices_table(report: JobReport) -> Table:
 
 def _bytes(size: int | None) -> str:
     return "-" if size is None else f"{size:,} B"
+
+
+def lag_table(report: JobReport) -> Table:
+    """One row for each source that knows its lag, with the growth of its records per second."""
+    table = _table("source", ">records", ">bytes", ">splits", ">growth/s")
+    for operator in report.operators:
+        lag = report.statistics.operators.get(operator.id, OperatorStatistics()).lag
+        if lag is None:
+            continue
+        growths = [
+            rates.lag_records
+            for info in report.subtasks
+            if info.rates is not None and (rates := info.rates.operators.get(operator.id)) is not None
+        ]
+        known = [growth for growth in growths if growth is not None]
+        table.add_row(
+            operator.id,
+            "-" if lag.records is None else f"{lag.records:,}",
+            _bytes(lag.bytes),
+            f"{lag.splits:,}",
+            f"{sum(known):+,.0f}" if known and len(known) == len(growths) else "-",
+        )
+    return table
 
 
 def metrics_table(report: JobReport) -> Table:
@@ -286,6 +314,50 @@ def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
         if stored:
             sizes += [taken.stored_bytes, taken.spilled_bytes]
         table.add_row(str(subtask), *(f"{seconds * 1000:.1f} ms" for seconds in times), *map(_bytes, sizes))
+    return table
+
+
+def kafka_lag_view(
+    taken: CompletedCheckpoint, lags: Sequence[PartitionLag], now: float
+) -> Iterator[RenderableType]:
+    """The lag of each partition behind a snapshot, and its sum."""
+    table = _table("topic", ">partition", "source", ">position", ">end", ">lag", ">held back")
+    for each in lags:
+        numbers = (f"{number:,}" for number in (each.position, each.end, each.lag, each.held_back))
+        table.add_row(each.topic, str(each.partition), each.operator_id, *numbers)
+    yield table
+    age = _duration(max(0.0, now - taken.completed_at))
+    yield _text(
+        f"\nlag: {sum(each.lag for each in lags):,} records behind {taken.kind.value} "
+        f"{taken.checkpoint_id}, completed {age} ago"
+    )
+    if any(each.held_back for each in lags):
+        yield _text("held back: committed reads wait for open transactions", style="yellow")
+
+
+def transactions_table(listed: Iterable[ListedTransaction], now: float) -> Table:
+    """One row per transactional id, with the subtask that an id of Penstock names."""
+    table = _table(
+        *("state", ">age", "job", "operator", ">attempt", ">subtask", ">number"),
+        *(">producer id", ">epoch", "partitions", "transactional id"),
+    )
+    for each in listed:
+        found, owner = each.found, each.owner
+        place = ["-"] * 5
+        if owner is not None:
+            numbers = map(str, (owner.attempt, owner.subtask, owner.number))
+            place = [owner.job_id, owner.operator_id, *numbers]
+        age = "-" if found.started_at is None else _duration(max(0.0, now - found.started_at))
+        partitions = ", ".join(f"{topic}[{number}]" for topic, number in sorted(found.partitions)) or "-"
+        table.add_row(
+            found.state,
+            age,
+            *place,
+            str(found.producer_id),
+            str(found.epoch),
+            partitions,
+            found.transactional_id,
+        )
     return table
 
 

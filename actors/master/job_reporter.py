@@ -389,7 +389,7 @@ class JobReporter:
         summed: dict[str, OperatorStatistics] = {}
         for counted in self._of_attempt().values():
             for operator, counters in counted.statistics.operators.items():
-                summed[operator] = summed.get(operator, OperatorStatistics()).plus(counters)
+                summed[operator] = summed[operator].plus(counters) if operator in summed else counters
         return summed
 
     def _of_attempt(self) -> Mapping[SubtaskId, _Counted]:

@@ -10,14 +10,14 @@ from typing import Final
 from ray.util.metrics import Counter, Gauge
 
 from penstock.actors.shared.telemetry import metric_tags
-from penstock.runtime.operators.metrics import HistogramStatistics, OperatorStatistics
+from penstock.runtime.operators.lag import SourceLag
+from penstock.runtime.operators.metrics import BUILT_IN_GAUGES, HistogramStatistics, OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 _INTERVAL: Final = 2.0
 _TAGS: Final = ("job", "job_name", "operator", "subtask")
-_OWN: Final = "A metric that the program defines"
 
 #: Names of users' metrics; the metric's own name replaces `NAME`.
 _COUNTER: Final = "penstock_counter_NAME_total"
@@ -27,19 +27,19 @@ _BUCKET: Final = "penstock_histogram_NAME_bucket"
 _COUNT: Final = "penstock_histogram_NAME_count"
 _SUM: Final = "penstock_histogram_NAME_sum"
 
+#: Gauges of what a source has not read yet: records, bytes and splits; and records of one split.
+PENDING: Final = "penstock_pending_records", "penstock_pending_bytes", "penstock_pending_splits"
+SPLIT_LAG: Final = "penstock_split_lag_records"
+
 #: Quantiles of a histogram that are published for each subtask.
 _QUANTILES: Final = (0.5, 0.9, 0.99)
 
 
-class OwnMetrics:
-    """Publishes users' metrics, each with the tags of its subtask and its operator.
+class _RayMetrics:
+    """Ray's counters and gauges of one subtask by name, each made when it is first needed."""
 
-    The kind is part of the name, so a counter of one operator never collides with a gauge of another. A
-    histogram becomes gauges: quantiles (tag `quantile`), a count, a sum and buckets (tag `le`), which
-    Prometheus adds up. Ray's own histograms take one value at a time, which is too slow here.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, description: str) -> None:
+        self._description = description
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._seen: dict[tuple[str, str], int] = {}
@@ -48,43 +48,105 @@ class OwnMetrics:
         """Begin a new attempt, with counters at 0."""
         self._seen = {}
 
+    def advance(self, operator: str, name: str, value: int, tags: dict[str, str]) -> None:
+        """Advance a counter to its value in this attempt."""
+        grown = value - self._seen.get((operator, name), 0)
+        if grown > 0:
+            counter = self._counters.get(name)
+            if counter is None:
+                counter = self._counters[name] = Counter(name, description=self._description, tag_keys=_TAGS)
+            counter.inc(grown, tags)
+            self._seen[operator, name] = value
+
+    def set(self, name: str, value: float, tags: dict[str, str], **more: str) -> None:
+        gauge = self._gauges.get(name)
+        if gauge is None:
+            gauge = self._gauges[name] = Gauge(name, description=self._description, tag_keys=(*_TAGS, *more))
+        gauge.set(value, {**tags, **metric_tags(**more)})
+
+
+class OwnMetrics:
+    """Publishes metrics of users and connectors, each with the tags of its subtask and its operator.
+
+    The kind is part of the name, so a counter of one operator never collides with a gauge of another. A
+    histogram becomes gauges: quantiles (tag `quantile`), a count, a sum and buckets (tag `le`), which
+    Prometheus adds up. Ray's own histograms take one value at a time, which is too slow here.
+    """
+
+    def __init__(self) -> None:
+        self._metrics = _RayMetrics("A metric that the program or a connector defines")
+
+    def begin(self) -> None:
+        self._metrics.begin()
+
     def publish(self, operators: Mapping[str, OperatorStatistics], tags: Mapping[str, str]) -> None:
         for operator, statistics in operators.items():
             own = metric_tags(**{**tags, "operator": operator})
             for name, value in statistics.counters.items():
-                self._advance((operator, name), value, own)
+                self._metrics.advance(operator, _COUNTER.replace("NAME", name), value, own)
             for name, gauge in statistics.gauges.items():
-                self._set(_GAUGE, name, gauge.total, own)
+                if name not in BUILT_IN_GAUGES:
+                    self._metrics.set(_GAUGE.replace("NAME", name), gauge.total, own)
             for name, histogram in statistics.histograms.items():
                 self._publish_histogram(name, histogram, own)
-
-    def _advance(self, key: tuple[str, str], value: int, tags: dict[str, str]) -> None:
-        grown = value - self._seen.get(key, 0)
-        if grown > 0:
-            name = _COUNTER.replace("NAME", key[1])
-            counter = self._counters.get(name)
-            if counter is None:
-                counter = self._counters[name] = Counter(name, description=_OWN, tag_keys=_TAGS)
-            counter.inc(grown, tags)
-            self._seen[key] = value
 
     def _publish_histogram(self, name: str, histogram: HistogramStatistics, tags: dict[str, str]) -> None:
         if not histogram.buckets:
             return
+        whole, bucket, count, total = (
+            pattern.replace("NAME", name) for pattern in (_HISTOGRAM, _BUCKET, _COUNT, _SUM)
+        )
         for quantile in _QUANTILES:
-            self._set(_HISTOGRAM, name, histogram.quantile(quantile), tags, quantile=str(quantile))
-        for bound, count in histogram.cumulative():
-            self._set(_BUCKET, name, count, tags, le=str(bound))
-        self._set(_BUCKET, name, histogram.count, tags, le="+Inf")
-        self._set(_COUNT, name, histogram.count, tags)
-        self._set(_SUM, name, histogram.total, tags)
+            self._metrics.set(whole, histogram.quantile(quantile), tags, quantile=str(quantile))
+        for bound, below in histogram.cumulative():
+            self._metrics.set(bucket, below, tags, le=str(bound))
+        self._metrics.set(bucket, histogram.count, tags, le="+Inf")
+        self._metrics.set(count, histogram.count, tags)
+        self._metrics.set(total, histogram.total, tags)
 
-    def _set(self, pattern: str, own_name: str, value: float, tags: dict[str, str], **more: str) -> None:
-        name = pattern.replace("NAME", own_name)
-        gauge = self._gauges.get(name)
-        if gauge is None:
-            gauge = self._gauges[name] = Gauge(name, description=_OWN, tag_keys=(*_TAGS, *more))
-        gauge.set(value, {**tags, **more})
+
+class OperatorMetrics:
+    """Publishes Penstock's own numbers of each operator, with the tags of its subtask and its operator."""
+
+    def __init__(self) -> None:
+        self._metrics = _RayMetrics("A number of an operator; docs/operations.md lists them")
+        #: Splits whose lag was published, by operator.
+        self._splits: dict[str, set[str]] = {}
+
+    def begin(self) -> None:
+        self._metrics.begin()
+
+    def publish(self, operators: Mapping[str, OperatorStatistics], tags: Mapping[str, str]) -> None:
+        for operator, statistics in operators.items():
+            own = metric_tags(**{**tags, "operator": operator})
+            self._metrics.advance(operator, "penstock_records_skipped_total", statistics.records_skipped, own)
+            self._metrics.advance(operator, "penstock_dead_letters_total", statistics.dead_letters, own)
+            for name, value in statistics.built_in.items():
+                if name in BUILT_IN_GAUGES:
+                    self._metrics.set(f"penstock_{name}", value, own)
+                else:
+                    self._metrics.advance(operator, f"penstock_{name}_total", value, own)
+            for name, gauge in statistics.gauges.items():
+                if name in BUILT_IN_GAUGES:
+                    self._metrics.set(f"penstock_{name}", gauge.total, own)
+            if statistics.lag is not None:
+                self._publish_lag(operator, statistics.lag, own)
+
+    def end(self, tags: Mapping[str, str]) -> None:
+        """Set each lag to 0: the gauges of a process that has ended would keep their last value."""
+        for operator in list(self._splits):
+            self._publish_lag(operator, SourceLag.of(()), metric_tags(**{**tags, "operator": operator}))
+        self._splits = {}
+
+    def _publish_lag(self, operator: str, lag: SourceLag, tags: dict[str, str]) -> None:
+        for name, total in zip(PENDING, (lag.records, lag.bytes, lag.splits), strict=True):
+            if total is not None:
+                self._metrics.set(name, total, tags)
+        records = {split.split: split.records for split in lag.by_split if split.records is not None}
+        left = dict.fromkeys(self._splits.get(operator, ()), 0)  # Ray would show the last value of these
+        for split, count in {**left, **records}.items():
+            self._metrics.set(SPLIT_LAG, count, tags, split=split)
+        self._splits[operator] = set(records)
 
 
 class SubtaskMetrics:
@@ -113,6 +175,7 @@ class SubtaskMetrics:
         self._lag = gauge("watermark_lag_seconds", "Current time minus the watermark")
         self._idle = gauge("idle", "1 while watermarks do not wait for the subtask")
         self._idle_seconds = counter("idle_seconds", "Seconds with nothing to do")
+        self._operators = OperatorMetrics()
         self._own = OwnMetrics()
         self._source: Callable[[], SubtaskStatistics | None] | None = None
         self._tags: dict[str, str] = {}
@@ -130,6 +193,7 @@ class SubtaskMetrics:
         self._counting_since = None
         self._source = source
         self._seen = {}
+        self._operators.begin()
         self._own.begin()
         self._attempts.inc(1, self._tags)
         if self._thread is None:
@@ -147,6 +211,7 @@ class SubtaskMetrics:
         self._source = None  # it refers to the attempt, with all its state
         for gauge in (self._running, self._lag):  # they would keep their last value
             gauge.set(0, self._tags)
+        self._operators.end(self._tags)
 
     def _publish_forever(self) -> None:
         while not self._ended.wait(_INTERVAL):
@@ -174,6 +239,7 @@ class SubtaskMetrics:
             self._counting_since = statistics.at - statistics.busy_seconds - statistics.backpressured_seconds
         used = statistics.busy_seconds + statistics.backpressured_seconds
         self._advance("idle_seconds", self._idle_seconds, statistics.at - self._counting_since - used)
+        self._operators.publish(statistics.operators, self._tags)
         self._own.publish(statistics.operators, self._tags)
 
     def _advance(self, name: str, counter: Counter, value: float) -> None:

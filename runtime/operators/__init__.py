@@ -1,7 +1,8 @@
 """Operators, sources, sinks, windows, and the chain that drives them.
 
 - `operator` is the base of all operators, which reach state and time only through their context. `source` and
-  `sinks` have the interfaces of users' connectors; `metrics` has the counters of functions.
+  `sinks` have the interfaces of users' connectors; `metrics` has the counters of functions, and `lag`
+  what sources have not read yet.
 - `functions/`, `windows/`, `joins/`, `patterns/`, `ranking/`, `aggregation/`, `expression_operators`,
   `source_operator`, `sinks`, `event_time`: the kinds of operators. `user_operator` runs users' own.
   `coordinator_host` runs coordinators; `coordinators` has their base. `source_coordinator` runs the

@@ -34,6 +34,7 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.names import NearestNames
+from penstock.runtime.operators.lag import SourceLag
 from penstock.runtime.operators.source import (
     AddsSplits,
     ConnectorContext,
@@ -42,6 +43,7 @@ from penstock.runtime.operators.source import (
     NeededColumns,
     Polled,
     ReadsInPart,
+    ReportsLag,
     ReportsSplits,
     Source,
     SourceReader,
@@ -261,6 +263,12 @@ class HybridReader(Generic[T]):
         if (reading, has_waiting) != (self._progress.reading, self._progress.has_waiting):
             self._progress = SplitProgress(reading, has_waiting)
         return self._progress
+
+    def lag(self) -> SourceLag | None:
+        """The lag of the live reader; unknown during the history, because the live splits are not known."""
+        reader = self._reader
+        is_live = self._place[0] == LIVE and not self._waiting
+        return reader.lag() if is_live and isinstance(reader, ReportsLag) else None
 
     def close(self) -> None:
         reader, self._reader = self._reader, None

@@ -22,6 +22,7 @@ from math import inf, isfinite, log2
 from typing import Final, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.operators.lag import SourceLag
 
 #: Number of buckets per doubling of the value.
 PER_DOUBLING: Final = 8
@@ -44,23 +45,33 @@ LATE_OF_SIDE: Final = "late_records_left", "late_records_right"
 #: Counters of the records of each input of an operator with two inputs.
 RECORDS_OF_INPUT: Final = "records_in_1", "records_in_2"
 
-#: Counters of Penstock's own operators.
-BUILT_IN: Final = frozenset(
+#: Counter of a lookup: calls of the user's function, and keys that were looked up in a table.
+LOOKUP_CALLS: Final = "lookup_calls"
+
+#: Records of each side that a join holds.
+ROWS_OF_SIDE: Final = "rows_left", "rows_right"
+
+#: Values of Penstock's own operators that grow.
+BUILT_IN_COUNTERS: Final = frozenset(
     {
-        "async_in_flight",
         "async_retries",
         "async_timeouts",
         "committed",
         "late_records",
         *LATE_OF_SIDE,
+        LOOKUP_CALLS,
         *RECORDS_OF_INPUT,
-        "timers",
-        "uncommitted",
         UNRANKED_RECORDS,
-        "waiting_records",
-        "windows",
     }
 )
+
+#: Values of Penstock's own operators that go up and down.
+BUILT_IN_GAUGES: Final = frozenset(
+    {"async_in_flight", *ROWS_OF_SIDE, "timers", "uncommitted", "waiting_records", "windows"}
+)
+
+#: Values of Penstock's own operators.
+BUILT_IN: Final = BUILT_IN_COUNTERS | BUILT_IN_GAUGES
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
@@ -292,6 +303,12 @@ already; give one of them another name
     def __init__(self) -> None:
         self._metrics: dict[str, Metric] = {}
 
+    def built_in(self, kind: type[M], name: str) -> M:
+        """Make a metric of Penstock's own operator; its name is in `BUILT_IN`, so no user can ask for it."""
+        assert name in BUILT_IN, f"reserve {name}"
+        made = self._metrics[name] = kind()
+        return made
+
     def ask(self, kind: type[M], name: str) -> M:
         """The metric of this name; always the same object."""
         known = self._metrics.get(name) if isinstance(name, str) else None
@@ -379,6 +396,10 @@ def sum_by_name(a: Mapping[str, MetricValue], b: Mapping[str, MetricValue]) -> d
     return {**b, **a, **{name: _sum(a[name], b[name]) for name in a if name in b}}
 
 
+def _lag_of_both(a: SourceLag | None, b: SourceLag | None) -> SourceLag | None:
+    return a.plus(b) if a is not None and b is not None else None
+
+
 def _value_of(metric: Metric) -> MetricValue | None:
     if isinstance(metric, Counter):
         return metric.value
@@ -452,8 +473,8 @@ class OperatorStatistics:
         records_skipped: Bad records that were skipped.
         dead_letters: Bad records that went to the dead-letter stream.
         extra: More values by name: Penstock's counters of this kind of operator, such as `late_records`, and
-            the user's metrics. `counters`, `gauges` and `histograms` select the user's metrics. `counters`
-            also includes the counter of a lookup, and `gauges` those of a join.
+            metrics of users and connectors. `counters`, `gauges` and `histograms` select the metrics.
+        lag: What a source has not read yet; `None` for other operators, and if the source does not know.
     """
 
     records_in: int = 0
@@ -461,15 +482,21 @@ class OperatorStatistics:
     records_skipped: int = 0
     dead_letters: int = 0
     extra: Mapping[str, MetricValue] = field(default_factory=dict)
+    lag: SourceLag | None = None
+
+    @property
+    def built_in(self) -> dict[str, int]:
+        """Values of Penstock's own operators by name, such as `late_records`."""
+        return {n: value for n, value in self.extra.items() if n in BUILT_IN and isinstance(value, int)}
 
     @property
     def counters(self) -> dict[str, int]:
-        """The counters by name: the user's, or that of a lookup (`lookup_calls`)."""
+        """The counters by name: those of the user and of connectors."""
         return {n: value for n, value in self.extra.items() if n not in BUILT_IN and isinstance(value, int)}
 
     @property
     def gauges(self) -> dict[str, GaugeStatistics]:
-        """The gauges by name: the user's, or those of a join."""
+        """The gauges by name: those of the user and of connectors, and the records that a join holds."""
         return {name: value for name, value in self.extra.items() if isinstance(value, GaugeStatistics)}
 
     @property
@@ -490,6 +517,7 @@ class OperatorStatistics:
             self.records_skipped + other.records_skipped,
             self.dead_letters + other.dead_letters,
             sum_by_name(self.extra, other.extra),
+            _lag_of_both(self.lag, other.lag),
         )
 
     def with_metrics(self, metrics: Mapping[str, MetricValue]) -> OperatorStatistics:

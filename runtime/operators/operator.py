@@ -77,7 +77,6 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     send: Callable[[Any], None] | None = None
     lists: ListStates = field(default_factory=ListStates)
     requested: RequestedStates = field(default_factory=RequestedStates)
-    metrics: Metrics = field(default_factory=Metrics)
     batches: BatchCodec = field(default_factory=BatchCodec)
     open_event_loop: EventLoopOpener | None = None
     watermark_of: Callable[[int], int | None] | None = None
@@ -145,8 +144,13 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
         self.send(event)
 
     @property
+    def metrics(self) -> Metrics:
+        """The metrics of the operator."""
+        return self.connector.metrics
+
+    @property
     def _metrics(self) -> Metrics:
-        return self.metrics
+        return self.connector.metrics
 
     @property
     def _place(self) -> ConnectorContext:

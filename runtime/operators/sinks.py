@@ -30,7 +30,6 @@ from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, runtime_checka
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.operator_state import AsksForLists, ListStates
 from penstock.runtime.operators.source import ConnectorContext
@@ -130,7 +129,7 @@ class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
 
 
 @dataclass(frozen=True, slots=True)
-class SinkContext(ConnectorContext, AsksForLists, AsksForMetrics):
+class SinkContext(ConnectorContext, AsksForLists):
     r"""The subtask of a writer, with its lists and metrics.
 
     A writer keeps state other than transactions in lists. A checkpoint holds the lists as they are after its
@@ -161,17 +160,12 @@ class SinkContext(ConnectorContext, AsksForLists, AsksForMetrics):
     """
 
     lists: ListStates = field(default_factory=ListStates)
-    metrics: Metrics = field(default_factory=Metrics)
 
     @classmethod
     def of(cls, context: OperatorContext) -> Self:
         """Make a sink's context from the context of its operator."""
         where = {place.name: getattr(context.connector, place.name) for place in fields(context.connector)}
-        return cls(**where, lists=context.lists, metrics=context.metrics)
-
-    @property
-    def _metrics(self) -> Metrics:
-        return self.metrics
+        return cls(**where, lists=context.lists)
 
     @property
     def _list_states(self) -> ListStates:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from penstock.runtime.operators.lag import SourceLag
+from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
 
@@ -41,8 +43,8 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectorContext:
-    """Context of a reader or writer: the place where it runs.
+class ConnectorContext(AsksForMetrics):
+    """Context of a reader or writer: the place where it runs, and its metrics.
 
     Attributes:
         job_id: Id of the job, made of lower-case letters, digits and `-`.
@@ -61,6 +63,11 @@ class ConnectorContext:
     parallelism: int
     attempt: int
     clock: Clock
+    metrics: Metrics = field(default_factory=Metrics)
+
+    @property
+    def _metrics(self) -> Metrics:
+        return self.metrics
 
 
 class RunsInSubtask:
@@ -174,6 +181,35 @@ class ReportsSplits(Protocol):
         """The splits that are not read to their end yet; the runtime asks for them after each poll.
 
         Return the same object if nothing has changed, to save comparisons.
+        """
+        ...
+
+
+@runtime_checkable
+class ReportsLag(Protocol):
+    """Optional for a reader: reports what it has not read yet, for reports, the page and metrics.
+
+    Example:
+        >>> class Pages:
+        ...     '''Reads pages by their numbers.'''
+        ...
+        ...     def __init__(self, first, last):
+        ...         self._next, self._last = first, last
+        ...
+        ...     def lag(self):
+        ...         return SourceLag.of([SplitLag("pages", records=self._last + 1 - self._next)])
+        >>> from penstock.connectors import SourceLag, SplitLag
+        >>> reader = Pages(3, 7)
+        >>> isinstance(reader, ReportsLag), reader.lag().records
+        (True, 5)
+    """
+
+    def lag(self) -> SourceLag | None:
+        """The rest of the input; `None` if it is not known yet.
+
+        Unlike all other methods, another thread calls this one, about every two seconds and while the task
+        thread works, waits or hangs. So it must not block, and must only read what the reader keeps anyway.
+        An error in it fails the attempt, as in any other method.
         """
         ...
 

@@ -18,7 +18,8 @@ from typing import Any, Final, Generic, NoReturn, ParamSpec, TypeVar
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators import ExternallyInducedReader
 from penstock.runtime.operators.event_time import strategy_only_reads
-from penstock.runtime.operators.metrics import OperatorStatistics
+from penstock.runtime.operators.lag import SourceLag
+from penstock.runtime.operators.metrics import Metrics, OperatorStatistics
 from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.source import (
     AddsSplits,
@@ -27,6 +28,7 @@ from penstock.runtime.operators.source import (
     FollowsCheckpoints,
     PausesSplits,
     Polled,
+    ReportsLag,
     ReportsSplits,
     Source,
     SourceReader,
@@ -48,6 +50,9 @@ from penstock.runtime.time.watermarks import WatermarkStrategy
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+#: Lag of a reader whose splits are read to their end.
+NOTHING_LEFT: Final = SourceLag.of(())
 
 
 class RequestedSplits(Generic[T]):
@@ -130,6 +135,16 @@ class RequestedSplits(Generic[T]):
         if (reading, has_waiting) != (self._progress.reading, self._progress.has_waiting):
             self._progress = SplitProgress(reading, has_waiting)
         return self._progress
+
+    def lag(self) -> SourceLag | None:
+        """The lag of the current reader; unknown while other splits wait here or with the enumerator."""
+        reader = self._reader
+        if reader is None:
+            return None if self._waiting else NOTHING_LEFT
+        may_get_more = not self._no_more and not isinstance(reader, AddsSplits)
+        if self._waiting or may_get_more or not isinstance(reader, ReportsLag):
+            return None
+        return reader.lag()
 
     def close(self) -> None:
         reader, self._reader = self._reader, None
@@ -245,6 +260,8 @@ class SourceOperator:
         self._is_awaited = False
         self._requested: RequestedSplits[Any] | None = None
         self._records = self._dead_letters = self._skipped = 0
+        self._metrics = Metrics()
+        self._lag = _LagOfReader()
 
     def open(
         self,
@@ -254,12 +271,14 @@ class SourceOperator:
         report_watermark: Callable[[Any], None] | None = None,
     ) -> None:
         self._context = context
+        self._metrics = context.metrics
         mine = list(context.restored.get(SPLITS, splits))
         if send_event is not None and isinstance(self._source, EnumeratesSplits):
             self._requested = RequestedSplits(self._source, context.connector, mine, send_event)
             self._reader = self._requested
         else:
             self._reader = self.guarded("reader", self._source.reader, context.connector, mine)
+        self._lag = _LagOfReader(self._reader)
         # Checked once: `isinstance` of a protocol takes longer than many polls.
         self._induced = self._reader if isinstance(self._reader, ExternallyInducedReader) else None
         self._follower = self._reader if isinstance(self._reader, FollowsCheckpoints) else None
@@ -280,6 +299,8 @@ class SourceOperator:
 
     def poll(self, max_rows: int) -> Polled[Any]:
         reader = self._opened_reader
+        if self._lag.error is not None:
+            self.guarded("lag", _raise, self._lag.error)
         polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
         has_records = polled.batch is not None or polled.dead_letters
         if has_records and self.isolates and getattr(reader, "makes_new_records", False) is not True:
@@ -374,12 +395,18 @@ class SourceOperator:
             self.guarded(name, _run, follower, name, checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
-        return OperatorStatistics(
-            records_out=self._records, records_skipped=self._skipped, dead_letters=self._dead_letters
+        """The counters, metrics and lag of the reader; callable from any thread."""
+        counted = OperatorStatistics(
+            records_out=self._records,
+            records_skipped=self._skipped,
+            dead_letters=self._dead_letters,
+            lag=self._lag.now(),
         )
+        return counted.with_metrics(self._metrics.statistics())
 
     def close(self) -> None:
         reader, self._reader = self._reader, None
+        self._lag.close()
         if reader is not None:
             self.guarded("close", _run, reader, "close")
 
@@ -414,6 +441,44 @@ class SourceOperator:
             watermarks = self._watermarks if what == _STRATEGY else None
             record = None if watermarks is None else watermarks.current_record
             raise error_at(self._context.location, self.doing(what), error, record) from error
+
+
+class _LagOfReader:
+    """Reads the lag of a reader in another thread; keeps the last one when the reader is closed.
+
+    Attributes:
+        error: Error of the reader, for the task thread, which fails with it.
+    """
+
+    def __init__(self, reader: object = None) -> None:
+        self._reader = reader if isinstance(reader, ReportsLag) else None
+        self._last: SourceLag | None = None
+        self.error: BaseException | None = None
+
+    def now(self) -> SourceLag | None:
+        reader = self._reader
+        if reader is None:
+            return self._last
+        try:
+            return _checked_lag(reader.lag())
+        except BaseException as error:
+            self.error = error
+            return None
+
+    def close(self) -> None:
+        self._last, self._reader = self.now(), None
+
+
+def _checked_lag(lag: object) -> SourceLag | None:
+    if lag is None:
+        return None
+    if not isinstance(lag, SourceLag):
+        _refuse(f"lag returned {short_repr(lag)}; return a SourceLag(...), or None for unknown")
+    return lag.bounded()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def _run(owner: object, name: str, *arguments: object) -> None:

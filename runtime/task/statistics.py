@@ -11,13 +11,14 @@ client reads the job's status. Reports that arrive faster than once a second rep
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointStatistics
 from penstock.runtime.network.buffer_storage import BufferStorageStatistics
+from penstock.runtime.operators.lag import SourceLag
 from penstock.runtime.operators.metrics import OperatorStatistics
 
 
@@ -114,15 +115,22 @@ _SPACING: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class OperatorRates:
-    """Records per second of one operator.
+    """Records per second of one operator, and the trend of a source's lag.
 
     Attributes:
         records_in: Records received.
         records_out: Records emitted.
+        lag_records: Growth of the lag in records per second, negative while the source catches up; `None` if
+            the lag is not known.
+        lag_bytes: Growth of the lag in bytes per second; `None` if it is not known.
+        lag_by_split: Growth of the lag of each split, in its records per second, or bytes if these are known.
     """
 
     records_in: float
     records_out: float
+    lag_records: float | None = None
+    lag_bytes: float | None = None
+    lag_by_split: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +180,7 @@ def rates_between(earlier: SubtaskStatistics, later: SubtaskStatistics) -> Subta
         operator: OperatorRates(
             max(0, counters.records_in - before.records_in) / seconds,
             max(0, counters.records_out - before.records_out) / seconds,
+            **_lag_rates(before.lag, counters.lag, seconds),
         )
         for operator, counters in later.operators.items()
         for before in (earlier.operators.get(operator, none_yet),)
@@ -181,6 +190,31 @@ def rates_between(earlier: SubtaskStatistics, later: SubtaskStatistics) -> Subta
     return SubtaskRates(
         seconds, busy, backpressured, idle, records_in, records_out, bytes_in, bytes_out, operators
     )
+
+
+def _lag_rates(earlier: SourceLag | None, later: SourceLag | None, seconds: float) -> dict[str, Any]:
+    if earlier is None or later is None:
+        return {}
+    before = {split.split: split for split in earlier.by_split}
+    by_split = {
+        split.split: growth
+        for split in later.by_split
+        if (was := before.get(split.split)) is not None
+        and (growth := _growth((was.records, was.bytes), (split.records, split.bytes), seconds)) is not None
+    }
+    return {
+        "lag_records": _growth((earlier.records,), (later.records,), seconds),
+        "lag_bytes": _growth((earlier.bytes,), (later.bytes,), seconds),
+        "lag_by_split": by_split,
+    }
+
+
+def _growth(earlier: Iterable[int | None], later: Iterable[int | None], seconds: float) -> float | None:
+    """The growth per second of the first number that is known at both times."""
+    for before, now in zip(earlier, later, strict=True):
+        if before is not None and now is not None:
+            return (now - before) / seconds
+    return None
 
 
 def _share(spent: float, seconds: float) -> float:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
         ExternallyInducedReader as ExternallyInducedReader,
     )
     from penstock.runtime.operators.hybrid_source import EndOfHistory as EndOfHistory
+    from penstock.runtime.operators.lag import SourceLag as SourceLag
+    from penstock.runtime.operators.lag import SplitLag as SplitLag
     from penstock.runtime.operators.sinks import ChecksJobConfig as ChecksJobConfig
     from penstock.runtime.operators.sinks import RemovesLeftovers as RemovesLeftovers
     from penstock.runtime.operators.sinks import Sink as Sink
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.source import FollowsCheckpoints as FollowsCheckpoints
     from penstock.runtime.operators.source import PausesSplits as PausesSplits
     from penstock.runtime.operators.source import Polled as Polled
+    from penstock.runtime.operators.source import ReportsLag as ReportsLag
     from penstock.runtime.operators.source import ReportsSplits as ReportsSplits
     from penstock.runtime.operators.source import Source as Source
     from penstock.runtime.operators.source import SourceReader as SourceReader

@@ -11,9 +11,10 @@ import pytest
 from ray.util.metrics import Metric
 
 from penstock.actors.master.job_telemetry import JobMetrics
-from penstock.actors.subtask.metrics import SubtaskMetrics
+from penstock.actors.subtask.metrics import PENDING, SPLIT_LAG, SubtaskMetrics
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
+from penstock.runtime.operators.metrics import BUILT_IN_COUNTERS, BUILT_IN_GAUGES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -22,7 +23,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _PATH = re.compile(r"`((?:runtime|actors|bridge|tests|examples|benchmarks|docs)/[A-Za-z0-9_./-]*)`")
 #: `NAME` stands for the name of a metric of the user's own.
-_METRIC = re.compile(r"penstock_[a-z_]+(?:NAME[a-z_]*)?")
+_METRIC = re.compile(r"penstock_[a-z0-9_]+(?:NAME[a-z_]*)?")
 _RULE = re.compile(r"^([a-z-]+):", re.MULTILINE)
 #: A class, or one of its members: `Name`, `Name.member`, `Name(argument=1)`.
 _CLASS = re.compile(r"`([A-Z][a-z]\w+)(?:\.(\w+))?(?:\([^`]*\))?`")
@@ -37,6 +38,7 @@ _OF_OTHERS = {
     "Decimal",
     "DescribeTransactions",
     "EndTxn",
+    "InitProducerId",
     "IntEnum",
     "JobStatus.SUSPENDED",
     "ListTransactions",
@@ -135,8 +137,10 @@ def test_metrics_are_those_of_the_code() -> None:
         for metric in (value.values() if isinstance(value, dict) else [value])
         if isinstance(metric, Metric)
     }
+    built_in = {f"penstock_{name}_total" for name in (*BUILT_IN_COUNTERS, "records_skipped", "dead_letters")}
+    built_in |= {*(f"penstock_{name}" for name in BUILT_IN_GAUGES), *PENDING, SPLIT_LAG}
     of_users_own = set(_METRIC.findall((ROOT / "actors/subtask/metrics.py").read_text(encoding="utf-8")))
-    assert documented == published | {name for name in of_users_own if "_NAME" in name}
+    assert documented == published | built_in | {name for name in of_users_own if "_NAME" in name}
 
 
 def test_settings_of_checkpoints_are_all_told() -> None:

@@ -4,6 +4,7 @@ import { html, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
 import { bytes, count, duration, rate, share, today, watermark } from "./format.js";
 import { FlameGraph } from "./flame_graph.js";
+import { Lag } from "./lag.js";
 import { Bar, Dialog, Notice, Status, Table } from "./parts.js";
 
 const UNEVEN = 1.5; // a larger multiple of the average is skew
@@ -103,6 +104,7 @@ export function Subtasks({ report, picked }) {
     </form>
     <${Skew} rows=${rows} />
     <${Table} key=${vertex.id} caption="Subtasks of ${vertex.id}" columns=${columnsFor(rows, setFlames)} rows=${rows} keyOf=${(row) => row.index} page=${100} />
+    <${Lag} report=${report} vertex=${vertex} rows=${rows} />
     <h2>Operators of the chain</h2>
     <ul class="plain">${vertex.operators.map((operator) => html`<li key=${operator.id}><code>${operator.id}</code> ${operator.name}${operator.defined_at && html` <span class="faint">${operator.defined_at.file}:${operator.defined_at.line} in ${operator.defined_at.function}</span>`}</li>`)}</ul>
     ${flames && html`<${Dialog} title="Flame graph of ${nameOf(flames)}" large onClose=${() => setFlames(null)}>

@@ -25,7 +25,7 @@ from penstock.runtime.operators.held_watermark import ReachedWatermark
 from penstock.runtime.operators.joins.column_names import Columns, OutputColumns, columns_of
 from penstock.runtime.operators.joins.interval_join import LEFT, REACHED, RIGHT, SIDES, Side, no_timestamps
 from penstock.runtime.operators.joins.join_shape import SHAPE, JoinShape
-from penstock.runtime.operators.metrics import LATE_OF_SIDE
+from penstock.runtime.operators.metrics import LATE_OF_SIDE, ROWS_OF_SIDE, Gauge
 from penstock.runtime.operators.operator import (
     BatchFormats,
     OperatorContext,
@@ -89,7 +89,7 @@ class ColumnJoinOperator(TwoInputOperator):
         self._reached = ReachedWatermark(context, REACHED)
         for side, data in context.restored.get(COLUMNS, ()):
             self._note_types(side, {field.name: field.type for field in read_batch(data).schema})
-        self._gauges = [context.gauge(f"rows_{side}") for side in SIDES]
+        self._gauges = [context.metrics.built_in(Gauge, name) for name in ROWS_OF_SIDE]
         for side in (LEFT, RIGHT):
             self._gauges[side].set(self._rows(side))
 

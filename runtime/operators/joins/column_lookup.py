@@ -33,7 +33,8 @@ from penstock.runtime.operators.joins.column_records import (
     TableRecords,
 )
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, Side
-from penstock.runtime.operators.joins.lookup_join import CALLED, CacheSettings
+from penstock.runtime.operators.joins.lookup_join import CacheSettings
+from penstock.runtime.operators.metrics import LOOKUP_CALLS, Counter
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.ports import Clock
@@ -104,7 +105,7 @@ class ColumnLookup:
             self._check_kinds(RIGHT, table.first_key)
             return
         self._records = self._cache = CachedRecords(self._source, self.key.names)
-        self.calls = context.counter(CALLED)
+        self.calls = context.metrics.built_in(Counter, LOOKUP_CALLS)
         for data in context.restored.get(COLUMNS, ()):
             self._cache.note(read_batch(data).schema)
 

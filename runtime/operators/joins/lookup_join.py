@@ -21,14 +21,12 @@ from typing import Any, ClassVar, Final
 from penstock.runtime.operators.functions.function_operator import FunctionOperator, check_function, rows_of
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT, has_null
 from penstock.runtime.operators.joins.output_rows import OutputRows
+from penstock.runtime.operators.metrics import LOOKUP_CALLS, Counter
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.user_code.result_collector import ResultCollector, reading
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.state.own_copy import own_copy
-
-#: Name of the counter of calls of the function.
-CALLED: Final = "lookup_calls"
 
 #: Marks a key without a cache entry; its record is unknown.
 UNKNOWN: Final = object()
@@ -118,7 +116,7 @@ class RowLookup:
             self.key_of = reading(self._select_key)
         self.output.restore(context)
         self._clock = context.connector.clock
-        self.calls = context.counter(CALLED)
+        self.calls = context.metrics.built_in(Counter, LOOKUP_CALLS)
 
     @property
     def user_functions(self) -> tuple[Callable[..., Any], ...]:

@@ -18,10 +18,10 @@ from penstock.runtime.operators.functions.function_operator import (
 )
 from penstock.runtime.operators.functions.input_keys import InputKeys
 from penstock.runtime.operators.held_watermark import HeldWatermark, ReachedWatermark, some_of
-from penstock.runtime.operators.joins.interval_join import LEFT, REACHED, RIGHT, SIDES, Side, no_timestamps
+from penstock.runtime.operators.joins.interval_join import LEFT, REACHED, RIGHT, Side, no_timestamps
 from penstock.runtime.operators.joins.join_shape import SHAPE, JoinShape
 from penstock.runtime.operators.joins.output_rows import OutputRows
-from penstock.runtime.operators.metrics import LATE_OF_SIDE
+from penstock.runtime.operators.metrics import LATE_OF_SIDE, ROWS_OF_SIDE, Gauge
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged, TwoInputOperator
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.result_collector import ResultCollector, reading
@@ -78,7 +78,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         self._open_state(context)
         if any(self._rows(side) for side in (LEFT, RIGHT)):
             self._shape.check(context.restored.get(SHAPE, ()))
-        self._gauges = [context.gauge(f"rows_{side}") for side in SIDES]
+        self._gauges = [context.metrics.built_in(Gauge, name) for name in ROWS_OF_SIDE]
         self._show_state()
 
     @abstractmethod

@@ -22,6 +22,7 @@ COMPLETED, FAILED, FAILURES = (
 RUNNING = "ray_penstock_job_running"
 PRESSED = "ray_penstock_backpressured_seconds_total"
 LAG = "ray_penstock_watermark_lag_seconds"
+LEFT = "ray_penstock_pending_records"
 
 #: Series, one value a minute, in the notation of Prometheus: `0+3x40` is 0, 3, 6, ... 120.
 SERIES: Mapping[str, str] = {
@@ -49,6 +50,10 @@ SERIES: Mapping[str, str] = {
     f'{LAG}{{job_name="late", operator="readings"}}': "10x19 400x30",
     f'{LAG}{{job_name="in time", operator="readings"}}': "290x50",
     f'{LAG}{{job_name="late for a moment", operator="readings"}}': "10x36 400x3 10x10",
+    # PenstockSourceFallsBehind: ten records a second
+    f'{LEFT}{{job_name="too slow", operator="orders", subtask="orders[0]"}}': "0x14 0+600x35",
+    f'{LEFT}{{job_name="catches up", operator="orders", subtask="orders[0]"}}': "90000-600x50",
+    f'{LEFT}{{job_name="keeps up", operator="orders", subtask="orders[0]"}}': "5x50",
 }
 
 #: The alerts of each rule at a minute, with their labels.
@@ -68,6 +73,8 @@ FOUND: Sequence[tuple[str, int, Sequence[Mapping[str, str]]]] = [
     ("PenstockEventTimeLags", 24, []),
     ("PenstockEventTimeLags", 26, [{"job_name": "late", "operator": "readings"}]),
     ("PenstockEventTimeLags", 39, [{"job_name": "late", "operator": "readings"}]),
+    ("PenstockSourceFallsBehind", 28, []),
+    ("PenstockSourceFallsBehind", 36, [{"job_name": "too slow", "operator": "orders"}]),
 ]
 
 #: Summaries in full: labels and values are filled in. They are rounded as Prometheus writes them.
@@ -87,6 +94,10 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
         "`penstock status` names the bottleneck."
     },
     "PenstockEventTimeLags": {"late": "Event time of `readings` in job late is 400 s behind the clock."},
+    "PenstockSourceFallsBehind": {
+        "too slow": "Source `orders` of job too slow has fallen further behind for 15 minutes: "
+        "`penstock status` names the bottleneck."
+    },
 }
 
 

@@ -19,12 +19,14 @@ from penstock.actors.client.jobs import KnownJob
 from penstock.actors.command_line.views import (
     checkpoints_view,
     jobs_table,
+    lag_table,
     operators_table,
     snapshot_view,
     status_view,
     watermarks_table,
 )
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, SubtaskStatus, Takeover
+from penstock.connectors import SourceLag, SplitLag
 from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.job.failover import FailureCause, FailureRecord
@@ -40,7 +42,7 @@ from penstock.runtime.snapshot.checkpoint_record import (
 )
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.state_processor.inspection import SnapshotSummary
-from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
+from penstock.runtime.task.statistics import OperatorRates, SubtaskRates, SubtaskStatistics
 
 PENSTOCK = [sys.executable, "-m", "penstock.actors.command_line"]
 
@@ -319,3 +321,19 @@ def test_the_status_shows_how_busy_each_chain_is_and_what_the_job_waits_for() ->
     busy = (rated(first, 0.25, 0.5), rated(last, 0.97, 0.0))
     waiting = text(status_view(replace(given, graph=joined, subtasks=busy)))
     assert f"`{last}` is busy 97 % of the time; `{first}` waits for it." in waiting
+
+
+def test_the_status_shows_what_a_source_has_left_and_how_that_grows() -> None:
+    lag = SourceLag.of([SplitLag("orders[0]", 1_200), SplitLag("orders[1]", 34)])
+    counted = {"lines": OperatorStatistics(lag=lag), "count": OperatorStatistics()}
+    rates = SubtaskRates(2.0, 0, 0, 1, 0, 0, 0, 0, {"lines": OperatorRates(0.0, 0.0, -30.0)})
+    subtasks = tuple(
+        SubtaskInfo(SubtaskId("lines", index), 1, SubtaskStatus.RUNNING, rates=rates) for index in (0, 1)
+    )
+    before = report()
+    behind = replace(before, statistics=replace(before.statistics, operators=counted), subtasks=subtasks)
+    (head, row) = text([lag_table(behind)]).splitlines()
+    assert head.split() == ["source", "records", "bytes", "splits", "growth/s"]
+    assert row.split() == ["lines", "1,234", "-", "2", "-60"]
+    assert "left to read" in text(status_view(behind))
+    assert "left to read" not in text(status_view(before))

@@ -11,6 +11,7 @@ from serving.acting import acting_job
 
 from penstock.actors.subtask import metrics
 from penstock.actors.subtask.metrics import SubtaskMetrics
+from penstock.connectors import SourceLag, SplitLag
 from penstock.runtime.operators import metrics as metrics_of_users
 from penstock.runtime.operators.metrics import Metrics, OperatorStatistics
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -25,6 +26,7 @@ class Published:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.totals: Counter[str] = Counter()
         self.gauges: dict[str, float] = {}
+        self.by_split: dict[str, float] = {}
         monkeypatch.setattr(metrics, "Counter", lambda name, **_: _Metric(self, name))
         monkeypatch.setattr(metrics, "Gauge", lambda name, **_: _Metric(self, name))
 
@@ -39,6 +41,8 @@ class _Metric:
 
     def set(self, value: float, tags: Any) -> None:
         self._published.gauges[self._name] = value
+        if "split" in tags:
+            self._published.by_split[tags["split"]] = value
 
 
 def seen(**fields: Any) -> SubtaskStatistics:
@@ -78,3 +82,29 @@ def test_lag_is_shown_while_there_is_something_to_wait_for(monkeypatch: pytest.M
         now[0] = seen(**{"current_watermark": 990_000_000, "is_idle": False, **waits})
         subject._publish()
         assert published.gauges["penstock_watermark_lag_seconds"] == 0.0
+
+
+def test_numbers_of_operators_and_the_lag_of_sources_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    published, subject = Published(monkeypatch), SubtaskMetrics()
+    subject._thread = metrics.threading.current_thread()
+    lag = SourceLag.of([SplitLag("orders[0]", 3), SplitLag("orders[1]", 4)])
+    extra: dict[str, Any] = {"committed": 2, "uncommitted": 5}
+    counted = OperatorStatistics(records_skipped=7, dead_letters=1, extra=extra, lag=lag)
+    now = [seen(operators={"count": counted})]
+    subject.begin("words-1", "words", SUBTASK, lambda: now[0])
+    for _ in range(2):
+        subject._publish()
+    totals = {name: published.totals[f"penstock_{name}_total"] for name in ("records_skipped", "committed")}
+    assert totals == {"records_skipped": 7, "committed": 2}
+    assert published.totals["penstock_dead_letters_total"] == 1
+    assert published.gauges["penstock_uncommitted"] == 5
+    assert published.gauges["penstock_pending_records"] == 7
+    assert published.gauges["penstock_pending_splits"] == 2
+    assert "penstock_pending_bytes" not in published.gauges
+    assert published.by_split == {"orders[0]": 3, "orders[1]": 4}
+    now[0] = seen(operators={"count": OperatorStatistics(lag=SourceLag.of([SplitLag("orders[1]", 1)]))})
+    subject._publish()
+    assert published.by_split == {"orders[0]": 0, "orders[1]": 1}, "a split that is gone has no lag"
+    subject._operators.end(subject._tags)
+    assert published.by_split == {"orders[0]": 0, "orders[1]": 0}
+    assert published.gauges["penstock_pending_records"] == 0

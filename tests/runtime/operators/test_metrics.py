@@ -23,8 +23,10 @@ from penstock.runtime.operators.functions.time_order import WAITING_RECORDS
 from penstock.runtime.operators.metrics import (
     BUILT_IN,
     LATE_OF_SIDE,
+    LOOKUP_CALLS,
     MOST_METRICS,
     RECORDS_OF_INPUT,
+    ROWS_OF_SIDE,
     UNRANKED_RECORDS,
     Counter,
     Gauge,
@@ -211,7 +213,8 @@ def test_numbers_of_penstock_s_own_operators_are_no_metrics_of_the_user() -> Non
     of_inputs = {*LATE_OF_SIDE, *RECORDS_OF_INPUT}
     of_operators = {*of_inputs, LATE_RECORDS, OPEN_WINDOWS, TIMERS, UNRANKED_RECORDS, WAITING_RECORDS}
     of_calls = {IN_FLIGHT, RETRIES, TIMEOUTS}
-    assert {*of_operators, *of_calls, "committed", "uncommitted"} == BUILT_IN
+    of_joins = {LOOKUP_CALLS, *ROWS_OF_SIDE}
+    assert {*of_operators, *of_calls, *of_joins, "committed", "uncommitted"} == BUILT_IN
     statistics = OperatorStatistics(extra={"late_records": 1, "odd": 2})
     assert statistics.counters == {"odd": 2}
 

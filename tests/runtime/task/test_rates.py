@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.connectors import SourceLag, SplitLag
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.task.statistics import (
     WINDOW,
@@ -116,3 +117,27 @@ def test_a_window_measures_the_last_seconds_and_keeps_few_reports(pauses: list[f
     else:
         assert WINDOW - 1e-6 <= rates.seconds <= WINDOW + max(pauses) + 1.0
     assert window.reports <= WINDOW + 3
+
+
+def behind(seconds: float, lag: SourceLag | None) -> SubtaskStatistics:
+    return replace(at(seconds), operators={"read": OperatorStatistics(lag=lag)})
+
+
+def test_the_trend_of_a_lag_is_its_growth_in_all_and_by_split() -> None:
+    def lag(first: int, second: int) -> SourceLag:
+        return SourceLag.of([SplitLag("a", first, 10 * first), SplitLag("b", None, second)])
+
+    rates = rates_between(behind(10.0, lag(100, 40)), behind(12.0, lag(60, 50)))
+    assert rates is not None
+    assert rates.operators["read"] == OperatorRates(0.0, 0.0, None, -195.0, {"a": -20.0, "b": 5.0})
+
+
+def test_a_lag_or_a_split_that_was_not_known_before_has_no_trend() -> None:
+    one = SourceLag.of([SplitLag("a", 1)])
+    two = SourceLag.of([SplitLag("a", 5), SplitLag("new", 3)])
+    rates = rates_between(behind(10.0, one), behind(12.0, two))
+    assert rates is not None
+    assert rates.operators["read"] == OperatorRates(0.0, 0.0, 3.5, None, {"a": 2.0})
+    unknown = rates_between(behind(10.0, None), behind(12.0, two))
+    assert unknown is not None
+    assert unknown.operators["read"] == OperatorRates(0.0, 0.0)

@@ -27,6 +27,7 @@ from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
 from penstock.runtime.io.connectors.formats.lines import TextFormat
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
+from penstock.runtime.operators.lag import SourceLag, SplitLag
 from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.trust.data import read_batch, write_batch
@@ -105,6 +106,9 @@ def _nothing_found(pattern: str, *, hidden: int) -> str:
     )
 
 
+#: Seconds between two measurements of the open split.
+_MEASURE_EVERY: Final = 1.0
+
 #: Maximum number of empty splits that one poll skips.
 _EMPTY_SPLITS_PER_POLL: Final = 8
 
@@ -146,6 +150,11 @@ class FileReader:
         self._current: SplitReader | None = None
         self._opened = 0
         self.split_progress = SplitProgress((), bool(splits))
+        left = [split.bytes_left for split in splits]
+        #: Bytes of the splits that wait, and of the open one; the latter is measured once a second.
+        self._waiting_bytes = None if None in left else sum(left)
+        self._current_lag: SplitLag | None = None
+        self._measure_at = 0.0
 
     def poll(self, max_rows: int) -> Polled[Any]:
         for _ in range(_EMPTY_SPLITS_PER_POLL):
@@ -156,20 +165,37 @@ class FileReader:
                 self._current = self._open(split, self._filesystem(split.path))
                 self._waiting.popleft()
                 self._opened += 1
+                self._current_lag = SplitLag(split.path, bytes=split.bytes_left)
+                if self._waiting_bytes is not None:
+                    self._waiting_bytes -= split.bytes_left
                 self.split_progress = SplitProgress((self._opened,), bool(self._waiting))
             polled = self._current.read(max_rows)
             if not polled.finished:
+                self._measure()
                 if polled.batch is not None:
                     return replace(polled, split=self._opened)
                 return replace(polled, ready_at=self._clock.monotonic())
             self._current.close()
-            self._current = None
+            self._current = self._current_lag = None
             self.split_progress = SplitProgress((), bool(self._waiting))
         return Polled(ready_at=self._clock.monotonic())
 
     def snapshot(self) -> Sequence[Any]:
         current = () if self._current is None else (self._current.position(),)
         return [*current, *self._waiting]
+
+    def lag(self) -> SourceLag:
+        """Files or parts of files that are left, and their bytes if the format reads bytes in order."""
+        current, waiting = self._current_lag, SourceLag(None, self._waiting_bytes, len(self._waiting))
+        return waiting if current is None else waiting.plus(SourceLag.of([current]))
+
+    def _measure(self) -> None:
+        """Measure the open split: for lines, a position is a sum over a block."""
+        now = self._clock.monotonic()
+        if now >= self._measure_at and self._current is not None:
+            self._measure_at = now + _MEASURE_EVERY
+            split = self._current.position()
+            self._current_lag = SplitLag(split.path, bytes=split.bytes_left)
 
     def close(self) -> None:
         if self._current is not None:
@@ -197,6 +223,11 @@ class PartitionedSplit:
     @property
     def path(self) -> str:
         return str(self.split.path)
+
+    @property
+    def bytes_left(self) -> int | None:
+        left: int | None = self.split.bytes_left
+        return left
 
 
 class Partitions:

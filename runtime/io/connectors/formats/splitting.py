@@ -204,6 +204,12 @@ class FileSplit:
     end: int
     position: int | None = None
 
+    @property
+    def bytes_left(self) -> int | None:
+        """Bytes behind the position; `None` in a file whose records are not cut from its own bytes."""
+        begin = self.start if self.position is None else self.position
+        return None if self.end == UNKNOWN_END else max(0, self.end - begin)
+
 
 @dataclass(frozen=True, slots=True)
 class SchemaSplit(FileSplit):
@@ -225,6 +231,11 @@ class RowGroupSplit:
     size: int
     row_group: int
     position: int = 0
+
+    @property
+    def bytes_left(self) -> int | None:
+        """Unknown: the size of a row group is in the file."""
+        return None
 
 
 def cut_into_ranges(info: FileInfo, split_size: int, share: int) -> list[FileSplit]:

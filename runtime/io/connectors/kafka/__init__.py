@@ -4,7 +4,9 @@
   the consumer in a thread, `records` decodes, and `offsets` says where to start and stop.
 - `sink`: the sink. `writers` sends messages, and `transactions` commits and aborts. `transaction_requests`
   are the requests to the brokers.
+- `tools`: what the command line does; `saved_state` reads snapshots for it.
 - `cluster`: clients with checked settings. `partitions`: the partitions of topics and their offsets.
+  `daemon_threads`: calls that may hang.
 
 Imports of the clients are late, so that a job without Kafka needs none of them.
 """

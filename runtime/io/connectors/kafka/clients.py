@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
-from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from penstock.runtime.io.connectors.kafka.daemon_threads import in_thread
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
@@ -21,16 +23,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: What a step of a `Worker` returns when the worker has ended.
+ENDED: Final = -1.0
 #: The largest answer of a broker to kafka-python, in bytes.
 _LARGEST_ANSWER_BYTES: Final = 100_000_000
-
-
-class WorkerStep(Enum):
-    """The work that a step of a worker leaves."""
-
-    CONTINUES = "another step"
-    RESTS = "nothing until the worker is woken"
-    ENDS = "nothing any more"
 
 
 class Worker(Protocol):
@@ -64,8 +60,13 @@ class KafkaClients(Protocol):
         """Run work in a thread that does not outlive the process: it may wait for a broker that hangs."""
         ...
 
-    def start_worker(self, step: Callable[[], WorkerStep]) -> Worker:
-        """Run a function in such a thread again and again; it must not raise."""
+    def start_worker(self, step: Callable[[], float]) -> Worker:
+        """Run a function in such a thread again and again; it must not raise.
+
+        Args:
+            step: Returns the seconds until its next run, unless the worker is woken before: 0 for a run at
+                once, and infinity to wait for `wake` only. `ENDED` ends the thread.
+        """
         ...
 
     def sleep(self, seconds: float) -> None: ...
@@ -111,18 +112,9 @@ class LibraryClients:
             net.close()
 
     def run(self, work: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
+        return in_thread(work)
 
-        def run() -> None:
-            try:
-                future.set_result(work())
-            except BaseException as error:  # raised again by `result`
-                future.set_exception(error)
-
-        threading.Thread(target=run, name="kafka-transactions", daemon=True).start()
-        return future
-
-    def start_worker(self, step: Callable[[], WorkerStep]) -> Worker:
+    def start_worker(self, step: Callable[[], float]) -> Worker:
         return WorkerThread(step)
 
     def sleep(self, seconds: float) -> None:
@@ -135,7 +127,7 @@ class LibraryClients:
 class WorkerThread:
     """A `Worker` with a real thread."""
 
-    def __init__(self, step: Callable[[], WorkerStep]) -> None:
+    def __init__(self, step: Callable[[], float]) -> None:
         self._step = step
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafka-fetcher", daemon=True)
@@ -152,11 +144,11 @@ class WorkerThread:
         while True:
             # Before the step: what happens during it must wake the thread.
             self._woken.clear()
-            left = self._step()
-            if left is WorkerStep.ENDS:
+            rest = self._step()
+            if rest == ENDED:
                 return
-            if left is WorkerStep.RESTS:
-                self._woken.wait()
+            if rest > 0.0:
+                self._woken.wait(None if rest == inf else rest)
 
 
 _LIBRARY: Final[KafkaClients] = LibraryClients()

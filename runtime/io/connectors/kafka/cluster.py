@@ -32,7 +32,7 @@ _OWN_SETTINGS: Final = {
     "auto.offset.reset": "use starting_offsets= and offset_reset=",
     "enable.auto.commit": "a completed checkpoint commits offsets",
     "enable.auto.offset.store": "a completed checkpoint commits offsets",
-    "enable.partition.eof": "bounded= needs it",
+    "enable.partition.eof": "the positions of partitions need it",
     "on_commit": "a failed commit is logged",
     "transactional.id": "use transactional_id_prefix=",
     "transaction.timeout.ms": "use transaction_timeout=",

@@ -6,6 +6,11 @@ queue. So memory is bounded, and a slow job slows the reads.
 
 All calls of the consumer are the fetcher's. The reader asks it for everything else: more partitions, pauses,
 commits. Requests are carried out between two polls. The thread rests while there is nothing to do.
+
+**Lag.** The fetcher also asks for the ends of the partitions, every two seconds and even while it does not
+poll. The client itself learns of an end only when it fetches, and a slow job fetches seldom. At the end of a
+partition the position moves behind the markers of transactions, which are no records. Otherwise a partition
+that is read to its end would have a lag of 1.
 """
 
 from __future__ import annotations
@@ -13,15 +18,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import LostInputError
-from penstock.runtime.io.connectors.kafka.clients import WorkerStep
+from penstock.runtime.io.connectors.kafka.clients import ENDED
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
+from penstock.runtime.operators.lag import SourceLag, SplitLag
+from penstock.runtime.operators.metrics import Counter
 from penstock.runtime.operators.source import Polled
 
 if TYPE_CHECKING:
@@ -33,13 +41,18 @@ logger = logging.getLogger(__name__)
 _MOST_READY: Final = 4
 #: Seconds of one wait for records; requests wait as long.
 _POLL: Final = 0.05
+#: Seconds between two questions for the ends of partitions, and for their answer.
+_LOOK_FOR_ENDS: Final = 2.0
+#: Seconds until the first question, so that it does not delay the first records.
+_FIRST_LOOK: Final = 0.1
+_ANSWER: Final = 1.0
 #: Seconds for the thread to end; it does not outlive the process.
 _END: Final = 5.0
 
 
 @dataclass(slots=True)
 class Fetched:
-    """Records of one partition in their order.
+    """Records of one partition in their order; without records, the position has moved behind markers.
 
     Attributes:
         next_offset: Offset of the partition's next record.
@@ -55,11 +68,22 @@ class Fetched:
 class KafkaFetcher:
     """Fetches the partitions of one reader; methods are the task thread's unless they begin with `_`."""
 
-    def __init__(self, cluster: KafkaCluster, consumer: Consumer, deserializer: RecordDeserializer) -> None:
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        consumer: Consumer,
+        deserializer: RecordDeserializer,
+        bytes_in: Counter,
+    ) -> None:
         self._cluster = cluster
         self._consumer = consumer
         self._deserializer = deserializer
+        self._bytes_in = bytes_in
         self._stops: dict[TopicPartition, int | None] = {}
+        #: Offset behind the last record that was fetched, by partition.
+        self._next: dict[TopicPartition, int] = {}
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._look_at = 0.0
         self._lock = threading.Lock()
         self._requests: deque[Callable[[], None]] = deque()
         self._ready: deque[Fetched] = deque()
@@ -98,6 +122,19 @@ class KafkaFetcher:
                 raise self._error
             return None
 
+    def lag(self, splits: Iterable[KafkaPartitionSplit]) -> SourceLag | None:
+        """Compare positions with the last known ends; `None` before an end is known. For any thread."""
+        ends, found = self._ends, []
+        for split in splits:
+            end = ends.get(split.name)
+            if end is None:
+                return None
+            if split.stopping_offset is not None:
+                end = min(end, split.stopping_offset)
+            name, position = f"{split.topic}[{split.partition}]", split.next_offset
+            found.append(SplitLag(name, max(0, end - position), position=position, end=end))
+        return SourceLag.of(found)
+
     def close(self) -> None:
         with self._lock:
             self._is_closing = True
@@ -112,19 +149,19 @@ class KafkaFetcher:
 
     # -- the fetcher's thread -----------------------------------------------------------------------------
 
-    def _step(self) -> WorkerStep:
+    def _step(self) -> float:
         try:
-            left = self._work()
+            rest = self._work()
         except BaseException as error:  # raised again in the task thread, by `take`
             self._error = error
-            left = WorkerStep.ENDS
-        if left is WorkerStep.ENDS:
+            rest = ENDED
+        if rest == ENDED:
             self._consumer.close()
             self._deserializer.close()
-        return left
+        return rest
 
-    def _work(self) -> WorkerStep:
-        """Carry out requests, and poll once if there is room for records."""
+    def _work(self) -> float:
+        """Carry out requests, and poll once if there is room for records; return the seconds to rest."""
         with self._lock:
             has_room = sum(each.partition not in self._paused for each in self._ready) < _MOST_READY
             requests, self._requests = self._requests, deque()
@@ -132,11 +169,33 @@ class KafkaFetcher:
         for request in requests:
             request()
         if is_closing:
-            return WorkerStep.ENDS
-        if has_room and self._stops:
+            return ENDED
+        if not self._stops:
+            return 0.0 if requests else inf
+        until_look = self._look_at - self._cluster.clients.monotonic()
+        if until_look <= 0:
+            self._look_for_ends()
+            return 0.0
+        if has_room:
             self._poll()
-            return WorkerStep.CONTINUES
-        return WorkerStep.CONTINUES if requests else WorkerStep.RESTS
+            return 0.0
+        return 0.0 if requests else until_look
+
+    def _look_for_ends(self) -> None:
+        """Ask for the end of each partition, as its isolation level sees it; without an answer, ask later."""
+        from confluent_kafka import OFFSET_END, KafkaException
+        from confluent_kafka import TopicPartition as Place
+
+        # A request with the logical offset as its time is answered with that offset.
+        asked = [Place(*name, OFFSET_END) for name in self._stops]
+        try:
+            places = self._consumer.offsets_for_times(asked, timeout=_ANSWER)
+        except KafkaException as error:
+            logger.info("the lag is not known: %s", self._cluster.error("the ends of partitions", error))
+        else:
+            known = {(p.topic, p.partition): p.offset for p in places if p.error is None and p.offset >= 0}
+            self._ends = {**self._ends, **known}
+        self._look_at = self._cluster.clients.monotonic() + _LOOK_FOR_ENDS
 
     def _poll(self) -> None:
         messages = self._consumer.consume(1, _POLL)
@@ -158,11 +217,16 @@ class KafkaFetcher:
         for name, some in by_partition.items():
             self._fetched(name, some)
         for name, offset in ended.items():
-            stop = self._stops.get(name)
+            if name not in self._stops:
+                continue  # its last record has just been fetched
+            stop = self._stops[name]
             if stop is not None and offset >= stop:
                 self._put(Fetched(name, Polled(), stop, is_last=True))
+            elif offset > self._next[name]:
+                self._put(Fetched(name, Polled(), offset))
 
     def _fetched(self, name: TopicPartition, messages: list[Message]) -> None:
+        self._bytes_in.increment(sum(map(len, messages)))
         stop = self._stops[name]
         next_offset = offset_of(messages[-1]) + 1
         is_last = False
@@ -177,6 +241,8 @@ class KafkaFetcher:
 
             self._consumer.incremental_unassign([Place(*fetched.partition)])
             del self._stops[fetched.partition]
+            self._ends = {**self._ends, fetched.partition: fetched.next_offset}
+        self._next[fetched.partition] = fetched.next_offset
         with self._lock:
             self._ready.append(fetched)
 
@@ -221,6 +287,8 @@ class KafkaFetcher:
         except KafkaException as error:
             logger.warning("%s", self._cluster.error("the leaders of partitions are not known yet", error))
         self._stops |= {split.name: split.stopping_offset for split in splits}
+        self._next |= {split.name: split.next_offset for split in splits}
+        self._look_at = self._cluster.clients.monotonic() + _FIRST_LOOK
         self._consumer.incremental_assign([Place(*split.name, split.next_offset) for split in splits])
 
     def _pause(self, before: Set[TopicPartition], paused: Set[TopicPartition]) -> None:

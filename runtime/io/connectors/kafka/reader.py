@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
 from penstock.runtime.io.connectors.kafka.fetcher import KafkaFetcher
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
+from penstock.runtime.operators.lag import SourceLag
 from penstock.runtime.operators.source import Polled, SplitProgress
 
 T = TypeVar("T")
@@ -80,6 +81,10 @@ class KafkaReader(Generic[T]):
         self._covered = {known: at for known, at in self._covered.items() if known > checkpoint_id}
         if offsets:
             self._fetcher.commit(offsets)
+
+    def lag(self) -> SourceLag | None:
+        """The distance of each partition's position from its end, in offsets."""
+        return self._fetcher.lag(self._splits.copy().values())
 
     def close(self) -> None:
         self._fetcher.close()

@@ -33,9 +33,9 @@ from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, check_ins
 from penstock.runtime.io.connectors.kafka.transaction_requests import check_settings
 from penstock.runtime.io.connectors.kafka.transactions import (
     TransactionalIds,
-    abort_transaction,
-    is_covered,
+    abort_transactions,
     open_transactions,
+    without_covered,
 )
 from penstock.runtime.io.connectors.kafka.writers import ExactlyOnceWriter, KafkaWriter, MessageSettings
 from penstock.runtime.io.formats.format import Format, HasSubject
@@ -135,7 +135,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
             self.topic, form.encoder(), self.key, self.headers, self.timestamp, self.partition
         )
         if self.delivery_guarantee == "at_least_once":
-            return KafkaWriter(self._cluster, messages)
+            return KafkaWriter(self._cluster, messages, context)
         ids = self._ids(context.job_id, context.operator_id)
         timeout = seconds_in("transaction_timeout", self.transaction_timeout)
         return ExactlyOnceWriter(
@@ -147,6 +147,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
             timeout=timeout,
             allow_missing=self.allow_missing,
             clock=context.clock,
+            metrics=context,
         )
 
     def check_job_config(self, config: JobConfig) -> None:
@@ -180,6 +181,6 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         """Abort all open transactions of this operator that no snapshot covers."""
         if self.delivery_guarantee == "exactly_once":
             ids = self._ids(job_id, operator_id)
-            for name in open_transactions(self._cluster, ids):
-                if ids.attempt_of(name) is not None and not is_covered(self._cluster, name, covered):
-                    abort_transaction(self._cluster, name)
+            found = open_transactions(self._cluster, ids)
+            own = [name for name in found if ids.attempt_of(name) is not None]
+            abort_transactions(self._cluster, without_covered(self._cluster, own, covered))

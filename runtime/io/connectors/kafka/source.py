@@ -34,6 +34,7 @@ from penstock.runtime.io.connectors.kafka.records import METADATA, MetadataField
 from penstock.runtime.io.formats.format import Format, HasSubject
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames
+from penstock.runtime.operators.metrics import Counter
 from penstock.runtime.operators.source import ConnectorContext, SplitEnumeratorContext
 from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets
@@ -179,8 +180,10 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
             "auto.offset.reset": self.offset_reset,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            "enable.partition.eof": self.bounded is not None,
-            "on_commit": _committed,
+            "enable.partition.eof": True,
+            "on_commit": partial(
+                _committed, context.counter("commits_succeeded"), context.counter("commits_failed")
+            ),
         }
         form = self.value_format
         if isinstance(form, HasSubject) and len(self.topics) == 1:
@@ -188,12 +191,16 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         deserializer = RecordDeserializer(
             form.decoder(self.batch_format), tuple(self.metadata), self.on_error
         )
-        fetcher = KafkaFetcher(self._cluster, self._cluster.consumer(settings), deserializer)
+        consumer = self._cluster.consumer(settings)
+        fetcher = KafkaFetcher(self._cluster, consumer, deserializer, context.counter("bytes_in"))
         is_arrow = self.batch_format == "arrow"
         return KafkaReader(fetcher, splits, is_arrow=is_arrow, commits=self.group_id is not None)
 
 
-def _committed(error: Any, partitions: Any) -> None:
-    """Log offsets that the group did not take; they are for monitoring only."""
-    if error is not None:
+def _committed(succeeded: Counter, failed: Counter, error: Any, partitions: Any) -> None:
+    """Count commits, and log offsets that the group did not take; they are for monitoring only."""
+    if error is None:
+        succeeded.increment()
+    else:
+        failed.increment()
         logger.warning("offsets can't be committed to the group: %s", error)

@@ -27,6 +27,8 @@ _Answer = TypeVar("_Answer")
 #: Seconds for a single connection or request.
 _ONE_CALL: Final = 10.0
 _NOT_FOUND: Final = 105
+#: The coordinator has begun to abort; a producer would ask again, for an epoch of its own.
+_ENDS_NOW: Final = 51
 _FENCED: Final = (
     "another producer has taken the transactional id, or the transaction was aborted at its timeout"
 )
@@ -124,7 +126,7 @@ def end_transaction(
     from kafka.protocol.producer.transaction import EndTxnRequest
 
     async def end(manager: Any) -> None:
-        coordinator = await _coordinator(manager, transactional_id)
+        (coordinator,) = await _coordinators(manager, [transactional_id])
         request = EndTxnRequest(
             transactional_id=transactional_id,
             producer_id=producer_id,
@@ -139,6 +141,41 @@ def end_transaction(
     _ask(settings, end, what, timeout)
 
 
+def fence_transaction(
+    settings: Mapping[str, object],
+    transactional_id: str,
+    transaction_timeout: float,
+    *,
+    timeout: float = 60.0,
+) -> None:
+    """Let the coordinator abort an open transaction as it does at the transaction's timeout; does not wait.
+
+    The epoch is raised once. So a committable of the transaction is known to be lost, and one of an earlier
+    transaction of the id is known to be committed. A new producer would raise the epoch once more.
+
+    Args:
+        transaction_timeout: Timeout of the id's next transactions, in seconds.
+
+    Raises:
+        TransactionError: The coordinator refused, or could not be reached until the timeout.
+    """
+    from kafka.protocol.producer.transaction import InitProducerIdRequest
+
+    async def fence(manager: Any) -> None:
+        (coordinator,) = await _coordinators(manager, [transactional_id])
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=int(transaction_timeout * 1_000),
+            producer_id=-1,
+            producer_epoch=-1,
+            max_version=4,
+        )
+        code = (await manager.send(request, coordinator)).error_code
+        _raise_for(0 if code == _ENDS_NOW else code)
+
+    _ask(settings, fence, f"transaction {transactional_id!r} could not be aborted", timeout)
+
+
 def describe_transaction(
     settings: Mapping[str, object], transactional_id: str, *, timeout: float = 60.0
 ) -> TransactionDescription | None:
@@ -150,28 +187,46 @@ def describe_transaction(
     Raises:
         TransactionError: The coordinator refused, or could not be reached until the timeout.
     """
+    return describe_transactions(settings, [transactional_id], timeout=timeout).get(transactional_id)
+
+
+def describe_transactions(
+    settings: Mapping[str, object], transactional_ids: Collection[str], *, timeout: float = 60.0
+) -> dict[str, TransactionDescription]:
+    """Describe the newest transaction of each transactional id, by the id; unknown ids are left out.
+
+    Raises:
+        TransactionError: A coordinator refused, or could not be reached until the timeout.
+    """
     from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 
-    async def describe(manager: Any) -> TransactionDescription | None:
-        coordinator = await _coordinator(manager, transactional_id)
-        answer = await manager.send(
-            DescribeTransactionsRequest(transactional_ids=[transactional_id]), coordinator
-        )
-        (found,) = answer.transaction_states
-        if found.error_code == _NOT_FOUND:
-            return None
-        _raise_for(found.error_code)
-        return TransactionDescription(
-            transactional_id,
-            found.producer_id,
-            found.producer_epoch,
-            found.transaction_state,
-            found.transaction_timeout_ms / 1_000,
-            found.transaction_start_time_ms / 1_000 if found.transaction_start_time_ms >= 0 else None,
-            frozenset((topic.topic, partition) for topic in found.topics for partition in topic.partitions),
-        )
+    async def describe(manager: Any) -> dict[str, TransactionDescription]:
+        found: dict[str, TransactionDescription] = {}
+        for coordinator, names in (await _coordinators(manager, transactional_ids)).items():
+            request = DescribeTransactionsRequest(transactional_ids=names)
+            for state in (await manager.send(request, coordinator)).transaction_states:
+                if state.error_code != _NOT_FOUND:
+                    _raise_for(state.error_code)
+                    found[state.transactional_id] = _description_of(state)
+        return found
 
-    return _ask(settings, describe, f"transaction {transactional_id!r} could not be described", timeout)
+    if not transactional_ids:
+        return {}
+    some = next(iter(transactional_ids))
+    more = "" if len(transactional_ids) == 1 else f" and {len(transactional_ids) - 1} more"
+    return _ask(settings, describe, f"transaction {some!r}{more} could not be described", timeout)
+
+
+def _description_of(state: Any) -> TransactionDescription:
+    return TransactionDescription(
+        state.transactional_id,
+        state.producer_id,
+        state.producer_epoch,
+        state.transaction_state,
+        state.transaction_timeout_ms / 1_000,
+        state.transaction_start_time_ms / 1_000 if state.transaction_start_time_ms >= 0 else None,
+        frozenset((topic.topic, partition) for topic in state.topics for partition in topic.partitions),
+    )
 
 
 def list_transactions(
@@ -320,16 +375,20 @@ async def _any_broker(manager: Any) -> str:
     raise failure
 
 
-async def _coordinator(manager: Any, transactional_id: str) -> object:
-    """Find the broker that coordinates the transactions of an id."""
+async def _coordinators(manager: Any, transactional_ids: Collection[str]) -> dict[Any, list[str]]:
+    """Find the brokers that coordinate the transactions of some ids, each with its ids."""
     from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
     kind = CoordinatorType.TRANSACTION
-    request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=[transactional_id], min_version=4)
+    names = list(transactional_ids)
+    request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=names, min_version=4)
     answer = await manager.send(request, await _any_broker(manager))
-    (found,) = answer.coordinators
-    _raise_for(found.error_code)
-    return manager.cluster.add_coordinator(found, kind, transactional_id, synthesize_node_id=False)
+    by_coordinator: dict[Any, list[str]] = {}
+    for found in answer.coordinators:
+        _raise_for(found.error_code)
+        node = manager.cluster.add_coordinator(found, kind, found.key, synthesize_node_id=False)
+        by_coordinator.setdefault(node, []).append(found.key)
+    return by_coordinator
 
 
 def _raise_for(code: int) -> None:

@@ -11,14 +11,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from penstock.runtime.errors import LostOutputError
 from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
+from penstock.runtime.io.connectors.kafka.daemon_threads import for_each
 from penstock.runtime.io.connectors.kafka.transaction_requests import (
     TransactionDescription,
     TransactionError,
     describe_transaction,
+    describe_transactions,
     end_transaction,
     list_transactions,
 )
@@ -27,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: Errors after which the state of the id says what has become of a transaction: fenced, ended, forgotten.
 _FINAL: Final = frozenset({47, 48, 49, 90})
+#: Transactions that are aborted at the same time; each needs a producer with threads of its own.
+_AT_A_TIME: Final = 8
 _ABORTED: Final = frozenset({"CompleteAbort", "PrepareAbort", "PrepareEpochFence"})
 
 
@@ -89,6 +94,36 @@ class TransactionalIds:
         return self.is_shared and re.fullmatch(pattern, transactional_id) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionOwner:
+    """The parts of a transactional id: the sink's subtask, and the number of the id in it.
+
+    Example:
+        >>> owner = TransactionOwner.of("my:prefix:words-1f:out:3:0:12")
+        >>> owner.prefix, owner.job_id, owner.operator_id, owner.attempt, owner.subtask, owner.number
+        ('my:prefix', 'words-1f', 'out', 3, 0, 12)
+        >>> TransactionOwner.of("of-another-program") is None
+        True
+    """
+
+    prefix: str
+    job_id: str
+    operator_id: str
+    attempt: int
+    subtask: int
+    number: int
+
+    @staticmethod
+    def of(transactional_id: str) -> TransactionOwner | None:
+        """Take an id apart; `None` for an id of another form."""
+        found = re.fullmatch(r"(.*):([^:]+):([^:]+):(\d+):(\d+):(\d+)", transactional_id)
+        if found is None:
+            return None
+        prefix, job_id, operator_id, *numbers = found.groups()
+        attempt, subtask, number = map(int, numbers)
+        return TransactionOwner(prefix, job_id, operator_id, attempt, subtask, number)
+
+
 def commit_transactions(
     cluster: KafkaCluster, committables: Sequence[KafkaCommittable], *, allow_missing: bool
 ) -> None:
@@ -123,7 +158,7 @@ def fate_of(committable: KafkaCommittable, now: TransactionDescription | None) -
         >>> committable = KafkaCommittable("id", 7, 3, 12, 0.0)
         >>> now = lambda epoch, state: TransactionDescription("id", 7, epoch, state, 60.0, None, frozenset())
         >>> fate_of(committable, now(4, "CompleteAbort"))
-        'the broker has aborted it, because it was open for longer than its timeout: its records are lost'
+        'it was aborted, at its timeout or by hand: its records are lost'
         >>> fate_of(committable, now(4, "Ongoing")) is None, fate_of(committable, now(6, "Empty")) is None
         (True, True)
     """
@@ -132,7 +167,7 @@ def fate_of(committable: KafkaCommittable, now: TransactionDescription | None) -
     later = now.epoch - committable.epoch if now.producer_id == committable.producer_id else 2
     if later > 1 or (later == 1 and now.state not in _ABORTED):
         return None  # the id was used again, which happens only after a commit
-    return "the broker has aborted it, because it was open for longer than its timeout: its records are lost"
+    return "it was aborted, at its timeout or by hand: its records are lost"
 
 
 def _report_lost(committable: KafkaCommittable, fate: str, *, allow_missing: bool) -> None:
@@ -161,20 +196,34 @@ def open_transactions(cluster: KafkaCluster, ids: TransactionalIds) -> list[str]
     return [name for name in names if name.startswith(f"{ids.prefix}:")]
 
 
-def is_covered(cluster: KafkaCluster, transactional_id: str, covered: Sequence[KafkaCommittable]) -> bool:
-    """Whether the open transaction of an id is one of these committables, and no later one.
+def without_covered(
+    cluster: KafkaCluster, transactional_ids: Sequence[str], covered: Sequence[KafkaCommittable]
+) -> list[str]:
+    """Return the ids whose open transaction is none of these committables.
 
     Raises:
-        ConnectorError: The coordinator refuses, or does not answer in time.
+        ConnectorError: A coordinator refuses, or does not answer in time.
     """
-    epochs = [(c.producer_id, c.epoch) for c in covered if c.transactional_id == transactional_id]
-    if not epochs:
-        return False
+    names = {committable.transactional_id for committable in covered}
+    kept = {(c.transactional_id, c.producer_id, c.epoch) for c in covered}
     try:
-        now = describe_transaction(cluster.settings, transactional_id)
+        now = describe_transactions(cluster.settings, [name for name in transactional_ids if name in names])
     except TransactionError as error:
         raise cluster.failure(error) from error
-    return now is not None and (now.producer_id, now.epoch) in epochs
+    open_ones = {(found.transactional_id, found.producer_id, found.epoch) for found in now.values()}
+    spared = {name for name, _, _ in open_ones & kept}
+    return [name for name in transactional_ids if name not in spared]
+
+
+def abort_transactions(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> None:
+    """Abort open transactions, several at a time; one that fails does not keep the others.
+
+    Raises:
+        ConnectorError: A coordinator refuses, or does not answer in time.
+    """
+    for_each(
+        partial(abort_transaction, cluster), transactional_ids, _AT_A_TIME, run_in_thread=cluster.clients.run
+    )
 
 
 def abort_transaction(cluster: KafkaCluster, transactional_id: str, timeout: float = REQUEST_TIMEOUT) -> None:

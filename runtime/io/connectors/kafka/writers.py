@@ -17,10 +17,12 @@ from penstock.runtime.io.connectors.kafka.transactions import (
     KafkaCommittable,
     TransactionalIds,
     abort_transaction,
+    abort_transactions,
     commit_transactions,
     open_transactions,
 )
 from penstock.runtime.io.formats.format import Encoder
+from penstock.runtime.operators.metrics import AsksForMetrics, Counter
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
@@ -37,6 +39,10 @@ _FLUSH_TIMEOUT: Final = 120.0
 _BEGIN_TIMEOUT: Final = 3 * REQUEST_TIMEOUT
 #: Seconds to abort a transaction when the writer is closed.
 _END: Final = 5.0
+#: Seconds for which the task thread waits until leftovers are aborted. Records and barriers wait meanwhile,
+#: so it must be short beside the timeout of a checkpoint. A transaction takes a tenth of a second, and eight
+#: are aborted at a time, so this is enough for hundreds.
+_CLEAN_UP: Final = 10.0
 #: Share of its timeout after which a transaction is too old to be flushed into a checkpoint.
 _SAFE_AGE: Final = 0.9
 
@@ -106,8 +112,9 @@ class _Sender:
         records: Number of records sent.
     """
 
-    def __init__(self, cluster: KafkaCluster, settings: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: KafkaCluster, settings: Mapping[str, Any], bytes_out: Counter) -> None:
         self._cluster = cluster
+        self._bytes_out = bytes_out
         self._failure: str | None = None
         self.records = 0
         self.producer: Producer = cluster.producer(
@@ -129,7 +136,9 @@ class _Sender:
         from confluent_kafka import KafkaException
 
         produce = self.producer.produce
+        sent_bytes = 0
         for topic, message in messages:
+            sent_bytes += len(message["value"] or b"")
             try:
                 try:
                     produce(topic, **message)
@@ -140,6 +149,7 @@ class _Sender:
                 what = f"a value of {len(message['value'] or b'')} bytes can't be sent to topic {topic!r}"
                 raise self._cluster.error(what, error) from error
             self.records += 1
+        self._bytes_out.increment(sent_bytes)
         self.producer.poll(0)
         self._check()
 
@@ -169,9 +179,9 @@ class _Sender:
 class KafkaWriter:
     """Sends records at once; a checkpoint waits until they are acknowledged."""
 
-    def __init__(self, cluster: KafkaCluster, messages: MessageSettings) -> None:
+    def __init__(self, cluster: KafkaCluster, messages: MessageSettings, metrics: AsksForMetrics) -> None:
         self._messages = messages
-        self._sender = _Sender(cluster, {})
+        self._sender = _Sender(cluster, {}, metrics.counter("bytes_out"))
 
     def write(self, batch: Batch) -> None:
         self._sender.send(self._messages.messages(batch))
@@ -195,10 +205,11 @@ class _Transaction(_Sender):
         producer_id: With the epoch, what a request needs to commit the transaction.
     """
 
-    def __init__(self, cluster: KafkaCluster, transactional_id: str, timeout: float, clock: Clock) -> None:
-        super().__init__(
-            cluster, {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
-        )
+    def __init__(
+        self, cluster: KafkaCluster, transactional_id: str, timeout: float, clock: Clock, bytes_out: Counter
+    ) -> None:
+        settings = {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
+        super().__init__(cluster, settings, bytes_out)
         self._id = transactional_id
         self._timeout = timeout
         self._clock = clock
@@ -277,6 +288,7 @@ class ExactlyOnceWriter:
         timeout: float,
         allow_missing: bool,
         clock: Clock,
+        metrics: AsksForMetrics,
     ) -> None:
         self._cluster = cluster
         self._messages = messages
@@ -286,6 +298,9 @@ class ExactlyOnceWriter:
         self._timeout = timeout
         self._allow_missing = allow_missing
         self._clock = clock
+        self._bytes_out = metrics.counter("bytes_out")
+        self._open_transactions = metrics.gauge("open_transactions")
+        self._flushed: set[tuple[str, int]] = set()
         self._numbers = 0
         #: Ids of this attempt whose transactions are known to be committed.
         self._free: deque[str] = deque()
@@ -297,6 +312,7 @@ class ExactlyOnceWriter:
             return
         if self._open is None:
             self._open = self._begun()
+            self._show_open()
         self._open.send(self._messages.messages(batch))
 
     def prepare_commit(self) -> Sequence[KafkaCommittable]:
@@ -305,22 +321,40 @@ class ExactlyOnceWriter:
             return ()
         committable = transaction.committable()
         self._open = None
+        self._flushed.add((committable.transactional_id, committable.epoch))
+        self._show_open()
         self._cluster.clients.run(transaction.drop)
         return (committable,)
 
     def commit(self, committables: Sequence[KafkaCommittable], permit: CommitPermit) -> None:
         commit_transactions(self._cluster, committables, allow_missing=self._allow_missing)
+        self._flushed -= {(each.transactional_id, each.epoch) for each in committables}
+        self._show_open()
         names = [committable.transactional_id for committable in committables]
         self._free += [name for name in names if self._ids.attempt_of(name) == self._attempt]
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
-        """Abort the transactions that earlier attempts left open; an error only delays that."""
+        """Abort the transactions that earlier attempts left open; an error only delays that.
+
+        The task thread waits for `_CLEAN_UP` at most. The rest is then aborted in the background.
+        """
+        cleaning = self._cluster.clients.run(self._abort_leftovers)
         try:
-            for name in open_transactions(self._cluster, self._ids):
-                if self._ids.is_leftover(name, self._attempt):
-                    abort_transaction(self._cluster, name)
+            cleaning.result(_CLEAN_UP)
         except ConnectorError as error:
             logger.warning("transactions of earlier attempts stay open until their timeout: %s", error)
+        except TimeoutError:
+            logger.warning(
+                "transactions of earlier attempts are not aborted after %g s; the job continues meanwhile",
+                _CLEAN_UP,
+            )
+            cleaning.add_done_callback(_log_failure)
+
+    def _abort_leftovers(self) -> None:
+        names = open_transactions(self._cluster, self._ids)
+        abort_transactions(
+            self._cluster, [name for name in names if self._ids.is_leftover(name, self._attempt)]
+        )
 
     def close(self) -> None:
         """Abort the open transaction, which no checkpoint covers; flushed ones stay."""
@@ -329,6 +363,9 @@ class ExactlyOnceWriter:
             self._open.abort()
             self._open = None
         self._messages.close()
+
+    def _show_open(self) -> None:
+        self._open_transactions.set(len(self._flushed) + (self._open is not None))
 
     def _begun(self) -> _Transaction:
         """Return the prepared transaction; one that could not begin is tried once more."""
@@ -350,7 +387,9 @@ class ExactlyOnceWriter:
         transactional_id = self._free.popleft() if self._free else self._new_id()
 
         def begun() -> _Transaction:
-            transaction = _Transaction(self._cluster, transactional_id, self._timeout, self._clock)
+            transaction = _Transaction(
+                self._cluster, transactional_id, self._timeout, self._clock, self._bytes_out
+            )
             transaction.begin()
             return transaction
 
@@ -359,6 +398,12 @@ class ExactlyOnceWriter:
     def _new_id(self) -> str:
         self._numbers += 1
         return self._ids.make(self._attempt, self._subtask, self._numbers)
+
+
+def _log_failure(cleaning: Future[None]) -> None:
+    error = cleaning.exception()
+    if error is not None:
+        logger.warning("transactions of earlier attempts stay open until their timeout: %s", error)
 
 
 def _drop_unused(prepared: Future[_Transaction]) -> None:

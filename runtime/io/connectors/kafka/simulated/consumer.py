@@ -226,6 +226,10 @@ class SimulatedConsumer:
     ) -> list[TopicPartition]:
         def find(each: TopicPartition) -> TopicPartition:
             log = self._broker.log((each.topic, each.partition))
+            if each.offset == OFFSET_END:
+                return TopicPartition(
+                    each.topic, each.partition, log.readable_end(is_committed=self._is_committed)
+                )
             found = log.offset_for_time(each.offset, is_committed=self._is_committed)
             return TopicPartition(each.topic, each.partition, OFFSET_END if found is None else found.offset)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from penstock.runtime.io.connectors.kafka.clients import WorkerStep
+from penstock.runtime.io.connectors.kafka.clients import ENDED
 from penstock.runtime.testing.simulation.world.external import WorldContext
 
 T = TypeVar("T")
@@ -37,9 +37,12 @@ class SimulatedFuture(Future[T], Generic[T]):
 
 
 class SimulatedWorker:
-    """A `Worker` whose steps are moves; one that waits for records steps again when the wait is over."""
+    """A `Worker` whose steps are moves; one that waits for records steps again when the wait is over.
 
-    def __init__(self, run: WorldContext, step: Callable[[], WorkerStep]) -> None:
+    A worker that rests is stepped again when it is woken, however short its rest is.
+    """
+
+    def __init__(self, run: WorldContext, step: Callable[[], float]) -> None:
         self._run = run
         self._step = step
         self._is_scheduled = self._has_ended = False
@@ -57,7 +60,7 @@ class SimulatedWorker:
     def join(self, timeout: float) -> bool:
         """Run to the end, as a thread that was asked to end does."""
         while not self._has_ended:
-            if self._take_step() is WorkerStep.RESTS:
+            if self._take_step() > 0.0:
                 break
         return self._has_ended
 
@@ -67,11 +70,11 @@ class SimulatedWorker:
 
     def _turn(self) -> None:
         self._is_scheduled = False
-        if not self._has_ended and self._take_step() is WorkerStep.CONTINUES:
+        if not self._has_ended and self._take_step() == 0.0:
             self._schedule(self._waits)
 
-    def _take_step(self) -> WorkerStep:
+    def _take_step(self) -> float:
         self._waits = 0.0
-        left = self._step()
-        self._has_ended = left is WorkerStep.ENDS
-        return left
+        rest = self._step()
+        self._has_ended = rest == ENDED
+        return rest

@@ -236,7 +236,7 @@ def test_a_transaction_that_the_broker_has_aborted_fails_loudly_unless_it_may_be
     end_transaction(
         strict_topic.broker.client(), lost.transactional_id, lost.producer_id, lost.epoch, commit=False
     )
-    what = rf"transaction '{lost.transactional_id}' of 1 records, flushed at .*longer than its timeout"
+    what = rf"transaction '{lost.transactional_id}' of 1 records, flushed at .*at its timeout or by hand"
     with writer(strict_topic, attempt=2) as restored, pytest.raises(LostOutputError, match=what):
         restored.commit([lost], PERMIT)
     with writer(strict_topic, attempt=3, allow_missing=True) as restored:

@@ -1,0 +1,65 @@
+"""Work in threads that don't outlive the process: Kafka's clients may wait for a broker that hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+def in_thread(work: Callable[[], T]) -> Future[T]:
+    """Run work in a daemon thread of its own."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # raised again by `result`
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="kafka-transactions", daemon=True).start()
+    return future
+
+
+def for_each(
+    work: Callable[[A], object],
+    arguments: Iterable[A],
+    threads: int,
+    run_in_thread: Callable[[Callable[[], None]], Future[None]] = in_thread,
+) -> None:
+    """Call a function for each argument, several at a time, and wait for all calls.
+
+    Args:
+        run_in_thread: Begins a function in a thread; a simulation has threads of its own.
+
+    Raises:
+        Exception: The first error, when all other calls have ended.
+
+    Example:
+        >>> done = []
+        >>> for_each(done.append, range(4), threads=2)
+        >>> sorted(done)
+        [0, 1, 2, 3]
+    """
+    waiting = list(reversed(list(arguments)))
+    errors: list[Exception] = []
+
+    def run() -> None:
+        while True:
+            try:
+                argument = waiting.pop()
+            except IndexError:
+                return
+            try:
+                work(argument)
+            except Exception as error:  # raised below
+                errors.append(error)
+
+    for running in [run_in_thread(run) for _ in range(min(threads, len(waiting)))]:
+        running.result()
+    if errors:
+        raise errors[0]
