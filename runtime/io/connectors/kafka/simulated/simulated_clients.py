@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from penstock.runtime.io.connectors.kafka.clients import Worker, WorkerStep
+from penstock.runtime.io.connectors.kafka.clients import Worker
 from penstock.runtime.io.connectors.kafka.simulated.admin import SimulatedAdmin
 from penstock.runtime.io.connectors.kafka.simulated.connection import Connection
 from penstock.runtime.io.connectors.kafka.simulated.consumer import SimulatedConsumer
@@ -47,8 +47,8 @@ class SimulatedClients:
         self._run.in_thread(future.run, "a Kafka thread works")
         return future
 
-    def start_worker(self, step: Callable[[], WorkerStep]) -> Worker:
-        def stepping() -> WorkerStep:
+    def start_worker(self, step: Callable[[], float]) -> Worker:
+        def stepping() -> float:
             self._stepping = worker
             try:
                 return step()
