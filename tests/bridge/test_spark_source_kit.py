@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from buffer_frames import closed, frame
+from kit_steps import SOURCE_STEPS
 from test_buffer_reader import Held
 from unsteady import Unsteady
 
@@ -62,6 +63,7 @@ class DataFrame:
 
 class TestSparkSource(SourceTests):
     simulated = False
+    steps = SOURCE_STEPS
     is_resumable = False
     most_polls = 1_000
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deep import DEEP
+from kit_steps import SINK_STEPS
 from memory_folder import memory_folder
 
 from penstock.bridge import spark_table
@@ -34,7 +35,8 @@ class TableFolder:
 
 
 class TestSparkTable(SinkTests):
-    seeds = range(DEEP)
+    simulated = DEEP > 1
+    steps = SINK_STEPS
     is_shared = False
 
     @pytest.fixture

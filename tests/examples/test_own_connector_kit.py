@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from deep import DEEP
+from kit_steps import SINK_STEPS, SOURCE_STEPS
 from memory_folder import memory_folder
 from own_connector import SqliteSink, SqliteSource, connect
 
@@ -65,13 +66,15 @@ def tmp_path() -> Iterator[Path]:
 
 class TestSqliteSink(SinkTests):
     seeds = range(DEEP)
+    steps = SINK_STEPS
 
     def make_world(self, folder: Path) -> PublishedTable:
         return PublishedTable(folder)
 
 
 class TestSqliteSource(SourceTests):
-    seeds = range(DEEP)
+    simulated = DEEP > 1
+    steps = SOURCE_STEPS
 
     def make_world(self, folder: Path) -> Readings:
         return Readings(folder)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pyarrow.parquet as pq
 import pytest
 from deep import DEEP
+from kit_steps import SINK_STEPS, SOURCE_STEPS
 from memory_folder import memory_folder
 
 from penstock import CollectionSource, CollectSink, FileSink, FileSource
@@ -19,8 +20,6 @@ from penstock.connectors import OnRequest, Sink, Source
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.testing import ExternalWorld, InMemoryCollector, WorldContext
 from penstock.testing.connectors import SinkTests, SourceTests
-
-SEEDS = range(DEEP)
 
 
 @pytest.fixture
@@ -56,18 +55,9 @@ class OutputFolder:
             return [json.loads(line) for line in lines]
 
 
-class TestJsonFileSink(SinkTests):
-    seeds = SEEDS
-
-    def make_world(self, folder: Path) -> OutputFolder:
-        return OutputFolder(folder, "json")
-
-    def bad_record(self) -> Any:
-        return {"number": object()}
-
-
 class TestCsvFileSink(SinkTests):
-    seeds = SEEDS
+    simulated = DEEP > 1
+    steps = SINK_STEPS
 
     def make_world(self, folder: Path) -> OutputFolder:
         return OutputFolder(folder, "csv")
@@ -77,7 +67,8 @@ class TestCsvFileSink(SinkTests):
 
 
 class TestParquetFileSink(SinkTests):
-    seeds = SEEDS
+    simulated = DEEP > 1
+    steps = SINK_STEPS
 
     def make_world(self, folder: Path) -> OutputFolder:
         return OutputFolder(folder, "parquet")
@@ -126,10 +117,13 @@ class ObjectStore(ExternalWorld):
 
 
 class TestFileSinkOfAnObjectStore(SinkTests):
-    seeds = range(5 * DEEP)
+    seeds = range(DEEP)
 
     def make_world(self, folder: Path) -> ObjectStore:
         return ObjectStore(folder)
+
+    def bad_record(self) -> Any:
+        return {"number": object()}
 
 
 class InputFolder:
@@ -165,14 +159,16 @@ class InputFolderOnRequest(InputFolder):
 
 
 class TestFileSource(SourceTests):
-    seeds = SEEDS
+    simulated = DEEP > 1
+    steps = SOURCE_STEPS
 
     def make_world(self, folder: Path) -> InputFolder:
         return InputFolder(folder)
 
 
 class TestFileSourceOnRequest(SourceTests):
-    seeds = SEEDS
+    simulated = DEEP > 1
+    steps = SOURCE_STEPS
 
     def make_world(self, folder: Path) -> InputFolderOnRequest:
         return InputFolderOnRequest(folder)
@@ -186,7 +182,8 @@ class Collected(InMemoryCollector):
 
 
 class TestCollectSink(SinkTests):
-    seeds = SEEDS
+    simulated = DEEP > 1
+    steps = SINK_STEPS
 
     def make_world(self, folder: Path) -> Collected:
         return Collected()
@@ -206,7 +203,8 @@ class Values:
 
 
 class TestCollectionSource(SourceTests):
-    seeds = SEEDS
+    simulated = DEEP > 1
+    steps = SOURCE_STEPS
 
     def make_world(self, folder: Path) -> Values:
         return Values()

@@ -22,26 +22,34 @@ class FaultySink(TableSink):
         return self.writer_class(self, context)
 
 
+class FaultyTable(Table):
+    def __init__(self, sink: type[FaultySink], writer: type[TableWriter]) -> None:
+        super().__init__()
+        self.classes = sink, writer
+
+    def sink(self) -> TableSink:
+        sink, writer = self.classes
+        return sink(self, self.secret, writer)
+
+
 class FaultySinkTests(SinkTests):
     """The tests of a sink whose writer, sink or table has a fault."""
 
-    seeds = range(60)
+    seeds = range(10, 70)
     writer: type[TableWriter] = TableWriter
     sink: type[FaultySink] = FaultySink
-    table: type[Table] = Table
+    table: type[FaultyTable] = FaultyTable
     fails: str
 
     def make_world(self, folder: Path) -> Table:
-        table, sink, writer = self.table(), self.sink, self.writer
-        table.sink = lambda: sink(table, table.secret, writer)  # type: ignore[method-assign]
-        return table
+        return self.table(self.sink, self.writer)
 
     def bad_record(self) -> dict[str, None]:
         return {"number": None}
 
 
 class TestAppendsOnEveryCommit(FaultySinkTests):
-    class table(Table):
+    class table(FaultyTable):
         def commit(self, name: Name) -> None:
             self.committed.add(name)
             self.visible += [row for part in self.open.get(name, ()) for row in part]
@@ -199,7 +207,7 @@ class TestHidesAFailedCommit(FaultySinkTests):
 
 
 class TestWritesAgainAfterALostAnswer(FaultySinkTests):
-    class table(Table):
+    class table(FaultyTable):
         def append(self, name: Name, part: int, rows: Sequence[Any]) -> None:
             self.open.setdefault(name, []).append(list(rows))
 

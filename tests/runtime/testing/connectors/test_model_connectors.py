@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deep import DEEP
+from kit_steps import SOURCE_STEPS
 from model_log import Log
 from model_queue import Queue
 from model_table import Table
@@ -30,7 +31,8 @@ class TestLog(SourceTests):
 
 
 class TestQueue(SourceTests):
-    seeds = range(DEEP)
+    simulated = DEEP > 1
+    steps = SOURCE_STEPS
 
     def make_world(self, folder: Path) -> Queue:
         return Queue()
