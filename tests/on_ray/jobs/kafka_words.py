@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +19,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from serving.kafka import Broker, Cluster
 from serving.kafka_topics import create_topic
 
-from jobs.driving import PATIENCE, submit, wait_until
+from jobs.driving import PATIENCE, wait_until
 from penstock import AdvancedConfig, Checkpointing, FixedDelay, JobConfig, StreamEnvironment
 from penstock.cluster import RayJobHandle
+from penstock.connectors import Sink
 from penstock.kafka import KafkaSink, KafkaSource
 
 _WORDS: Final = 50
@@ -54,6 +55,7 @@ class KafkaWords:
         parallelism: int = 2,
         source: Mapping[str, Any] | None = None,
         sink: Mapping[str, Any] | None = None,
+        wrapped: Callable[[KafkaSink[Any]], Sink[Any]] = lambda sink: sink,
         checkpointing: Mapping[str, Any] | None = None,
     ) -> StreamEnvironment:
         """The job.
@@ -61,14 +63,16 @@ class KafkaWords:
         Args:
             run: Goes into a header of each record that the job writes.
             bootstrap: The address at which the job reaches the brokers; by default that of the plain listener.
-            source: Further settings of the source, and so on.
+            source: Further settings of the source; the others likewise.
+            wrapped: Makes the sink of the job from the one of Kafka.
         """
         address = bootstrap or self._broker.bootstrap
         settings = {"every": 0.3, "storage": str(self._folder / "checkpoints"), **(checkpointing or {})}
         config = JobConfig(
             checkpointing=Checkpointing(**settings),
             restart=FixedDelay(attempts=30, delay=0.1),
-            advanced=AdvancedConfig(buffer_rows=64),
+            # A sink that waits for a broker that is away stops only after it.
+            advanced=AdvancedConfig(buffer_rows=64, cancellation_timeout=1),
         )
         env = StreamEnvironment("kafka-words", parallelism=parallelism, config=config)
         words = env.from_source("words", KafkaSource(address, self.words, **(source or {})))
@@ -76,24 +80,29 @@ class KafkaWords:
         counted = ones.key_by(lambda row: row["word"]).reduce(
             "counts", lambda left, right: {"word": left["word"], "count": left["count"] + right["count"]}
         )
-        counted.sink(
-            "out",
-            KafkaSink(address, self.counts, key="word", headers=lambda row: {"run": run}, **(sink or {})),
+        out: KafkaSink[Any] = KafkaSink(
+            address, self.counts, key="word", headers=lambda row: {"run": run}, **(sink or {})
         )
+        counted.sink("out", wrapped(out))
         return env
 
-    def submit(self, **settings: Any) -> RayJobHandle:
-        return submit(self.environment(**settings))
+    def submit(self, restore_from: str | None = None, **settings: Any) -> RayJobHandle:
+        job = self.environment(**settings).submit(restore_from=restore_from)
+        assert isinstance(job, RayJobHandle)
+        return job
 
-    def write(self, count: int) -> None:
-        """Write words to all partitions, and wait for the broker."""
+    def write(self, count: int) -> Counter[str]:
+        """Write words to all partitions in turn, wait for the broker, and return them."""
         producer = Producer(self._broker.client())
+        written: Counter[str] = Counter()
         for number in range(count):
             word = f"w{(number * number) % _WORDS}"
-            self.written[word] += 1
+            written[word] += 1
             value = json.dumps({"word": word}).encode()
             producer.produce(self.words, value, partition=number % self._partitions)
         assert producer.flush(PATIENCE) == 0
+        self.written += written
+        return written
 
     def add_partitions(self, total: int) -> None:
         """Give both topics this many partitions."""
@@ -122,8 +131,9 @@ class KafkaWords:
             found = self.counts_of(run)
             if found.total() >= total:
                 return found
-            seen = found.total()
-            assert time.monotonic() < deadline, f"{seen} of {total} counts came: {job.report()}"
+            report, seen = job.report(), f"{found.total()} of {total} counts came"
+            assert not report.status.is_terminal, f"{seen} before the end of the job: {report.failure}"
+            assert time.monotonic() < deadline, f"{seen}: {report}"
 
     def assert_each_count_once(self, job: RayJobHandle, run: str = "") -> None:
         """Wait for a count of each word that was written; none comes twice."""

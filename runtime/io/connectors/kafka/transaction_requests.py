@@ -12,6 +12,7 @@ transactions with the older protocol, and its numbers would no longer be valid.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -300,6 +301,8 @@ def _connections(settings: Mapping[str, object], timeout: float) -> Iterator[tup
     from kafka.net.manager import KafkaConnectionManager
     from kafka.net.selector import NetworkSelector
 
+    # At INFO it writes a dozen lines for each request.
+    logging.getLogger("kafka").setLevel(logging.WARNING)
     net = NetworkSelector()
     manager = KafkaConnectionManager(
         net,

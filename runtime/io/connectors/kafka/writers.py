@@ -199,8 +199,16 @@ class _Transaction(_Sender):
     """
 
     def __init__(self, cluster: KafkaCluster, transactional_id: str, timeout: float, clock: Clock) -> None:
+        milliseconds = int(timeout * 1000)
+        socket_timeout = cluster.properties.get("socket.timeout.ms", _DEFAULTS["socket.timeout.ms"])
         super().__init__(
-            cluster, {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
+            cluster,
+            {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": milliseconds,
+                # librdkafka refuses a longer one.
+                "socket.timeout.ms": min(int(socket_timeout), milliseconds),
+            },
         )
         self._id = transactional_id
         self._timeout = timeout
