@@ -231,6 +231,7 @@ def sinking(job: RayJobHandle) -> str:
 
 
 def kill_all() -> None:
-    """Kill the JobMaster and all subtasks at once; nothing starts them again."""
+    """Kill the JobMaster and all subtasks; nothing starts them again."""
     for actor in penstock_actors():
         ray.kill(ray.get_actor(actor["name"], namespace=NAMESPACE), no_restart=True)
+    eventually("the end of all actors", lambda: not penstock_actors())

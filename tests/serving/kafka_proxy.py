@@ -61,11 +61,11 @@ class Cut(Moment):
 
 @dataclass(eq=False)
 class Hold(Moment):
-    """No request of the kind reaches the broker until it is released; other connections go through."""
+    """No request of the kind reaches the broker; other connections go through."""
 
     _released: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def pass_through(self) -> None:
+    async def hold(self) -> None:
         self.comes()
         await self._released.wait()
 
@@ -102,7 +102,7 @@ class KafkaProxy:
 
     @contextmanager
     def holding(self, api: Api) -> Iterator[Hold]:
-        """Hold back all requests of this kind."""
+        """Hold back all requests of this kind; at the end their connections are cut."""
         hold = Hold(api)
         self._loop.call_soon_threadsafe(self._holds.append, hold)
         try:
@@ -145,8 +145,10 @@ class KafkaProxy:
     ) -> None:
         async for frame in _frames(client):
             api, correlation = int.from_bytes(frame[4:6]), frame[8:12]
-            for hold in [hold for hold in self._holds if hold.api == api]:
-                await hold.pass_through()
+            hold = next((hold for hold in self._holds if hold.api == api), None)
+            if hold is not None:
+                await hold.hold()
+                return
             cut = next((cut for cut in self._cuts if cut.api == api), None)
             if cut is not None:
                 self._cuts.remove(cut)
