@@ -1,4 +1,4 @@
-"""Listeners of a real broker: plain, with TLS, with passwords or tokens, or with both; and one behind a proxy.
+"""Listeners of a real broker: plain, with TLS, with passwords or tokens, with both, and behind a proxy.
 
 Passwords are for SCRAM-SHA-256. Tokens are for OAUTHBEARER; the broker believes tokens that are not signed.
 """
@@ -103,7 +103,9 @@ def unsigned_token(user: str, valid_for: float = 3600.0) -> tuple[str, float]:
     now = time.time()
     claims = {"sub": user, "iat": now, "exp": now + valid_for}
     parts = [json.dumps(part).encode() for part in ({"alg": "none"}, claims)]
-    return ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), ""]), now + valid_for
+    return ".".join(
+        [*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), ""]
+    ), now + valid_for
 
 
 def _protocol(listener: Listener) -> str:

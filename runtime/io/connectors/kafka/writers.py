@@ -23,7 +23,7 @@ from penstock.runtime.io.connectors.kafka.transactions import (
 )
 from penstock.runtime.io.formats.format import Encoder
 from penstock.runtime.ports import Clock
-from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "compression.type": "lz4",
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 262_144,
+    # As Kafka's own producer, so that topics of both are partitioned alike.
+    "partitioner": "murmur2_random",
 }
 
 
@@ -65,6 +67,7 @@ class MessageSettings:
     headers: Callable[[Any], Any] | None
     timestamp: Callable[[Any], int] | None
     partition: Callable[[Any], int] | None
+    keys: Encoder | None = None
 
     def messages(self, batch: Batch) -> Iterable[tuple[str, dict[str, Any]]]:
         """Return the topic and the arguments of `produce` for each record."""
@@ -73,15 +76,14 @@ class MessageSettings:
         if isinstance(batch, ArrowBatch) and not any(
             map(callable, (topic, key, self.headers, self.timestamp, self.partition))
         ):
-            keys = [None] * len(values) if key is None else batch.batch.column(key).to_pylist()
-            for value, of_row in zip(values, keys, strict=True):
-                yield str(topic), {"value": value, "key": _bytes_of(of_row)}
+            columns = [None] * len(values) if key is None else batch.batch.column(key).to_pylist()
+            for value, of_row in zip(values, self._encoded(columns), strict=True):
+                yield str(topic), {"value": value, "key": of_row}
             return
         rows = batch.batch.to_pylist() if isinstance(batch, ArrowBatch) else batch.rows
-        for row, value in zip(rows, values, strict=True):
-            message: dict[str, Any] = {"value": value}
-            if key is not None:
-                message["key"] = _bytes_of(key(row) if callable(key) else row[key])
+        keys = [None if key is None else key(row) if callable(key) else row[key] for row in rows]
+        for row, value, of_row in zip(rows, values, self._encoded(keys), strict=True):
+            message: dict[str, Any] = {"value": value, "key": of_row}
             if self.headers is not None:
                 message["headers"] = self.headers(row)
             if self.timestamp is not None:
@@ -90,8 +92,13 @@ class MessageSettings:
                 message["partition"] = self.partition(row)
             yield topic(row) if callable(topic) else topic, message
 
+    def _encoded(self, keys: list[Any]) -> list[bytes | None]:
+        return [_bytes_of(key) for key in keys] if self.keys is None else self.keys.encode(RowBatch(keys))
+
     def close(self) -> None:
         self.values.close()
+        if self.keys is not None:
+            self.keys.close()
 
 
 def _bytes_of(key: Any) -> bytes | None:
