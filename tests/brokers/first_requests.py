@@ -1,4 +1,4 @@
-"""The first requests of a process about transactions, from several threads at once; prints what they raise."""
+"""Sends the first requests of a process from several threads at once, and prints what they raise."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_added_partitions_rescales_and_a_stop_with_a_savepoint_cost_no_record(
 def test_a_start_from_an_older_savepoint_repeats_what_came_later_and_loses_nothing(
     words: KafkaWords, proxy: KafkaProxy, proxied: str, tmp_path: Path
 ) -> None:
-    """The savepoint has flushed transactions. Their ids were used again since, and the last one is left open."""
+    """The savepoint has flushed transactions. Their ids were used again since; the last one is left open."""
     settings: dict[str, Any] = {"bootstrap": proxied, "sink": {"transactional_id_prefix": words.counts}}
     words.write(500)
     first = words.submit(run="first", checkpointing={"every": 100}, **settings)

@@ -1,7 +1,7 @@
 """A proxy in front of a broker: it cuts connections in the middle of chosen requests, or holds these back.
 
-It reads the frames of Kafka's protocol, so a test chooses the moment and not a time. A connection is cut behind
-half of the request, which then never reaches the broker, or behind half of its answer.
+It reads the frames of Kafka's protocol, so a test chooses the moment and not a time. A connection is cut
+behind half of the request, which then never reaches the broker, or behind half of its answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Jobs that count words from topic to topic, and a count of the same words that shares no code with them.
 
-Each word comes out with the number of its occurrences so far. So committed reads of the output have to see each
-pair of a word and a number exactly once.
+Each word comes out with the number of its occurrences so far. So committed reads of the output have to see
+each pair of a word and a number exactly once.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from jobs.driving import PATIENCE, wait_until
 from serving.kafka import Broker, Cluster
 from serving.kafka_topics import create_topic
 
-from jobs.driving import PATIENCE, wait_until
 from penstock import AdvancedConfig, Checkpointing, FixedDelay, JobConfig, StreamEnvironment
 from penstock.cluster import RayJobHandle
 from penstock.connectors import Sink
@@ -62,7 +62,7 @@ class KafkaWords:
 
         Args:
             run: Goes into a header of each record that the job writes.
-            bootstrap: The address at which the job reaches the brokers; by default that of the plain listener.
+            bootstrap: The address at which the job reaches the brokers; by default the plain listener.
             source: Further settings of the source; the others likewise.
             wrapped: Makes the sink of the job from the one of Kafka.
         """

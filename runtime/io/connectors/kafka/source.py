@@ -128,8 +128,8 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
             checked_setting("metadata", name, tuple(METADATA))
         if self.key_format is not None and self.key_field in self.metadata:
             msg = (
-                f"metadata and key_format both make the field {self.key_field!r}: leave it out of metadata, or "
-                "give the decoded key another name with key_field="
+                f"metadata and key_format both make the field {self.key_field!r}: leave it out of metadata, "
+                "or give the decoded key another name with key_field="
             )
             raise ConfigurationError(msg)
         checked_setting("isolation_level", self.isolation_level, ("read_committed", "read_uncommitted"))

@@ -266,9 +266,9 @@ def check_settings(cluster: KafkaCluster) -> None:
 def _load_client() -> None:
     """Import kafka-python as a whole, before any of its modules.
 
-    An import locks a module before its package. If two threads begin with different modules, each waits for the
-    other, and Python then gives one of them half of a module. A writer prepares a transaction in one thread
-    while it commits those of a restored checkpoint in another.
+    An import locks a module before its package. If two threads begin with different modules, each waits for
+    the other, and Python then gives one of them half of a module. A writer prepares a transaction in one
+    thread while it commits those of a restored checkpoint in another.
     """
     import kafka  # noqa: F401
 
