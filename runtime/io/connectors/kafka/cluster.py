@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,7 +12,7 @@ from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.redaction import redacted, without_secrets
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import Consumer, KafkaError, Producer
     from confluent_kafka.admin import AdminClient
 
 T = TypeVar("T")
@@ -72,20 +72,24 @@ class KafkaCluster:
 
         return self._client(Consumer, settings)
 
-    def producer(self, settings: Mapping[str, Any]) -> Producer:
+    def producer(self, settings: Mapping[str, Any], refusals: Refusals | None = None) -> Producer:
         from confluent_kafka import Producer
 
-        return self._client(Producer, settings)
+        return self._client(Producer, settings, refusals)
 
-    def admin(self) -> AdminClient:
+    def admin(self, refusals: Refusals | None = None) -> AdminClient:
         from confluent_kafka.admin import AdminClient
 
-        return self._client(AdminClient, {})
+        return self._client(AdminClient, {}, refusals)
 
-    def _client(self, client: type[T], settings: Mapping[str, Any]) -> T:
+    def _client(
+        self, client: type[T], settings: Mapping[str, Any], refusals: Refusals | None = None
+    ) -> T:
         from confluent_kafka import KafkaException
 
-        own = {"log_level": 4, "logger": logger}
+        own: dict[str, Any] = {"log_level": 4, "logger": logger}
+        if refusals is not None:
+            own["error_cb"] = refusals.hear
         try:
             return client({**own, **self.settings, **settings})  # type: ignore[call-arg]
         except (KafkaException, ValueError, TypeError) as error:
@@ -107,6 +111,47 @@ class KafkaCluster:
             if _IS_SECRET.search(name) and isinstance(value, str) and value:
                 text = text.replace(value, "***")
         return text
+
+
+class Refusals:
+    """Why the brokers refuse a client: the user, or the certificates.
+
+    librdkafka tries again for ever. Its calls only time out, and only a callback receives the reason.
+    """
+
+    def __init__(self) -> None:
+        self._reason: KafkaError | None = None
+
+    def hear(self, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError as Errors
+
+        if error.code() in (Errors._AUTHENTICATION, Errors._SSL):
+            self._reason = error
+
+    def ask(self, client: AdminClient | Producer, call: Callable[[float], T], timeout: float) -> T:
+        """Repeat a call of a client, with longer and longer waits, until it answers.
+
+        Args:
+            call: Takes the seconds to wait.
+            timeout: Seconds for all waits together.
+
+        Raises:
+            KafkaException: The call failed, or the brokers refuse the client.
+        """
+        from confluent_kafka import KafkaException
+
+        wait = min(2.0, timeout)
+        while True:
+            try:
+                return call(wait)
+            except KafkaException:
+                client.poll(0)  # calls `hear`
+                timeout -= wait
+                if self._reason is not None:
+                    raise KafkaException(self._reason) from None
+                if timeout <= 0:
+                    raise
+            wait = min(2 * wait, timeout)
 
 
 #: Names of settings whose values are secret.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.runtime.errors import ConnectorError
-from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
+from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster, Refusals
 from penstock.runtime.io.connectors.kafka.transaction_requests import TransactionError, describe_transaction
 from penstock.runtime.io.connectors.kafka.transactions import (
     KafkaCommittable,
@@ -119,6 +119,7 @@ class _Sender:
     def __init__(self, cluster: KafkaCluster, settings: Mapping[str, Any]) -> None:
         self._cluster = cluster
         self._failure: str | None = None
+        self._refusals = Refusals()
         self.records = 0
         self.producer: Producer = cluster.producer(
             {
@@ -127,7 +128,8 @@ class _Sender:
                 "delivery.report.only.error": True,
                 "on_delivery": self._delivered,
                 **settings,
-            }
+            },
+            self._refusals,
         )
 
     def send(self, messages: Iterable[tuple[str, dict[str, Any]]]) -> None:
@@ -232,7 +234,7 @@ class _Transaction(_Sender):
         from confluent_kafka import KafkaException
 
         try:
-            self.producer.init_transactions(REQUEST_TIMEOUT)
+            self._refusals.ask(self.producer, self.producer.init_transactions, REQUEST_TIMEOUT)
             self.producer.begin_transaction()
             known = describe_transaction(self._cluster.settings, self._id, timeout=REQUEST_TIMEOUT)
         except (KafkaException, TransactionError) as error:
