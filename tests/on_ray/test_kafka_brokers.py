@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from jobs.driving import (
     when_records_flow,
 )
 from jobs.faults import DeadlySink
-from jobs.kafka_words import KafkaWords, restarted, vertices
+from jobs.kafka_words import KafkaWords, message, restarted, vertices
 from serving.kafka import Broker, kafka_broker, kafka_cluster
+from serving.kafka_log import ended_transactions
 from serving.kafka_proxy import Api, KafkaProxy, kafka_proxy
+from serving.kafka_topics import read, read_with_java
 
 from penstock.actors.shared.registry import NAMESPACE
 from penstock.cluster import RayJobHandle
@@ -72,9 +75,12 @@ def test_connections_that_are_cut_in_the_middle_of_a_request_cost_no_record(
 
 
 def test_a_subtask_that_dies_between_flush_and_commit_costs_no_record(
-    words: KafkaWords, proxy: KafkaProxy, proxied: str, tmp_path: Path
+    words: KafkaWords, broker: Broker, proxy: KafkaProxy, proxied: str, tmp_path: Path
 ) -> None:
-    """Before the checkpoint is complete, and when it is complete and the commit does not come through."""
+    """Before the checkpoint is complete, and when it is complete and the commit does not come through.
+
+    Kafka's own tools see the same records, and the end of each transaction.
+    """
 
     def deadly(sink: KafkaSink[Any]) -> Sink[Any]:
         return DeadlySink(sink, "after prepare", str(tmp_path / "killed"), str(tmp_path / "armed"), True)
@@ -93,6 +99,15 @@ def test_a_subtask_that_dies_between_flush_and_commit_costs_no_record(
         restarted(job, 2)
     words.assert_each_count_once(job)
     job.cancel()
+
+    seen = read_with_java(broker.bootstrap, words.counts, tmp_path)
+    assert seen == read(broker.client(), words.counts)
+    expected = {message(*pair) for pair in words.pairs(words.written)}
+    assert {replace(record, partition=None, offset=None) for record in seen} == expected
+    assert len(seen) == len(expected)
+    ended = ended_transactions(broker.log.parent / "data", words.counts)
+    assert sum(each.records for each in ended if each.end == "COMMIT") == len(expected)
+    assert sum(each.records for each in ended if each.end == "ABORT") > 0
 
 
 def test_the_only_broker_is_killed_and_away_for_longer_than_the_timeout_of_checkpoints(
@@ -202,6 +217,7 @@ def test_records_that_were_deleted_while_the_job_was_away_fail_it_unless_they_ma
     again.cancel()
 
 
+@pytest.mark.long
 def test_a_job_continues_without_one_of_three_brokers(tmp_path: Path) -> None:
     """The one that leads a partition of the output, and then the one that leads it since."""
     with kafka_cluster(tmp_path / "kafka") as cluster:

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from jobs.driving import PATIENCE, wait_until
 from serving.kafka import Broker, Cluster
-from serving.kafka_topics import create_topic
+from serving.kafka_topics import Record, create_topic
 
 from penstock import AdvancedConfig, Checkpointing, FixedDelay, JobConfig, StreamEnvironment
 from penstock.cluster import RayJobHandle
@@ -26,6 +26,8 @@ from penstock.connectors import Sink
 from penstock.kafka import KafkaSink, KafkaSource
 
 _WORDS: Final = 50
+#: Milliseconds; the timestamp of a count is so much later as it is large.
+TIME: Final = 1_700_000_000_000
 
 
 class KafkaWords:
@@ -81,7 +83,12 @@ class KafkaWords:
             "counts", lambda left, right: {"word": left["word"], "count": left["count"] + right["count"]}
         )
         out: KafkaSink[Any] = KafkaSink(
-            address, self.counts, key="word", headers=lambda row: {"run": run}, **(sink or {})
+            address,
+            self.counts,
+            key="word",
+            headers=lambda row: {"run": run},
+            timestamp=lambda row: (TIME + row["count"]) * 1000,
+            **(sink or {}),
         )
         counted.sink("out", wrapped(out))
         return env
@@ -174,6 +181,12 @@ class KafkaWords:
         update = json.loads(message.value())
         ((_, run),) = message.headers()
         self._seen[run.decode(), update["word"], update["count"]] += 1
+
+
+def message(word: str, count: int, run: str = "") -> Record:
+    """The message of a count, without its place."""
+    value = json.dumps({"word": word, "count": count}, separators=(",", ":")).encode()
+    return Record(value, word.encode(), (("run", run.encode()),), TIME + count)
 
 
 def restarted(job: RayJobHandle, attempt: int) -> None:

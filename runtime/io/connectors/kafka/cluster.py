@@ -82,9 +82,7 @@ class KafkaCluster:
 
         return self._client(AdminClient, {}, refusals)
 
-    def _client(
-        self, client: type[T], settings: Mapping[str, Any], refusals: Refusals | None = None
-    ) -> T:
+    def _client(self, client: type[T], settings: Mapping[str, Any], refusals: Refusals | None = None) -> T:
         from confluent_kafka import KafkaException
 
         own: dict[str, Any] = {"log_level": 4, "logger": logger}
