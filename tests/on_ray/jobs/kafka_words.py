@@ -149,7 +149,7 @@ class KafkaWords:
 
     @staticmethod
     def pairs(written: Mapping[str, int]) -> set[tuple[str, int]]:
-        """What a job counts that reads these words."""
+        """All pairs that a job emits for these words."""
         return {(word, number) for word, count in written.items() for number in range(1, count + 1)}
 
     def _read_to_end(self) -> None:
