@@ -115,16 +115,19 @@ class Refusals:
     """Why the brokers refuse a client: the user, or the certificates.
 
     librdkafka tries again for ever. Its calls only time out, and only a callback receives the reason.
+
+    Attributes:
+        reason: `None` while they have not refused it.
     """
 
     def __init__(self) -> None:
-        self._reason: KafkaError | None = None
+        self.reason: KafkaError | None = None
 
     def hear(self, error: KafkaError) -> None:
         from confluent_kafka import KafkaError as Errors
 
         if error.code() in (Errors._AUTHENTICATION, Errors._SSL):
-            self._reason = error
+            self.reason = error
 
     def ask(self, client: AdminClient | Producer, call: Callable[[float], T], timeout: float) -> T:
         """Repeat a call of a client, with longer and longer waits, until it answers.
@@ -145,8 +148,8 @@ class Refusals:
             except KafkaException:
                 client.poll(0)  # calls `hear`
                 timeout -= wait
-                if self._reason is not None:
-                    raise KafkaException(self._reason) from None
+                if self.reason is not None:
+                    raise KafkaException(self.reason) from None
                 if timeout <= 0:
                     raise
             wait = min(2 * wait, timeout)

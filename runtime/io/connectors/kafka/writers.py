@@ -165,7 +165,7 @@ class _Sender:
         self._check()
         if left:
             what = f"{left} records were not acknowledged within {_FLUSH_TIMEOUT:g} s"
-            raise self._cluster.error(what, "no answer")
+            raise self._cluster.error(what, self._refusals.reason or "no answer")
 
     def _check(self) -> None:
         if self._failure is not None:

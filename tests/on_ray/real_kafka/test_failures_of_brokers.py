@@ -21,7 +21,7 @@ from jobs.driving import (
 )
 from jobs.faults import DeadlySink
 from jobs.kafka_words import KafkaWords, message, restarted, vertices
-from serving.kafka import Broker, kafka_broker, kafka_cluster
+from serving.kafka import Broker, kafka_cluster
 from serving.kafka_log import ended_transactions
 from serving.kafka_proxy import Api, KafkaProxy, kafka_proxy
 from serving.kafka_topics import read, read_with_java
@@ -33,12 +33,6 @@ from penstock.kafka import KafkaSink
 from penstock.runtime.io.connectors.kafka.transaction_requests import list_transactions
 
 pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.kafka]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with kafka_broker(tmp_path_factory.mktemp("kafka"), listeners=["PROXIED"]) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

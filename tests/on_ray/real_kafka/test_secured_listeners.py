@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import pytest
 from jobs.driving import failure_of, finish, submit
 from serving.client import Client
 from serving.in_thread import served
-from serving.kafka import Broker, kafka_broker
+from serving.kafka import Broker
 from serving.kafka_security import Listener, unsigned_token
 from serving.kafka_topics import Record, create_topic, produce, read
 
@@ -22,15 +22,7 @@ from penstock.kafka import KafkaSink, KafkaSource, OffsetsInitializer
 
 pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.kafka]
 
-PASSWORD: Final = "correct-horse-battery-staple"
 LISTENERS: Final[tuple[Listener, ...]] = ("SASL_PLAINTEXT", "SSL", "SASL_SSL")
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    users = {"alice": PASSWORD}
-    with kafka_broker(tmp_path_factory.mktemp("kafka"), listeners=LISTENERS, users=users) as started:
-        yield started
 
 
 def properties(broker: Broker, listener: Listener) -> tuple[str, dict[str, Any]]:
@@ -64,7 +56,7 @@ def copy(env: StreamEnvironment, address: str, name: str, properties: Mapping[st
 
 
 def test_a_job_reads_and_writes_through_each_listener_and_shows_no_secret(
-    broker: Broker, tmp_path: Path
+    broker: Broker, password: str, tmp_path: Path
 ) -> None:
     token, _ = unsigned_token("alice")
     secured = {listener.lower().replace("_", "-"): properties(broker, listener) for listener in LISTENERS}
@@ -81,7 +73,7 @@ def test_a_job_reads_and_writes_through_each_listener_and_shows_no_secret(
     for name in secured:
         values = [record.value for record in read(broker.client(), f"out-{name}")]
         assert values == [b"%d" % number for number in range(100)], name
-    assert_hidden([PASSWORD, token], job, tmp_path, *map(repr, shown), env.describe())
+    assert_hidden([password, token], job, tmp_path, *map(repr, shown), env.describe())
 
 
 def test_a_wrong_password_fails_the_job_with_the_reason_and_without_the_password(
