@@ -25,7 +25,7 @@ its splits phase by phase.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -41,6 +41,7 @@ from penstock.runtime.operators.source import (
     EnumeratesSplits,
     HearsOfFailedReaders,
     NeededColumns,
+    PausesSplits,
     Polled,
     ReadsInPart,
     ReportsLag,
@@ -52,7 +53,7 @@ from penstock.runtime.operators.source import (
     SplitProgress,
 )
 from penstock.runtime.operators.source_coordinator import OnRequest
-from penstock.runtime.operators.source_operator import EndedReaders, refuse_induced
+from penstock.runtime.operators.source_operator import EndedReaders, can_pause_splits, refuse_induced
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.user_location import function_location
@@ -200,6 +201,7 @@ class HybridReader(Generic[T]):
         self._reader: SourceReader[T] | None = None
         self._ended = EndedReaders()
         self._reports: ReportsSplits | None = None
+        self._pauses: PausesSplits | None = None
         self._progress = SplitProgress((), has_waiting=bool(self._waiting))
         #: Whether the reader that was polled last makes new records.
         self.makes_new_records = False
@@ -217,7 +219,7 @@ class HybridReader(Generic[T]):
             polled = replace(polled, split=(self._place[0], polled.split))
         if not polled.finished:
             return polled
-        reader, self._reader = self._reader, None
+        reader, self._reader, self._pauses = self._reader, None, None
         self._ended.add(reader)
         return replace(polled, finished=not self._waiting)
 
@@ -270,6 +272,17 @@ class HybridReader(Generic[T]):
         is_live = self._place[0] == LIVE and not self._waiting
         return reader.lag() if is_live and isinstance(reader, ReportsLag) else None
 
+    @property
+    def can_pause_splits(self) -> bool:
+        """Whether the reader of the current phase pauses single splits."""
+        return can_pause_splits(self._pauses)
+
+    def pause_splits(self, paused: Set[Any]) -> None:
+        if self._pauses is not None:
+            mine = frozenset(split for phase, split in paused if phase == self._place[0])
+            done: object = self._pauses.pause_splits(mine)  # type: ignore[func-returns-value]
+            check_has_run("pause_splits", done)
+
     def close(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
@@ -283,6 +296,7 @@ class HybridReader(Generic[T]):
         reader = self._reader = source.reader(self._context, [split for *_, split in splits])
         refuse_induced(reader)
         self._reports = reader if isinstance(reader, ReportsSplits) else None
+        self._pauses = reader if isinstance(reader, PausesSplits) else None
         self.makes_new_records = getattr(reader, "makes_new_records", False) is True
 
 

@@ -10,7 +10,7 @@ being read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import replace
 from numbers import Real
 from typing import Any, Final, Generic, NoReturn, ParamSpec, TypeVar
@@ -71,6 +71,7 @@ class RequestedSplits(Generic[T]):
         self._waiting: list[Any] = list(splits)
         self._reader: SourceReader[T] | None = None
         self._reports: ReportsSplits | None = None
+        self._pauses: PausesSplits | None = None
         self._assignment = 0
         self._progress = SplitProgress(())
         self._is_asking = False
@@ -96,7 +97,7 @@ class RequestedSplits(Generic[T]):
             polled = replace(polled, split=(self._assignment, polled.split))
         if not polled.finished:
             return polled
-        reader, self._reader = self._reader, None
+        reader, self._reader, self._pauses = self._reader, None, None
         self._ended.add(reader)
         return replace(polled, finished=self._nothing().finished)
 
@@ -146,6 +147,16 @@ class RequestedSplits(Generic[T]):
             return None
         return reader.lag()
 
+    @property
+    def can_pause_splits(self) -> bool:
+        """Whether the reader of the current assignment pauses single splits."""
+        return can_pause_splits(self._pauses)
+
+    def pause_splits(self, paused: Set[Any]) -> None:
+        if self._pauses is not None:
+            mine = frozenset(split for assignment, split in paused if assignment == self._assignment)
+            _run(self._pauses, "pause_splits", mine)
+
     def close(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
@@ -158,6 +169,7 @@ class RequestedSplits(Generic[T]):
         self._waiting = []
         refuse_induced(reader)
         self._reports = reader if isinstance(reader, ReportsSplits) else None
+        self._pauses = reader if isinstance(reader, PausesSplits) else None
         self.makes_new_records = getattr(reader, "makes_new_records", False) is True
         self._assignment += 1
 
@@ -170,6 +182,11 @@ class RequestedSplits(Generic[T]):
             self._is_asking = True
             self._send(SPLIT_REQUEST)
         return Polled()
+
+
+def can_pause_splits(reader: PausesSplits | None) -> bool:
+    """Whether a reader pauses single splits now; one that has a reader of its own depends on that."""
+    return reader is not None and getattr(reader, "can_pause_splits", True) is True
 
 
 def refuse_induced(reader: object) -> None:
@@ -288,7 +305,8 @@ class SourceOperator:
             self._pauses = reader if isinstance(reader, PausesSplits) else None
             self.guarded(_STRATEGY, watermarks.open, self._split_progress())
             if report_watermark is not None:
-                watermarks.align(report_watermark, pauses_splits=self._pauses is not None)
+                watermarks.align(report_watermark)
+                watermarks.pauses_splits = can_pause_splits(self._pauses)
 
     def handle_event(self, event: Any) -> None:
         requested = self._requested
@@ -318,6 +336,7 @@ class SourceOperator:
             ):
                 what = "a reader with `split_progress` must name the split of each batch"
                 self.guarded("poll", _refuse, f"{what}: Polled(batch, split=...)")
+            watermarks.pauses_splits = can_pause_splits(self._pauses)
             polled, self.change = self.guarded(_STRATEGY, watermarks.polled, polled, progress)
             self._pause_splits()
         self._records += 0 if polled.batch is None else len(polled.batch)

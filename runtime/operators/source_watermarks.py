@@ -146,7 +146,11 @@ NO_CHANGE: Final = TimeChange()
 
 
 class SourceWatermarks:
-    """Follows the splits of one reader; the module's docstring has the rules."""
+    """Follows the splits of one reader; the module's docstring has the rules.
+
+    Attributes:
+        pauses_splits: Whether the reader pauses single splits; without that the whole reader waits.
+    """
 
     def __init__(self, strategy: WatermarkStrategy[Any]) -> None:
         self._strategy = strategy
@@ -163,13 +167,12 @@ class SourceWatermarks:
         self._is_idle = False
         self._was_idle = False
         self._alignment: SourceAlignment | None = None
-        self._pauses_splits = False
+        self.pauses_splits = False
 
-    def align(self, send: Callable[[WatermarkReported], None], *, pauses_splits: bool) -> None:
+    def align(self, send: Callable[[WatermarkReported], None]) -> None:
         settings = self._strategy.alignment
         if settings is not None:
             self._alignment = SourceAlignment(settings, send)
-            self._pauses_splits = pauses_splits
 
     def aligned(self, answer: WatermarksAligned) -> None:
         if self._alignment is not None:
@@ -182,14 +185,14 @@ class SourceWatermarks:
         alignment = self._alignment
         if alignment is None or self._is_idle:
             return False
-        if self._pauses_splits:
+        if self.pauses_splits:
             return bool(self._splits) and len(self.ahead) == len(self._splits)
         return alignment.is_ahead(self._reached)
 
     @property
     def holds_reader(self) -> bool:
         """Whether to stop polling the reader; a reader that can pause single splits is always polled."""
-        return not self._pauses_splits and self.is_paused
+        return not self.pauses_splits and self.is_paused
 
     @property
     def ahead(self) -> frozenset[Hashable]:
@@ -197,9 +200,9 @@ class SourceWatermarks:
         alignment = self._alignment
         if alignment is None:
             return frozenset()
-        if self._pauses_splits and self._known.has_waiting:
+        if self.pauses_splits and self._known.has_waiting:
             return frozenset()  # splits that wait for their turn would never start
-        if not self._pauses_splits:
+        if not self.pauses_splits:
             return frozenset(self._splits) if self.is_paused else frozenset()
         return frozenset(name for name, split in self._splits.items() if alignment.is_ahead(split.reached))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -11,7 +13,12 @@ from serving.kafka import Broker
 from serving.kafka_security import Listener, Settings
 from serving.kafka_topics import Record, create_topic, produce, read
 
+from penstock.connectors import SinkContext
+from penstock.kafka import KafkaSink, KafkaSource
+from penstock.operators import RowBatch
+from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.kafka.transaction_requests import TransactionError, list_transactions
+from penstock.testing import ManualClock
 
 pytestmark = pytest.mark.kafka
 
@@ -52,6 +59,20 @@ def test_a_wrong_password_is_refused(real: Broker, listener: Listener) -> None:
         list_transactions(wrong)
     assert (error.value.code, error.value.is_retriable) == (58, False)
     assert "not-hers" not in str(error.value)
+
+
+@pytest.mark.parametrize("call", ["read", "write"])
+def test_a_source_and_a_sink_give_the_reason_why_they_are_refused(real: Broker, call: str) -> None:
+    wrong: dict[str, Any] = {**real.client("SASL_PLAINTEXT"), "sasl.password": "not-hers"}
+    address = wrong.pop("bootstrap.servers")
+    context = SinkContext("job-1", "job", "out", 0, 1, 1, ManualClock())
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: KafkaSource(address, "topic", properties=wrong).splits(1),
+        "write": lambda: KafkaSink(address, "topic", properties=wrong).writer(context).write(RowBatch([1])),
+    }
+    with pytest.raises(ConnectorError, match="Authentication failed") as refused:
+        calls[call]()
+    assert "not-hers" not in str(refused.value)
 
 
 @pytest.mark.parametrize("listener", WITH_TLS)

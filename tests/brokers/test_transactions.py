@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
@@ -179,6 +182,12 @@ def test_a_transactional_id_that_was_never_used_has_no_description(
     broker: Broker, transactional_id: str
 ) -> None:
     assert describe_transaction(broker.client(), transactional_id) is None
+
+
+def test_the_first_requests_of_a_process_may_come_from_several_threads() -> None:
+    """Each would import kafka-python, whose modules import each other in circles."""
+    program = [sys.executable, str(Path(__file__).with_name("first_requests.py"))]
+    assert subprocess.run(program, capture_output=True, text=True).stdout == "TransactionError\n"
 
 
 def test_brokers_that_do_not_answer_until_the_timeout_are_named() -> None:

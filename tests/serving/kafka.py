@@ -76,6 +76,13 @@ class Broker:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def proxied_ports(self) -> tuple[int, int]:
+        """The port of the proxy, and the port to which it connects."""
+        assert self._security is not None, f"the broker at {self.bootstrap} has one listener only"
+        assert self._security.behind_proxy is not None, f"the broker at {self.bootstrap} is behind no proxy"
+        return self._security.ports["PROXIED"], self._security.behind_proxy
+
     def client(self, protocol: Listener = "PLAINTEXT") -> Settings:
         """Settings of librdkafka for a connection to a listener; with SASL as the first of the users."""
         if self._security is None:
@@ -207,7 +214,7 @@ def kafka_broker(
 
     Args:
         folder: For its data and its log.
-        listeners: Those with security that it has beside the plain one.
+        listeners: Those with security that it has beside the plain one; `PROXIED` is behind a `kafka_proxy`.
         users: Passwords by name, for SCRAM-SHA-256. By default `alice` has one.
         settings: Settings of the broker in addition.
     """
@@ -226,7 +233,8 @@ def kafka_cluster(
 ) -> Iterator[Cluster]:
     """Real brokers that run, each also a controller; the arguments are those of `kafka_broker`."""
     names: list[Listener] = ["PLAINTEXT", *listeners]
-    ports = iter(free_ports(nodes * (1 + len(names))))
+    is_proxied = "PROXIED" in names
+    ports = iter(free_ports(nodes * (1 + len(names) + is_proxied)))
     controllers = {node: next(ports) for node in range(1, nodes + 1)}
     common = {
         **_SETTINGS,
@@ -242,7 +250,8 @@ def kafka_cluster(
         for node, controller in controllers.items():
             place = folder / f"node-{node}"
             place.mkdir(parents=True)
-            security = Security(folder, {name: next(ports) for name in names}, users)
+            behind_proxy = next(ports) if is_proxied else None
+            security = Security(folder, {name: next(ports) for name in names}, users, behind_proxy)
             own = {
                 "node.id": node,
                 "log.dirs": place / "data",

@@ -1,9 +1,15 @@
-"""Listeners of a real broker: plain, with TLS, with passwords (SCRAM-SHA-256), or with both."""
+"""Listeners of a real broker: plain, with TLS, with passwords or tokens, with both, and behind a proxy.
+
+Passwords are for SCRAM-SHA-256. Tokens are for OAUTHBEARER; the broker believes tokens that are not signed.
+"""
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
+import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
@@ -13,12 +19,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-Listener = Literal["PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"]
+Listener = Literal["PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL", "PROXIED"]
 #: As clients of `confluent_kafka` take them.
 Settings = dict[str, str | int | float | bool]
 
 _MECHANISM: Final = "SCRAM-SHA-256"
 _LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+_TOKEN_LOGIN: Final = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    'unsecuredLoginStringClaim_sub="broker";'
+)
 _USERS: Final = {"alice": "alice's password"}
 
 
@@ -26,14 +36,20 @@ class Security:
     """The listeners of one broker.
 
     Attributes:
-        ports: By listener.
+        ports: By listener; that of `PROXIED` is the proxy's.
         users: Passwords by name.
+        behind_proxy: The port at which the broker itself has the listener `PROXIED`.
     """
 
     def __init__(
-        self, folder: Path, ports: Mapping[Listener, int], users: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        ports: Mapping[Listener, int],
+        users: Mapping[str, str] | None = None,
+        behind_proxy: int | None = None,
     ) -> None:
         self.ports = dict(ports)
+        self.behind_proxy = behind_proxy
         self.users = dict(_USERS if users is None else users)
         self._authority = folder / "authority.pem"
         self._identity = folder / "server.pem"
@@ -42,11 +58,13 @@ class Security:
 
     def broker(self, *others: str) -> dict[str, object]:
         """Settings of the broker, with the addresses of its listeners that are not for clients."""
-        addresses = [f"{listener}://127.0.0.1:{port}" for listener, port in self.ports.items()]
-        protocols = ["CONTROLLER:PLAINTEXT", *(f"{listener}:{listener}" for listener in self.ports)]
+        own = self.ports if self.behind_proxy is None else self.ports | {"PROXIED": self.behind_proxy}
+        addresses = [f"{listener}://127.0.0.1:{port}" for listener, port in own.items()]
+        advertised = [f"{listener}://127.0.0.1:{port}" for listener, port in self.ports.items()]
+        protocols = ["CONTROLLER:PLAINTEXT", *(f"{listener}:{_protocol(listener)}" for listener in own)]
         settings: dict[str, object] = {
             "listeners": ",".join([*addresses, *others]),
-            "advertised.listeners": ",".join(addresses),
+            "advertised.listeners": ",".join(advertised),
             "listener.security.protocol.map": ",".join(protocols),
         }
         for listener in self.ports:
@@ -55,8 +73,9 @@ class Security:
                 settings[f"{name}.ssl.keystore.type"] = "PEM"
                 settings[f"{name}.ssl.keystore.location"] = self._identity
             if "SASL" in listener:
-                settings[f"{name}.sasl.enabled.mechanisms"] = _MECHANISM
+                settings[f"{name}.sasl.enabled.mechanisms"] = f"{_MECHANISM},OAUTHBEARER"
                 settings[f"{name}.{_MECHANISM.lower()}.sasl.jaas.config"] = _LOGIN
+                settings[f"{name}.oauthbearer.sasl.jaas.config"] = _TOKEN_LOGIN
         return settings
 
     def scram_users(self) -> list[str]:
@@ -69,7 +88,7 @@ class Security:
         """Settings of librdkafka for a client."""
         settings: Settings = {
             "bootstrap.servers": f"127.0.0.1:{self.ports[protocol]}",
-            "security.protocol": protocol,
+            "security.protocol": _protocol(protocol),
         }
         if "SSL" in protocol:
             settings["ssl.ca.location"] = str(self._authority)
@@ -77,6 +96,20 @@ class Security:
             user, password = next(iter(self.users.items()))
             settings |= {"sasl.mechanism": _MECHANISM, "sasl.username": user, "sasl.password": password}
         return settings
+
+
+def unsigned_token(user: str, valid_for: float = 3600.0) -> tuple[str, float]:
+    """A token of OAUTHBEARER, and the moment in seconds since the epoch when it expires."""
+    now = time.time()
+    claims = {"sub": user, "iat": now, "exp": now + valid_for}
+    parts = [json.dumps(part).encode() for part in ({"alg": "none"}, claims)]
+    return ".".join(
+        [*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), ""]
+    ), now + valid_for
+
+
+def _protocol(listener: Listener) -> str:
+    return "PLAINTEXT" if listener == "PROXIED" else listener
 
 
 def _make_certificates(authority: Path, identity: Path) -> None:

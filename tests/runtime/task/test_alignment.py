@@ -6,11 +6,12 @@ from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from subtask_setup import ScriptedReader, ScriptedSource, SubtaskSetup, rows
 from work_graphs import MakeSubtask
 
-from penstock import DiscardSink, StreamEnvironment, WatermarkStrategy
-from penstock.connectors import ConnectorContext, Polled, SplitProgress
+from penstock import CollectionSource, DiscardSink, HybridSource, StreamEnvironment, WatermarkStrategy
+from penstock.connectors import ConnectorContext, Polled, SplitEnumeratorContext, SplitProgress
 from penstock.operators import RowBatch
 from penstock.runtime.operators.source_watermarks import WatermarkReported, WatermarksAligned
 from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
@@ -201,3 +202,38 @@ def test_of_a_reader_that_can_leave_splits_out_only_those_wait_that_are_ahead(
     allow(task, 2, 55)
     assert source.calls[2] == []
     assert task.rows() == [50, 1, 2, 30, 60, 40]
+
+
+class FoundPartitions(Partitions):
+    """The same behind an enumerator, which gives them out as one split."""
+
+    def enumerator(self, context: SplitEnumeratorContext, state: Any | None) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("is_hybrid", [False, True])
+def test_splits_that_an_enumerator_gives_out_are_left_out_one_by_one_too(
+    make_subtask: MakeSubtask, is_hybrid: bool
+) -> None:
+    found = FoundPartitions()
+    source = HybridSource(CollectionSource([]), then=found) if is_hybrid else found
+    task = make_subtask(reading(source), "source", splits=((1, None, 0),) if is_hybrid else (0,))
+    allow(task, 1, 20)
+    assert found.calls == [["fast"], ["fast", "slow"]]
+    assert task.subtask.statistics().is_paused
+    allow(task, 2, 55)
+    assert task.rows() == [50, 1, 2, 30, 60, 40]
+
+
+def test_a_reader_behind_an_enumerator_that_leaves_no_split_out_waits_as_a_whole(
+    make_subtask: MakeSubtask,
+) -> None:
+    class Whole(ScriptedSource):
+        enumerator = FoundPartitions.enumerator
+
+    script = [Polled(rows(7)), Polled(rows(100)), Polled(rows(200)), QUIET]
+    task = make_subtask(reading(Whole(script)), "source")
+    task.subtask.step()
+    allow(task, 1, 50)
+    assert task.rows() == [7, 100]
+    assert task.subtask.statistics().is_paused

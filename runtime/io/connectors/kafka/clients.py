@@ -7,6 +7,7 @@ other address these are confluent-kafka, kafka-python and real threads.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -97,6 +98,8 @@ class LibraryClients:
         from kafka.net.manager import KafkaConnectionManager
         from kafka.net.selector import NetworkSelector
 
+        # At INFO it writes a dozen lines for each request.
+        logging.getLogger("kafka").setLevel(logging.WARNING)
         net = NetworkSelector()
         manager = KafkaConnectionManager(
             net,

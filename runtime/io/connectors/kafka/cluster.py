@@ -13,7 +13,7 @@ from penstock.runtime.io.connectors.kafka.clients import KafkaClients, clients_o
 from penstock.runtime.redaction import redacted, without_secrets
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import Consumer, KafkaError, Producer
     from confluent_kafka.admin import AdminClient
 
 T = TypeVar("T")
@@ -76,16 +76,23 @@ class KafkaCluster:
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         return self._client(self.clients.consumer, settings)
 
-    def producer(self, settings: Mapping[str, Any]) -> Producer:
-        return self._client(self.clients.producer, settings)
+    def producer(self, settings: Mapping[str, Any], refusals: Refusals | None = None) -> Producer:
+        return self._client(self.clients.producer, settings, refusals)
 
-    def admin(self) -> AdminClient:
-        return self._client(self.clients.admin, {})
+    def admin(self, refusals: Refusals | None = None) -> AdminClient:
+        return self._client(self.clients.admin, {}, refusals)
 
-    def _client(self, client: Callable[[Mapping[str, Any]], T], settings: Mapping[str, Any]) -> T:
+    def _client(
+        self,
+        client: Callable[[Mapping[str, Any]], T],
+        settings: Mapping[str, Any],
+        refusals: Refusals | None = None,
+    ) -> T:
         from confluent_kafka import KafkaException
 
-        own = {"log_level": 4, "logger": logger}
+        own: dict[str, Any] = {"log_level": 4, "logger": logger}
+        if refusals is not None:
+            own["error_cb"] = refusals.hear
         try:
             return client({**own, **self.settings, **settings})
         except (KafkaException, ValueError, TypeError) as error:
@@ -120,6 +127,50 @@ def may_pass(error: BaseException) -> bool:
         return False
     unanswered = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
     return cause.args[0].retriable() or cause.args[0].code() in unanswered
+
+
+class Refusals:
+    """Why the brokers refuse a client: the user, or the certificates.
+
+    librdkafka tries again for ever. Its calls only time out, and only a callback receives the reason.
+
+    Attributes:
+        reason: `None` while they have not refused it.
+    """
+
+    def __init__(self) -> None:
+        self.reason: KafkaError | None = None
+
+    def hear(self, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError as Errors
+
+        if error.code() in (Errors._AUTHENTICATION, Errors._SSL):
+            self.reason = error
+
+    def ask(self, client: AdminClient | Producer, call: Callable[[float], T], timeout: float) -> T:
+        """Repeat a call of a client, with longer and longer waits, until it answers.
+
+        Args:
+            call: Takes the seconds to wait.
+            timeout: Seconds for all waits together.
+
+        Raises:
+            KafkaException: The call failed, or the brokers refuse the client.
+        """
+        from confluent_kafka import KafkaException
+
+        wait = min(2.0, timeout)
+        while True:
+            try:
+                return call(wait)
+            except KafkaException:
+                client.poll(0)  # calls `hear`
+                timeout -= wait
+                if self.reason is not None:
+                    raise KafkaException(self.reason) from None
+                if timeout <= 0:
+                    raise
+            wait = min(2 * wait, timeout)
 
 
 #: Names of settings whose values are secret.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConnectorError
-from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
+from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster, Refusals
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka.admin import OffsetSpec
+    from confluent_kafka.admin import OffsetSpec, TopicMetadata
 
 T = TypeVar("T")
 
@@ -55,7 +55,8 @@ class PartitionMetadata:
         self._cluster = cluster
         self._group_id = group_id
         self._isolation_level = isolation_level
-        self._admin = cluster.admin()
+        self._refusals = Refusals()
+        self._admin = cluster.admin(self._refusals)
 
     def partitions(self, topics: Collection[str], pattern: str | None) -> list[TopicPartition]:
         """List the partitions of these topics, or of the topics whose whole names match a pattern.
@@ -67,7 +68,7 @@ class PartitionMetadata:
 
         what = "the topics can't be listed"
         try:
-            known = self._admin.list_topics(timeout=REQUEST_TIMEOUT).topics
+            known = self._refusals.ask(self._admin, self._topics, REQUEST_TIMEOUT)
         except KafkaException as error:
             raise self._cluster.error(what, error) from error
         if pattern is not None:
@@ -84,6 +85,9 @@ class PartitionMetadata:
                 raise self._cluster.error(what, topic.error)
             found += [(name, number) for number in sorted(topic.partitions)]
         return found
+
+    def _topics(self, timeout: float) -> Mapping[str, TopicMetadata]:
+        return self._admin.list_topics(timeout=timeout).topics
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         from confluent_kafka.admin import OffsetSpec

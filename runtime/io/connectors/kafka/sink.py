@@ -38,7 +38,7 @@ from penstock.runtime.io.connectors.kafka.transactions import (
     without_covered,
 )
 from penstock.runtime.io.connectors.kafka.writers import ExactlyOnceWriter, KafkaWriter, MessageSettings
-from penstock.runtime.io.formats.format import Format, HasSubject
+from penstock.runtime.io.formats.format import Encoder, Format, HasSubject
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.sinks import SinkContext
@@ -67,10 +67,12 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         bootstrap_servers: Brokers as `host:port`, separated by commas.
         topic: The topic, or a function that returns the topic of a record. Topics must exist.
         value_format: Encodes the values of messages.
-        key: A `str` is encoded as UTF-8, `bytes` are taken as they are, other values become JSON.
+        key: Without `key_format` a `str` is encoded as UTF-8, `bytes` are taken as they are, and other values
+            become JSON.
+        key_format: Encodes the keys of messages; the key `None` stays without one.
         headers: A dict or a list of pairs; values are `str`, `bytes` or `None`.
         timestamp: Microseconds since the epoch; by default the time of sending.
-        partition: Number of the partition; by default Kafka's own partitioner chooses by key.
+        partition: Number of the partition. By default it follows from the key, as in Kafka's own producer.
         delivery_guarantee: `"exactly_once"` by transactions, or `"at_least_once"`, which needs none: a
             restart then repeats records since the last checkpoint.
         transactional_id_prefix: Beginning of all transactional ids. If you choose it, the sink also aborts
@@ -97,6 +99,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
     _: KW_ONLY
     value_format: Format = field(default_factory=Json)
     key: str | Callable[[Any], Any] | None = None
+    key_format: Format | None = None
     headers: Callable[[Any], Mapping[str, Any] | Sequence[tuple[str, Any]]] | None = None
     timestamp: Callable[[Any], int] | None = None
     partition: Callable[[Any], int] | None = None
@@ -114,6 +117,9 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         checked_setting("delivery_guarantee", self.delivery_guarantee, ("exactly_once", "at_least_once"))
         timeout = seconds_in("transaction_timeout", self.transaction_timeout, above=0.0)
         object.__setattr__(self, "transaction_timeout", timeout)
+        if self.key_format is not None and self.key is None:
+            msg = "key_format needs key=: name the field of the key, or give a function of the record"
+            raise ConfigurationError(msg)
         if isinstance(self.topic, str) and not self.topic:
             msg = "topic='' is not allowed: name a topic, or give a function of the record"
             raise ConfigurationError(msg)
@@ -128,11 +134,14 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
 
     def writer(self, context: SinkContext) -> KafkaWriter | ExactlyOnceWriter:
         """Make the writer of one subtask."""
-        form = self.value_format
-        if isinstance(form, HasSubject) and isinstance(self.topic, str):
-            form = form.for_topic(self.topic)
         messages = MessageSettings(
-            self.topic, form.encoder(), self.key, self.headers, self.timestamp, self.partition
+            self.topic,
+            self._encoder(self.value_format),
+            self.key,
+            self.headers,
+            self.timestamp,
+            self.partition,
+            None if self.key_format is None else self._encoder(self.key_format, is_key=True),
         )
         if self.delivery_guarantee == "at_least_once":
             return KafkaWriter(self._cluster, messages, context)
@@ -149,6 +158,11 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
             clock=context.clock,
             metrics=context,
         )
+
+    def _encoder(self, form: Format, *, is_key: bool = False) -> Encoder:
+        if isinstance(form, HasSubject) and isinstance(self.topic, str):
+            form = form.for_topic(self.topic, is_key=is_key)
+        return form.encoder()
 
     def check_job_config(self, config: JobConfig) -> None:
         """Refuse a transaction timeout that the interval of checkpoints exceeds."""

@@ -30,9 +30,15 @@ from penstock.runtime.io.connectors.kafka.fetcher import KafkaFetcher
 from penstock.runtime.io.connectors.kafka.offsets import OFFSET_RESETS, OffsetReset, OffsetsInitializer
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, PartitionMetadata
 from penstock.runtime.io.connectors.kafka.reader import KafkaReader
-from penstock.runtime.io.connectors.kafka.records import METADATA, MetadataField, RecordDeserializer
-from penstock.runtime.io.formats.format import Format, HasSubject
+from penstock.runtime.io.connectors.kafka.records import (
+    METADATA,
+    KeyDecoder,
+    MetadataField,
+    RecordDeserializer,
+)
+from penstock.runtime.io.formats.format import Decoder, Format, HasSubject
 from penstock.runtime.io.formats.json_format import Json
+from penstock.runtime.io.formats.plain import Raw, Text
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.metrics import Counter
 from penstock.runtime.operators.source import ConnectorContext, SplitEnumeratorContext
@@ -68,6 +74,9 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         metadata: Fields of the message that are added to the fields of the value: `"topic"`,
             `"partition"`, `"offset"`, `"timestamp"` (microseconds), `"headers"`, `"key"`. They replace fields
             of the value with these names. A value that is no dict becomes the field `value`.
+        key_format: Decodes the keys of messages. A key becomes the field `key_field` of its record: a struct
+            in columns, unless the format is `Raw` or `Text`. The key of a message without one is `None`.
+        key_field: Name of the field with the decoded key; it replaces a field of the value with this name.
         starting_offsets: Where a job without a snapshot starts; partitions found later start at their first
             record.
         bounded: Offsets at which the source stops; it ends when all partitions have stopped. `None` reads for
@@ -98,6 +107,8 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
     topic_pattern: str | None = None
     value_format: Format = field(default_factory=Json)
     metadata: Sequence[MetadataField] = ()
+    key_format: Format | None = None
+    key_field: str = "key"
     starting_offsets: OffsetsInitializer = field(default_factory=OffsetsInitializer.earliest)
     bounded: OffsetsInitializer | None = None
     group_id: str | None = None
@@ -116,6 +127,12 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         KafkaCluster(self.bootstrap_servers, self.properties)
         for name in self.metadata:
             checked_setting("metadata", name, tuple(METADATA))
+        if self.key_format is not None and self.key_field in self.metadata:
+            msg = (
+                f"metadata and key_format both make the field {self.key_field!r}: leave it out of metadata, "
+                "or give the decoded key another name with key_field="
+            )
+            raise ConfigurationError(msg)
         checked_setting("isolation_level", self.isolation_level, ("read_committed", "read_uncommitted"))
         checked_setting("offset_reset", self.offset_reset, OFFSET_RESETS)
         checked_setting("on_error", self.on_error, ("fail", "skip", "dead_letter"))
@@ -185,16 +202,25 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
                 _committed, context.counter("commits_succeeded"), context.counter("commits_failed")
             ),
         }
-        form = self.value_format
-        if isinstance(form, HasSubject) and len(self.topics) == 1:
-            form = form.for_topic(self.topics[0])
         deserializer = RecordDeserializer(
-            form.decoder(self.batch_format), tuple(self.metadata), self.on_error
+            self._decoder(self.value_format), tuple(self.metadata), self.on_error, self._keys
         )
         consumer = self._cluster.consumer(settings)
         fetcher = KafkaFetcher(self._cluster, consumer, deserializer, context.counter("bytes_in"))
         is_arrow = self.batch_format == "arrow"
         return KafkaReader(fetcher, splits, is_arrow=is_arrow, commits=self.group_id is not None)
+
+    def _decoder(self, form: Format, *, is_key: bool = False) -> Decoder:
+        if isinstance(form, HasSubject) and len(self.topics) == 1:
+            form = form.for_topic(self.topics[0], is_key=is_key)
+        return form.decoder(self.batch_format)
+
+    @property
+    def _keys(self) -> KeyDecoder | None:
+        form = self.key_format
+        if form is None:
+            return None
+        return KeyDecoder(self._decoder(form, is_key=True), self.key_field, isinstance(form, (Raw, Text)))
 
 
 def _committed(succeeded: Counter, failed: Counter, error: Any, partitions: Any) -> None:

@@ -123,6 +123,7 @@ def end_transaction(
     Raises:
         TransactionError: The coordinator refused, or could not be reached until the timeout.
     """
+    _load_client()
     from kafka.protocol.producer.transaction import EndTxnRequest
 
     async def end(manager: Any) -> None:
@@ -159,6 +160,7 @@ def fence_transaction(
     Raises:
         TransactionError: The coordinator refused, or could not be reached until the timeout.
     """
+    _load_client()
     from kafka.protocol.producer.transaction import InitProducerIdRequest
 
     async def fence(manager: Any) -> None:
@@ -198,6 +200,7 @@ def describe_transactions(
     Raises:
         TransactionError: A coordinator refused, or could not be reached until the timeout.
     """
+    _load_client()
     from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 
     async def describe(manager: Any) -> dict[str, TransactionDescription]:
@@ -242,6 +245,7 @@ def list_transactions(
     Raises:
         TransactionError: A broker refused, or could not be reached until the timeout.
     """
+    _load_client()
     from kafka.protocol.admin.transactions import ListTransactionsRequest
     from kafka.protocol.metadata import MetadataRequest
 
@@ -303,7 +307,7 @@ def check_settings(cluster: KafkaCluster) -> None:
         ConfigurationError: kafka-python is not installed, or has no setting like one of librdkafka's.
     """
     try:
-        import kafka  # noqa: F401
+        _load_client()
     except ImportError as error:
         msg = 'exactly_once needs kafka-python: pip install "penstock[kafka]"'
         raise ConfigurationError(msg) from error
@@ -311,6 +315,16 @@ def check_settings(cluster: KafkaCluster) -> None:
         client_settings(cluster.settings)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
+
+
+def _load_client() -> None:
+    """Import kafka-python as a whole, before any of its modules.
+
+    An import locks a module before its package. If two threads begin with different modules, each waits for
+    the other, and Python then gives one of them half of a module. A writer prepares a transaction in one
+    thread while it commits those of a restored checkpoint in another.
+    """
+    import kafka  # noqa: F401
 
 
 def _ask(

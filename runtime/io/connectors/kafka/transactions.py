@@ -237,7 +237,9 @@ def abort_transaction(cluster: KafkaCluster, transactional_id: str, timeout: flo
     """
     from confluent_kafka import KafkaException
 
-    producer = cluster.producer({"transactional.id": transactional_id})
+    producer = cluster.producer(
+        {"transactional.id": transactional_id, "socket.timeout.ms": max(10, int(timeout * 1000))}
+    )
     try:
         producer.init_transactions(timeout)
     except KafkaException as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import ConnectorError
-from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
+from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster, Refusals
 from penstock.runtime.io.connectors.kafka.transaction_requests import TransactionError, describe_transaction
 from penstock.runtime.io.connectors.kafka.transactions import (
     KafkaCommittable,
@@ -24,7 +24,7 @@ from penstock.runtime.io.connectors.kafka.transactions import (
 from penstock.runtime.io.formats.format import Encoder
 from penstock.runtime.operators.metrics import AsksForMetrics, Counter
 from penstock.runtime.ports import Clock
-from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "compression.type": "lz4",
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 262_144,
+    # As Kafka's own producer, so that topics of both are partitioned alike.
+    "partitioner": "murmur2_random",
 }
 
 
@@ -68,6 +70,7 @@ class MessageSettings:
     headers: Callable[[Any], Any] | None
     timestamp: Callable[[Any], int] | None
     partition: Callable[[Any], int] | None
+    keys: Encoder | None = None
 
     def messages(self, batch: Batch) -> Iterable[tuple[str, dict[str, Any]]]:
         """Return the topic and the arguments of `produce` for each record."""
@@ -76,15 +79,14 @@ class MessageSettings:
         if isinstance(batch, ArrowBatch) and not any(
             map(callable, (topic, key, self.headers, self.timestamp, self.partition))
         ):
-            keys = [None] * len(values) if key is None else batch.batch.column(key).to_pylist()
-            for value, of_row in zip(values, keys, strict=True):
-                yield str(topic), {"value": value, "key": _bytes_of(of_row)}
+            columns = [None] * len(values) if key is None else batch.batch.column(key).to_pylist()
+            for value, of_row in zip(values, self._encoded(columns), strict=True):
+                yield str(topic), {"value": value, "key": of_row}
             return
         rows = batch.batch.to_pylist() if isinstance(batch, ArrowBatch) else batch.rows
-        for row, value in zip(rows, values, strict=True):
-            message: dict[str, Any] = {"value": value}
-            if key is not None:
-                message["key"] = _bytes_of(key(row) if callable(key) else row[key])
+        keys = [None if key is None else key(row) if callable(key) else row[key] for row in rows]
+        for row, value, of_row in zip(rows, values, self._encoded(keys), strict=True):
+            message: dict[str, Any] = {"value": value, "key": of_row}
             if self.headers is not None:
                 message["headers"] = self.headers(row)
             if self.timestamp is not None:
@@ -93,8 +95,13 @@ class MessageSettings:
                 message["partition"] = self.partition(row)
             yield topic(row) if callable(topic) else topic, message
 
+    def _encoded(self, keys: list[Any]) -> list[bytes | None]:
+        return [_bytes_of(key) for key in keys] if self.keys is None else self.keys.encode(RowBatch(keys))
+
     def close(self) -> None:
         self.values.close()
+        if self.keys is not None:
+            self.keys.close()
 
 
 def _bytes_of(key: Any) -> bytes | None:
@@ -116,6 +123,7 @@ class _Sender:
         self._cluster = cluster
         self._bytes_out = bytes_out
         self._failure: str | None = None
+        self._refusals = Refusals()
         self.records = 0
         self.producer: Producer = cluster.producer(
             {
@@ -124,7 +132,8 @@ class _Sender:
                 "delivery.report.only.error": True,
                 "on_delivery": self._delivered,
                 **settings,
-            }
+            },
+            self._refusals,
         )
 
     def send(self, messages: Iterable[tuple[str, dict[str, Any]]]) -> None:
@@ -163,7 +172,7 @@ class _Sender:
         self._check()
         if left:
             what = f"{left} records were not acknowledged within {_FLUSH_TIMEOUT:g} s"
-            raise self._cluster.error(what, "no answer")
+            raise self._cluster.error(what, self._refusals.reason or "no answer")
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -208,7 +217,14 @@ class _Transaction(_Sender):
     def __init__(
         self, cluster: KafkaCluster, transactional_id: str, timeout: float, clock: Clock, bytes_out: Counter
     ) -> None:
-        settings = {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
+        milliseconds = int(timeout * 1000)
+        socket_timeout = cluster.properties.get("socket.timeout.ms", _DEFAULTS["socket.timeout.ms"])
+        settings = {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": milliseconds,
+            # librdkafka refuses a longer one.
+            "socket.timeout.ms": min(int(socket_timeout), milliseconds),
+        }
         super().__init__(cluster, settings, bytes_out)
         self._id = transactional_id
         self._timeout = timeout
@@ -225,7 +241,7 @@ class _Transaction(_Sender):
         from confluent_kafka import KafkaException
 
         try:
-            self.producer.init_transactions(REQUEST_TIMEOUT)
+            self._refusals.ask(self.producer, self.producer.init_transactions, REQUEST_TIMEOUT)
             self.producer.begin_transaction()
             known = describe_transaction(self._cluster.settings, self._id, timeout=REQUEST_TIMEOUT)
         except (KafkaException, TransactionError) as error:

@@ -61,6 +61,10 @@ class SimulatedAdmin:
         self._connection = connection
         self._broker = connection.broker
 
+    def poll(self, timeout: float = -1) -> int:
+        """Nothing waits to be served: the model's calls are answered at once."""
+        return 0
+
     def list_topics(self, topic: str | None = None, timeout: float = _TIMEOUT) -> ClusterMetadata:
         return self._connection.call(lambda: list_topics(self._broker, topic), timeout)
 

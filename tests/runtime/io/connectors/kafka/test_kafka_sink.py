@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kafka.net.sasl.oauth import SaslMechanismOAuth
+from kafka.partitioner.default import murmur2
 from registry_server import running_registry
 from serving.kafka import Broker
 from topics import Topic
 
 from penstock import Checkpointing, ConfigurationError, StreamEnvironment
 from penstock.connectors import SinkContext
-from penstock.formats import Avro, SchemaRegistry
+from penstock.formats import Avro, Json, SchemaRegistry
 from penstock.operators import ArrowBatch, RowBatch
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConnectorError, LostOutputError
@@ -293,14 +294,16 @@ def test_a_format_of_a_registry_has_the_subject_of_the_topic(topic: Topic) -> No
     with running_registry() as server:
         registry = SchemaRegistry(server.url)
         written = Avro(schema, registry=registry, register=True)
-        with writer(topic, delivery_guarantee="at_least_once", value_format=written) as opened:
+        keys: dict[str, Any] = {"key": lambda row: {"n": 7}, "key_format": written}
+        with writer(topic, delivery_guarantee="at_least_once", value_format=written, **keys) as opened:
             opened.write(RowBatch([{"n": 1}]))
             opened.prepare_commit()
-        assert server.answer("GET", "/subjects", None) == [f"{topic.name}-value"]
+        assert server.answer("GET", "/subjects", None) == [f"{topic.name}-key", f"{topic.name}-value"]
+        read = Avro(registry=registry)
         for batch_format in ("rows", "arrow"):
-            source = topic.source(value_format=Avro(registry=registry), batch_format=batch_format)
+            source = topic.source(value_format=read, key_format=read, batch_format=batch_format)
             with SourceHarness(source) as harness:
-                assert harness.read_all() == [{"n": 1}]
+                assert harness.read_all() == [{"n": 1, "key": {"n": 7}}]
 
 
 def test_requests_about_transactions_take_the_tokens_of_oauth_cb() -> None:
@@ -317,6 +320,28 @@ def test_columns_are_written_with_a_column_as_the_key(topic: Topic) -> None:
         opened.prepare_commit()
     found = {message.value(): message.key() for message in topic.messages()}
     assert found == {b'{"n":1,"k":"a"}': b"a", b'{"n":2,"k":null}': None}
+
+
+@pytest.mark.parametrize("is_arrow", [False, True])
+def test_keys_are_encoded_by_a_format_of_their_own(topic: Topic, is_arrow: bool) -> None:
+    table = pa.RecordBatch.from_pylist([{"n": 1, "k": {"id": 7}}, {"n": 2, "k": None}])
+    batch = ArrowBatch(table) if is_arrow else RowBatch(table.to_pylist())
+    with writer(topic, key="k", key_format=Json(), delivery_guarantee="at_least_once") as opened:
+        opened.write(batch)
+        opened.prepare_commit()
+    assert sorted(message.key() or b"" for message in topic.messages()) == [b"", b'{"id":7}']
+
+
+def test_a_key_goes_to_the_partition_to_which_the_producer_in_java_sends_it(
+    make_topic: Callable[..., Topic],
+) -> None:
+    topic = make_topic(7)
+    with writer(topic, key=str, delivery_guarantee="at_least_once") as opened:
+        opened.write(rows(*range(50)))
+        opened.prepare_commit()
+    found = {message.key(): message.partition() for message in topic.messages()}
+    assert found == {key: (murmur2(key) & 0x7FFFFFFF) % 7 for key in found}
+    assert len(found) == 50
 
 
 @pytest.mark.parametrize("delivery_guarantee", ["exactly_once", "at_least_once"])
@@ -350,6 +375,7 @@ def test_a_timeout_that_a_checkpoint_exceeds_is_refused_when_the_job_is_submitte
     ("settings", "message"),
     [
         ({"topic": ""}, "topic='' is not allowed"),
+        ({"key_format": Json()}, "key_format needs key="),
         ({"delivery_guarantee": "twice"}, "delivery_guarantee='twice' is not allowed"),
         ({"transaction_timeout": 0}, "transaction_timeout"),
         ({"properties": {"transactional.id": "x"}}, "use transactional_id_prefix="),

@@ -12,7 +12,7 @@ import pytest
 from topics import PATIENCE, Topic
 
 from penstock import ConfigurationError
-from penstock.formats import Json
+from penstock.formats import CsvLines, Json, Text
 from penstock.kafka import KafkaSource, OffsetsInitializer
 from penstock.runtime.errors import ConnectorError, OperatorError
 from penstock.runtime.io.connectors.kafka.enumerator import owner
@@ -156,6 +156,43 @@ def test_a_value_that_can_not_be_decoded_fails_is_skipped_or_becomes_a_dead_lett
     assert (letter.record, letter.origin) == (b"{oops", f"{topic.name}[0]@1")
 
 
+# -- keys -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_keys_are_decoded_to_a_field_by_a_format_of_their_own(
+    make_topic: Callable[..., Topic], batch_format: Any
+) -> None:
+    topic = make_topic()
+    for key in (b'{"id": 7}', None):
+        topic.put(numbered(1), key=key)
+    settings: dict[str, Any] = {"batch_format": batch_format, "value_format": NUMBERS}
+    ids = Json(pa.schema([("id", pa.int64())]))
+    assert read(topic.source(key_format=ids, **settings)) == [
+        {"n": 1, "key": {"id": 7}},
+        {"n": 1, "key": None},
+    ]
+    found = read(topic.source(key_format=Text(), key_field="n", metadata=("key",), **settings))
+    assert found == [{"n": '{"id": 7}', "key": b'{"id": 7}'}, {"n": None, "key": None}]
+
+
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_a_message_is_a_bad_record_if_its_key_or_its_value_can_not_be_decoded(
+    make_topic: Callable[..., Topic], batch_format: Any
+) -> None:
+    topic = make_topic()
+    for key, value in ((b"1", {"n": 1}), (b"oops", {"n": 2}), (b"3", b"{oops"), (b"4", {"n": 4})):
+        topic.put([value], key=key)
+    keys = CsvLines(["id"], pa.schema([("id", pa.int64())]))
+    settings = {"batch_format": batch_format, "value_format": NUMBERS, "key_format": keys}
+    with SourceHarness(topic.source(on_error="dead_letter", **settings)) as harness:
+        assert harness.read_all() == [{"n": 1, "key": {"id": 1}}, {"n": 4, "key": {"id": 4}}]
+        letters = harness.dead_letters
+    assert [letter.origin for letter in letters] == [f"{topic.name}[0]@1", f"{topic.name}[0]@2"]
+    assert [letter.record for letter in letters] == [b'{"n": 2}', b"{oops"]
+    assert [letter.error.startswith("its key: ") for letter in letters] == [True, False]
+
+
 # -- where to start -------------------------------------------------------------------------------------
 
 
@@ -230,6 +267,13 @@ def test_a_record_that_retention_has_deleted_fails_the_job_unless_it_may_be_lost
         topic.source(bounded=None, starting_offsets=beyond, offset_reset="earliest")
     ) as harness:
         assert numbers_of(polled(harness, 2)) == [1, 2]
+    with SourceHarness(topic.source(bounded=None, starting_offsets=beyond, offset_reset="latest")) as harness:
+        found: list[Any] = []
+        deadline = time.monotonic() + PATIENCE
+        while not found and time.monotonic() < deadline:
+            topic.put(numbered(3))
+            found += harness.poll(100)
+    assert set(numbers_of(found)) == {3}
 
 
 # -- partitions -----------------------------------------------------------------------------------------
@@ -411,6 +455,7 @@ def test_a_topic_that_does_not_exist_is_named(topic: Topic) -> None:
         ({"topics": ("a", "a")}, "names a topic twice"),
         ({"topic_pattern": "("}, "is no regular expression"),
         ({"topics": "a", "metadata": ("when",)}, "metadata='when' is not allowed"),
+        ({"topics": "a", "metadata": ("key",), "key_format": Json()}, "both make the field 'key'"),
         ({"topics": "a", "isolation_level": "dirty"}, "isolation_level='dirty' is not allowed"),
         ({"topics": "a", "starting_offsets": OffsetsInitializer.committed_offsets()}, "needs group_id="),
         ({"topics": "a", "properties": {"group.id": "g"}}, "properties can't set 'group.id'"),

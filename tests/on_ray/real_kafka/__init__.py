@@ -1,0 +1,1 @@
+"""Jobs on Apache Kafka. As a package, its tests share a broker, which ends with the last of them."""
