@@ -1,7 +1,8 @@
 """Sums by user and second in a loop over `consume()` of confluent-kafka, with orjson and a dict; a program.
 
-Its argument is JSON: `servers`, `settings` of the consumer, and `jobs` with a name and a number of orders. A job reads `orders-COUNT` and
-writes `NAME-COUNT`. It keeps nothing that would survive its death, and writes its sums at the end.
+Its argument is JSON: `servers`, `settings` of the consumer, and `jobs` with a name and a number of orders.
+A job reads `orders-COUNT` and writes `NAME-COUNT`. It keeps nothing that would survive its death, and
+writes its sums at the end.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ class Orders:
                 "key": f"user-{user:05}",
                 "value": (
                     f'{{"id": {number}, "user": "user-{user:05}", "amount": {number * 31 % _AMOUNTS}, '
-                    f'"weight": {number % 977 / 8}, "at": {self.base_time + number * 1_000_000 // self.event_rate}, '
+                    f'"weight": {number % 977 / 8}, '
+                    f'"at": {self.base_time + number * 1_000_000 // self.event_rate}, '
                     f'"paid": {"true" if number % 3 else "false"}, '
                     f'"note": "{number * 2_654_435_761 % 2**64:020} to be left there"}}'
                 ),

@@ -1,8 +1,9 @@
 """Sorts the messages of one `consume()` by partition, and keeps the cycle collector away from them.
 
-A topic has hundreds of thousands of messages a second, so nothing here runs per message in Python. Each message
-is an object that the collector would look at several times while a batch is made. That costs more than all
-else: 1.4 of 2.9 microseconds a message. Messages are in no cycles, and a batch drops them within a second.
+A topic has hundreds of thousands of messages a second, so nothing here runs per message in Python. Each
+message is an object that the collector would look at several times while a batch is made. That costs more
+than all else: 1.4 of 2.9 microseconds a message. Messages are in no cycles, and a batch drops them within a
+second.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,6 +66,6 @@ def by_partition(messages: Sequence[Message], topic: str | None) -> dict[TopicPa
     # Messages come in long runs of one partition: an answer of the broker has many of each.
     numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))  # type: ignore[arg-type]
     starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(messages)]
-    for start, end in zip(starts[:-1], starts[1:], strict=True):
+    for start, end in pairwise(starts):
         sorted_.setdefault((topic, int(numbers[start])), []).extend(messages[start:end])
     return sorted_
