@@ -31,7 +31,9 @@ _SPACE, _QUOTE, _MINUS, _DOT, _ZERO, _NINE, _E = b' "-.09e'
 _LOWER: Final = 32
 _LINE_END: Final = 10
 _FIELD: Final = re.compile(rb'"([^"]*)" *: *(?:"([^"]*)"|([-+.0-9A-Za-z]+)) *(, *(?=")|\})')
-_SCALAR: Final = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?|true|false|null)$"
+#: A value of a field that the schema lacks. There, too, Arrow refuses `1e400`, which no float holds.
+_SCALAR: Final = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?|true|false|null)$"
+_LONGEST_SCALAR: Final = 300
 #: A float represents every integer below this one exactly.
 _EXACT: Final = float(1 << 53)
 _MOST_BYTES: Final = (1 << 31) - 1
@@ -192,7 +194,7 @@ class _Text(NamedTuple):
             return pa.nulls(0) if kind is None else self._taken(starts, ends)
         taken = self._taken(starts, ends)
         if kind is None:
-            return taken if _are_scalars(taken) else None
+            return taken if widths.max() <= _LONGEST_SCALAR and _are_scalars(taken) else None
         if not _are_numbers(taken, is_float=pa.types.is_floating(kind)):
             return None
         try:

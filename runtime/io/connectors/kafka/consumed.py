@@ -64,7 +64,7 @@ def by_partition(messages: Sequence[Message], topic: str | None) -> dict[TopicPa
             sorted_.setdefault(place, []).append(message)  # type: ignore[arg-type]
         return sorted_
     # Messages come in long runs of one partition: an answer of the broker has many of each.
-    numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))  # type: ignore[arg-type]
+    numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
     starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(messages)]
     for start, end in pairwise(starts):
         sorted_.setdefault((topic, int(numbers[start])), []).extend(messages[start:end])
