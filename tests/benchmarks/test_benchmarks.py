@@ -284,7 +284,8 @@ def test_sums_that_are_wrong_missing_or_there_twice_are_found(monkeypatch: pytes
 
     check(rows)
     check(rows[:4], open_seconds=1)
-    for bad, message in ((wrong, "wrong sums"), (rows[1:], "lacks 1 of 6"), ([*rows, rows[0]], "1 sums more")):
+    twice = [*rows, rows[0]]
+    for bad, message in ((wrong, "wrong sums"), (rows[1:], "lacks 1 of 6"), (twice, "1 sums more than once")):
         with pytest.raises(AssertionError, match=message):
             check(bad)
 
