@@ -1,7 +1,7 @@
 """Sums by user and second in Structured Streaming, from Kafka to Kafka; a program.
 
 Its argument is JSON: `servers`, `settings` of Spark, `jars` of its connector, `orders_per_trigger`, a
-`folder` for checkpoints, and `jobs` with a name and a number of orders. A job reads `orders-COUNT` and
+`folder` for checkpoints, and `jobs`. A job has a name and a number of orders. It reads `orders-COUNT` and
 writes `NAME-COUNT`.
 """
 

@@ -25,7 +25,9 @@ BLANK: Final = b" \t\r\n"
 _LINE_END: Final = 10
 #: Fewer objects are parsed by Arrow, which has less to do before the first one.
 FEWEST: Final = 256
-#: Batches that are not tried by their layout after many tries in vain.
+#: Objects that are parsed at a time. Of more, the places and tokens leave the processor's cache.
+_BLOCK: Final = 8_192
+#: Blocks that are not tried by their layout after many tries in vain.
 _LONGEST_WAIT: Final = 64
 #: A float represents every integer up to this one exactly.
 _EXACT: Final = 1 << 53
@@ -49,7 +51,7 @@ class JsonColumns:
         self.empty: pa.RecordBatch = pa.RecordBatch.from_pylist([], schema)
         self._unknown = unknown
         self._encoding = encoding
-        #: Whether objects may be parsed by their layout, and batches to leave out after it was in vain.
+        #: Whether objects may be parsed by their layout, and blocks to leave out after it was in vain.
         self._reads_alike = unknown == "ignore" and encoding == "utf-8"
         self._waits, self._next_wait = 0, 1
 
@@ -57,6 +59,15 @@ class JsonColumns:
         """Parse values of one object each; return `None` if one of them is anything else."""
         if not values:
             return self.empty
+        parts = []
+        for start in range(0, len(values), _BLOCK):
+            part = self._of_block(values[start : start + _BLOCK])
+            if part is None:
+                return None
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+    def _of_block(self, values: Sequence[bytes]) -> pa.RecordBatch | None:
         if len(values) >= FEWEST and self._reads_alike:
             batch = self._of_alike(values)
             if batch is not None:

@@ -5,11 +5,13 @@ bytes between two field values are the same in each object: `{"id": `, then `, "
 are the *literals* of the layout, which the first object of a batch shows. Numpy finds all quotes in one
 pass. They give the place of each value, and each object's literals are compared with the first one's.
 
-**Why this is exact.** Every byte of a batch is accounted for: it is in a literal that is equal to the first
+**Why this is exact.** Every byte of a batch is accounted for. It is in a literal that is equal to the first
 object's, in a string, or in a number, `true` or `false` that is checked. There are no backslashes and no
 control characters but the line ends between objects, so a quote always begins or ends a string. A layout
-has no two fields with one name. Anything else gives `None`, and Arrow's parser decides: another order, a
-missing field, `null`, a nested value, an escape, a number that its column does not hold exactly.
+has no two fields with one name.
+
+Anything else gives `None`, and Arrow's parser decides. Examples are another order, a missing field, `null`, a
+nested value, an escape, and a number that its column does not hold exactly.
 """
 
 from __future__ import annotations

@@ -153,6 +153,25 @@ def test_columns_of_other_types_are_left_to_arrow() -> None:
     )
 
 
+def test_one_object_of_another_layout_sends_only_its_block_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_columns, "_BLOCK", 300)
+    values = [b'{"i": %d}' % number for number in range(1_000)]
+    values[450] = b'{"i": null}'
+    by_arrow = []
+    parsed = JsonColumns.parsed
+
+    def counted(self: JsonColumns, text: bytes, objects: int, given: Any) -> pa.RecordBatch | None:
+        by_arrow.append(objects)
+        return parsed(self, text, objects, given)
+
+    monkeypatch.setattr(JsonColumns, "parsed", counted)
+    found = JsonColumns(pa.schema({"i": pa.int64()})).of_values(values)
+    assert found is not None
+    assert found["i"].to_pylist() == [None if number == 450 else number for number in range(1_000)]
+    # The block after it is not tried, and the last one is too small.
+    assert by_arrow == [300, 300, 100]
+
+
 def test_large_batches_of_one_layout_do_not_go_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JsonColumns, "parsed", None)
     found = JsonColumns(SCHEMA).of_values([OBJECT.encode()] * json_columns.FEWEST)
