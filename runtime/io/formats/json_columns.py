@@ -24,9 +24,9 @@ from penstock.runtime.record.arrow_types import has_leaf
 BLANK: Final = b" \t\r\n"
 _LINE_END: Final = 10
 #: Fewer objects are parsed by Arrow, which has less to do before the first one.
-FEWEST: Final = 256
+FEWEST: Final = 2_048
 #: Objects that are parsed at a time. Of more, the places and tokens leave the processor's cache.
-_BLOCK: Final = 8_192
+_BLOCK: Final = 16_384
 #: Blocks that are not tried by their layout after many tries in vain.
 _LONGEST_WAIT: Final = 64
 #: A float represents every integer up to this one exactly.

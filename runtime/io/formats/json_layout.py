@@ -89,7 +89,9 @@ def parse_alike(values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | 
         if column is None:
             return None
         fields[name] = column
-    columns = [fields.get(field.name, pa.nulls(len(values), field.type)) for field in schema]
+    columns = [
+        fields[field.name] if field.name in fields else pa.nulls(len(values), field.type) for field in schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

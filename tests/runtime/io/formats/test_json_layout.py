@@ -155,6 +155,7 @@ def test_columns_of_other_types_are_left_to_arrow() -> None:
 
 def test_one_object_of_another_layout_sends_only_its_block_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_columns, "_BLOCK", 300)
+    monkeypatch.setattr(json_columns, "FEWEST", 200)
     values = [b'{"i": %d}' % number for number in range(1_000)]
     values[450] = b'{"i": null}'
     by_arrow = []
