@@ -7,7 +7,8 @@ A real Apache Kafka runs beside (`make kafka`). All contenders read the same top
 write the same sums, which are compared with independent ones. Records and contenders are in
 `peers/kafka_orders.py` and `peers/kafka_sums.py`. Each contender runs twice in a round, over different
 numbers of records. A rate is the difference in records divided by the difference in time, so it excludes
-start and warm-up. `start` is the time of the smaller run minus the time of its records. A second of a core
+start and warm-up. A system in Java runs over the smaller number once more at first, because its compiler
+warms up. `start` is the time of the first run minus the time of its records. A second of a core
 is a second of processor time of a contender's processes, without the broker's. On a busy machine compare
 those rates.
 
@@ -87,18 +88,25 @@ class Contender:
         is_slow: Whether it gets a quarter of the records.
         open_seconds: Last seconds whose results it does not write, because no later record closes them.
         peer: Its environment; empty for Penstock and the loop.
+        warms_up: Whether its first run is a warm-up, whose results are in `NAME-warm-up-COUNT`.
     """
 
     run: Callable[[Sums, str, Sequence[int]], list[Ended]]
     is_slow: bool = False
     open_seconds: int = 0
     peer: str = ""
+    warms_up: bool = False
 
 
 def own(sums: Sums, name: str, counts: Sequence[int], **settings: Any) -> list[Ended]:
     """Run Penstock."""
     with cluster():
         return [sums.own(name, count, **settings) for count in counts]
+
+
+def with_warm_up(name: str, counts: Sequence[int]) -> list[tuple[str, int]]:
+    """The jobs of a contender, after one that only warms up."""
+    return [(f"{name}-warm-up", counts[0]), *((name, count) for count in counts)]
 
 
 CONTENDERS: Final[Mapping[str, Contender]] = {
@@ -110,12 +118,13 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
     "Penstock, columns, parallelism 2": Contender(partial(own, batch_format="arrow", parallelism=2)),
     "Penstock, rows": Contender(partial(own, batch_format="rows", parallelism=1), is_slow=True),
     "Flink SQL": Contender(
-        lambda sums, name, counts: sums.flink([(name, count) for count in counts]), peer="flink"
+        lambda sums, name, counts: sums.flink(with_warm_up(name, counts)), peer="flink", warms_up=True
     ),
     "Spark": Contender(
-        lambda sums, name, counts: sums.spark([(name, count) for count in counts]),
+        lambda sums, name, counts: sums.spark(with_warm_up(name, counts)),
         open_seconds=3,
         peer="spark",
+        warms_up=True,
     ),
     "Quix": Contender(
         lambda sums, name, counts: sums.quix([(name, count) for count in counts], "at-least-once"),
@@ -134,10 +143,15 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
 
 @dataclass(frozen=True)
 class Round:
-    """A contender's two runs; `seconds` are those of the smaller one, with its start."""
+    """The rate of a contender; `seconds` are those of its first run, with its start."""
 
     rate: Rate
     seconds: float
+
+    @property
+    def start(self) -> float | None:
+        rate = self.rate
+        return None if rate.rate is None else max(self.seconds - rate.sizes[0] / rate.rate, 0.001)
 
 
 def measured(
@@ -157,10 +171,12 @@ def measured(
                     orders.write(sums.servers, f"orders-{count}", count)
                     written.add(count)
                 make_topic(sums.servers, f"{slug}-{count}")
+            if contender.warms_up:
+                make_topic(sums.servers, f"{slug}-warm-up-{least}")
             try:
                 ended = contender.run(sums, slug, counts)
-                (rate,) = rates_of(ended).values()
-            except (RuntimeError, ValueError) as failure:  # keep the figures of the others
+                rate = rates_of(ended)[slug]
+            except (RuntimeError, KeyError) as failure:  # keep the figures of the others
                 print(f"{name} failed: {failure}", file=sys.stderr, flush=True)
                 del rounds_of[name]
                 continue
@@ -178,7 +194,7 @@ def show(rounds_of: Mapping[str, Sequence[Round]], figures: Figures) -> None:
         by_core = f"{name}, a second of a core"
         keep(name, [each.rate.rate for each in rounds], figures.rates, figures)
         keep(by_core, [each.rate.by_core for each in rounds], figures.rates, figures)
-        keep(f"{name}, start", [each.rate.start for each in rounds], figures.seconds, figures)
+        keep(f"{name}, start", [each.start for each in rounds], figures.seconds, figures)
         shown = [rows_a_second(figures.rates[key]) if key in figures.rates else "" for key in (name, by_core)]
         start = figures.seconds.get(f"{name}, start")
         lines.append([name, *shown, "" if start is None else f"{start:.1f} s"])
