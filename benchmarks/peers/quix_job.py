@@ -27,6 +27,14 @@ def at(value: Any, headers: Any, timestamp: float, kind: Any) -> int:
 def run(given: dict[str, Any], name: str, count: int) -> Ended:
     """Read `count` orders, and write their sums."""
     begun, busy = time.monotonic(), busy_seconds()
+    left = count
+
+    def processed(topic: str, partition: int, offset: int) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            app.stop()
+
     with tempfile.TemporaryDirectory(dir=given["folder"], ignore_cleanup_errors=True) as state:
         app = Application(
             broker_address=given["servers"],
@@ -36,6 +44,7 @@ def run(given: dict[str, Any], name: str, count: int) -> Ended:
             processing_guarantee=given["guarantee"],
             consumer_extra_config=given["settings"],
             state_dir=state,
+            on_message_processed=processed,
             loglevel="WARNING",
         )
         orders = app.topic(
@@ -53,7 +62,7 @@ def run(given: dict[str, Any], name: str, count: int) -> Ended:
             metadata=True,
         )
         rows.to_topic(sums)
-        app.run(count=count)
+        app.run()
     return Ended(name, count, time.monotonic() - begun, busy_seconds() - busy)
 
 
