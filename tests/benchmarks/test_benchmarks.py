@@ -256,6 +256,40 @@ def test_formats_are_measured_beside_their_libraries(
     assert "Avro to columns against its target" in figures["ratios"]
 
 
+@pytest.mark.kafka
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_sums_from_kafka_to_kafka_are_measured_with_a_kill(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The benchmark itself compares all committed sums with expected ones."""
+    only = ("--only", "Penstock, columns", "Penstock, rows", "consume loop")
+    figures = run_tiny("kafka_to_kafka", tmp_path, capsys, *only)
+    assert "SIGKILL to the next committed record" in figures["seconds"]
+
+
+def test_sums_that_are_wrong_missing_or_there_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("peers.kafka_orders")
+    orders = module.Orders(event_rate=2, users=3, base_time=5_000_000)
+    rows = [
+        {"second": second, "user": user, "total": total} for (second, user), total in orders.sums(6).items()
+    ]
+    assert [row["second"] for row in rows] == [5, 5, 6, 6, 7, 7]
+    wrong = [{**rows[0], "total": -1}, *rows[1:]]
+
+    def check(found: list[dict[str, Any]], open_seconds: int = 0) -> None:
+        monkeypatch.setattr(module, "read", lambda servers, topic: found)
+        orders.check("servers", "sums", 6, open_seconds)
+
+    check(rows)
+    check(rows[:4], open_seconds=1)
+    twice = [*rows, rows[0]]
+    for bad, message in ((wrong, "wrong sums"), (rows[1:], "lacks 1 of 6"), (twice, "1 sums more than once")):
+        with pytest.raises(AssertionError, match=message):
+            check(bad)
+
+
 @pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")

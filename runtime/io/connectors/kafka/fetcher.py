@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.kafka.clients import ENDED
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
+from penstock.runtime.io.connectors.kafka.consumed import by_partition, errors_in, without_collections
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
 from penstock.runtime.operators.lag import SourceLag, SplitLag
@@ -80,6 +81,8 @@ class KafkaFetcher:
         self._deserializer = deserializer
         self._bytes_in = bytes_in
         self._stops: dict[TopicPartition, int | None] = {}
+        #: All topics of which messages may come.
+        self._topics: set[str] = set()
         #: Offset behind the last record that was fetched, by partition.
         self._next: dict[TopicPartition, int] = {}
         self._ends: Mapping[TopicPartition, int] = {}
@@ -199,23 +202,22 @@ class KafkaFetcher:
 
     def _poll(self) -> None:
         messages = self._consumer.consume(1, _POLL)
-        if messages and self.max_rows > 1:
-            messages += self._consumer.consume(self.max_rows - 1, 0)
-        by_partition: dict[TopicPartition, list[Message]] = {}
+        if messages:
+            with without_collections():
+                if self.max_rows > 1:
+                    messages += self._consumer.consume(self.max_rows - 1, 0)
+                self._sort(messages)
+                messages.clear()
+
+    def _sort(self, messages: list[Message]) -> None:
         ended: dict[TopicPartition, int] = {}
-        for message in messages:
-            name = message.topic(), message.partition()
-            error = message.error()
-            if name not in self._stops:  # fetched before the partition ended, or about no partition
-                if error is not None and error.fatal():
-                    raise self._cluster.failure(error)
-                continue
-            if error is not None:
-                self._handle_error(error, message, name, ended)
-            else:
-                by_partition.setdefault(name, []).append(message)
-        for name, some in by_partition.items():
-            self._fetched(name, some)
+        if errors_in(messages):
+            messages = self._without_errors(messages, ended)
+        if messages:
+            topic = next(iter(self._topics)) if len(self._topics) == 1 else None
+            for name, some in by_partition(messages, topic).items():
+                if name in self._stops:  # else fetched before the partition ended
+                    self._fetched(name, some)
         for name, offset in ended.items():
             if name not in self._stops:
                 continue  # its last record has just been fetched
@@ -224,6 +226,20 @@ class KafkaFetcher:
                 self._put(Fetched(name, Polled(), stop, is_last=True))
             elif offset > self._next[name]:
                 self._put(Fetched(name, Polled(), offset))
+
+    def _without_errors(self, messages: Sequence[Message], ended: dict[TopicPartition, int]) -> list[Message]:
+        left = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                left.append(message)
+                continue
+            name = message.topic(), message.partition()
+            if name in self._stops:
+                self._handle_error(error, message, name, ended)
+            elif error.fatal():  # of no partition
+                raise self._cluster.failure(error)
+        return left
 
     def _fetched(self, name: TopicPartition, messages: list[Message]) -> None:
         self._bytes_in.increment(sum(map(len, messages)))
@@ -289,6 +305,7 @@ class KafkaFetcher:
         self._stops |= {split.name: split.stopping_offset for split in splits}
         self._next |= {split.name: split.next_offset for split in splits}
         self._look_at = self._cluster.clients.monotonic() + _FIRST_LOOK
+        self._topics |= {split.topic for split in splits}
         self._consumer.incremental_assign([Place(*split.name, split.next_offset) for split in splits])
 
     def _pause(self, before: Set[TopicPartition], paused: Set[TopicPartition]) -> None:

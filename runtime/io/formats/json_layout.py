@@ -1,0 +1,257 @@
+"""Parses JSON objects that all have one layout, straight from their bytes: half the time of Arrow's parser.
+
+A program that writes a topic gives each object the same fields, in one order, with the same blanks. So the
+bytes between two field values are the same in each object: `{"id": `, then `, "user": "`, and so on. These
+are the *literals* of the layout, which the first object of a batch shows. Numpy finds all quotes in one
+pass. They give the place of each value, and each object's literals are compared with the first one's.
+
+**Why this is exact.** Every byte of a batch is accounted for. It is in a literal that is equal to the first
+object's, in a string, or in a number, `true` or `false` that is checked. There are no backslashes and no
+control characters but the line ends between objects, so a quote always begins or ends a string. A layout
+has no two fields with one name.
+
+Anything else gives `None`, and Arrow's parser decides. Examples are another order, a missing field, `null`, a
+nested value, an escape, and a number that its column does not hold exactly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: Bytes behind the text, so that eight bytes can be read at any place of it.
+_PADDING: Final = b" " * 8
+_WORD: Final = 8
+_SPACE, _QUOTE, _MINUS, _DOT, _ZERO, _NINE, _E = b' "-.09e'
+#: The bit that makes an ASCII letter a small one.
+_LOWER: Final = 32
+_LINE_END: Final = 10
+_FIELD: Final = re.compile(rb'"([^"]*)" *: *(?:"([^"]*)"|([-+.0-9A-Za-z]+)) *(, *(?=")|\})')
+#: A value of a field that the schema lacks. There, too, Arrow refuses `1e400`, which no float holds.
+_SCALAR: Final = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?|true|false|null)$"
+_LONGEST_SCALAR: Final = 300
+#: A float represents every integer below this one exactly.
+_EXACT: Final = float(1 << 53)
+_MOST_BYTES: Final = (1 << 31) - 1
+
+_Places: TypeAlias = npt.NDArray[np.int64]
+
+
+class _Layout(NamedTuple):
+    """The fields of an object, and the bytes around their values.
+
+    Attributes:
+        names: Names of the fields.
+        texts: Whether the value of each field is a string.
+        literals: One before each value, and one after the last.
+    """
+
+    names: tuple[str, ...]
+    texts: tuple[bool, ...]
+    literals: tuple[bytes, ...]
+
+
+def parse_alike(values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | None:
+    """Parse objects of one layout to the columns of a schema; `None` if one may be anything else."""
+    layout = _layout_of(values[0], schema)
+    if layout is None:
+        return None
+    padded = b"\n".join([*values, _PADDING])
+    length = len(padded) - len(_PADDING) - 1
+    signs = np.frombuffer(padded, np.uint8)
+    if b"\\" in padded or length > _MOST_BYTES or np.count_nonzero(signs < _SPACE) != len(values):
+        return None
+    quotes = np.flatnonzero(signs == _QUOTE)
+    of_one = sum(literal.count(b'"') for literal in layout.literals)
+    if len(quotes) != len(values) * of_one or not _is_text(padded):
+        return None
+    words = np.ndarray(len(padded) - _WORD + 1, "<u8", padded, strides=(1,))
+    text = _Text(padded, length, signs, words)
+    # For each quote of an object, its places in all objects.
+    places = np.ascontiguousarray(quotes.reshape(len(values), of_one).T)
+    starts = _starts_of_literals(layout, places, length)
+    if starts[0][0] != 0 or (signs[starts[0][1:] - 1] != _LINE_END).any():
+        return None
+    if not all(map(text.has, starts, layout.literals)):
+        return None
+    fields = {}
+    for name, is_string, literal, start, end in zip(
+        layout.names, layout.texts, layout.literals, starts, starts[1:], strict=False
+    ):
+        kind = schema.field(name).type if name in schema.names else None
+        column = text.column(start + len(literal), end, is_string, kind)
+        if column is None:
+            return None
+        fields[name] = column
+    columns = [
+        fields[field.name] if field.name in fields else pa.nulls(len(values), field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        return value.isascii() or bool(value.decode("utf-8"))
+    except UnicodeDecodeError:
+        return False
+
+
+def _layout_of(value: bytes, schema: pa.Schema) -> _Layout | None:
+    """Return the layout of an object; `None` if a value is of another kind than its column."""
+    at = value.find(b'"')
+    if at < 0 or value[:at].rstrip(b" ") != b"{":
+        return None
+    names, texts, literals, end = [], [], [], 0
+    is_last = False
+    while not is_last:
+        field = _FIELD.match(value, at)
+        if field is None:
+            return None
+        kind = 3 if field[2] is None else 2
+        names.append(field[1].decode("utf-8", "replace"))
+        texts.append(kind == 2)
+        literals.append(value[end : field.start(kind)])
+        end, at, is_last = field.end(kind), field.end(), field[4] == b"}"
+    literals.append(value[end:])
+    if at != len(value) or len(set(names)) < len(names):
+        return None
+    for field_ in schema:
+        if field_.name not in names:
+            if not field_.nullable:
+                return None
+        elif not _is_read(field_.type, texts[names.index(field_.name)]):
+            return None
+    return _Layout(tuple(names), tuple(texts), tuple(literals))
+
+
+def _is_read(kind: pa.DataType, is_string: bool) -> bool:
+    if is_string:
+        return bool(kind == pa.string())
+    types = pa.types
+    return bool(types.is_signed_integer(kind) or types.is_float64(kind) or types.is_boolean(kind))
+
+
+def _starts_of_literals(layout: _Layout, places: _Places, length: int) -> list[_Places]:
+    """The place of each literal in each object, if the object has the layout."""
+    starts, quote = [], 0
+    for literal in layout.literals[:-1]:
+        starts.append(places[quote] - literal.index(b'"'))
+        quote += literal.count(b'"')
+    # An object ends before the line end in front of the next one.
+    ends = np.append(starts[0][1:] - 1, length)
+    starts.append(ends - len(layout.literals[-1]))
+    return starts
+
+
+class _Text(NamedTuple):
+    """All objects, padded.
+
+    Attributes:
+        length: Number of bytes without the padding.
+        signs: The bytes.
+        words: The eight bytes from each place on.
+    """
+
+    padded: bytes
+    length: int
+    signs: npt.NDArray[np.uint8]
+    words: npt.NDArray[np.uint64]
+
+    def has(self, places: _Places, literal: bytes) -> bool:
+        """Whether a literal stands at all these places."""
+        if places[0] < 0 or places[-1] + len(literal) > self.length:
+            return False
+        last = len(literal) - _WORD
+        for offset in (*range(0, last, _WORD), max(0, last)):
+            part = literal[offset : offset + _WORD]
+            mask = np.uint64((1 << 8 * len(part)) - 1)
+            found = self.words[offset:][places]
+            if len(part) < _WORD:
+                found &= mask
+            if (found != np.uint64(int.from_bytes(part, "little"))).any():
+                return False
+        return True
+
+    def column(
+        self, starts: _Places, ends: _Places, is_string: bool, kind: pa.DataType | None
+    ) -> pa.Array | None:
+        """Read the values between places.
+
+        Args:
+            kind: Type of the column; `None` if the values are only checked.
+
+        Returns:
+            The values, or `None` if one of them is no such value.
+        """
+        widths = ends - starts
+        if widths.min() < (0 if is_string else 1):
+            return None
+        if kind is not None and pa.types.is_boolean(kind):
+            return self._booleans(starts, widths)
+        if is_string:
+            return pa.nulls(0) if kind is None else self._taken(starts, ends)
+        taken = self._taken(starts, ends)
+        if kind is None:
+            return taken if widths.max() <= _LONGEST_SCALAR and _are_scalars(taken) else None
+        if not _are_numbers(taken, is_float=pa.types.is_floating(kind)):
+            return None
+        try:
+            numbers = taken.cast(kind)
+        except pa.ArrowInvalid:
+            return None
+        if pa.types.is_floating(kind) and pc.max(pc.abs(numbers)).as_py() >= _EXACT:
+            return None
+        return numbers
+
+    def _taken(self, starts: _Places, ends: _Places) -> pa.Array:
+        bounds = np.empty(2 * len(starts) + 1, np.int32)
+        bounds[:-1:2], bounds[1::2] = starts, ends
+        bounds[-1] = bounds[-2]
+        values_and_gaps = pa.StringArray.from_buffers(
+            len(bounds) - 1, pa.py_buffer(bounds), pa.py_buffer(self.padded)
+        )
+        return values_and_gaps.take(pa.array(np.arange(0, len(bounds) - 1, 2)))
+
+    def _booleans(self, starts: _Places, widths: _Places) -> pa.Array | None:
+        first_four = self.words[starts] & np.uint64((1 << 32) - 1)
+        trues = (first_four == np.uint64(int.from_bytes(b"true", "little"))) & (widths == 4)
+        falses = (first_four == np.uint64(int.from_bytes(b"fals", "little"))) & (widths == 5)
+        if falses.any() and (self.signs[starts[falses] + 4] != ord("e")).any():
+            return None
+        return pa.array(trues) if (trues | falses).all() else None
+
+
+def _are_scalars(tokens: pa.Array) -> bool:
+    return bool(pc.all(pc.match_substring_regex(tokens, _SCALAR)).as_py())
+
+
+def _are_numbers(tokens: pa.Array, *, is_float: bool) -> bool:
+    """Whether all tokens that Arrow casts to numbers are numbers of JSON; Arrow also takes `007` and `1.`."""
+    _, bounds, data = tokens.buffers()
+    signs = np.frombuffer(data, np.uint8)
+    places = np.frombuffer(bounds, np.int32)[: len(tokens) + 1]
+    starts, ends = places[:-1], places[1:]
+    first = signs[starts]
+    is_negative = first == _MINUS
+    if is_negative.any():
+        starts = starts + is_negative
+        if (starts >= ends).any():
+            return False
+        first = signs[starts]
+    zeros = (first == _ZERO) & (ends - starts > 1)
+    if not is_float:
+        return not zeros.any()
+    last = signs[ends - 1]
+    if ((first < _ZERO) | (first > _NINE) | (last < _ZERO) | (last > _NINE)).any():
+        return False
+    after_zeros = signs[starts[zeros] + 1]
+    if ((after_zeros != _DOT) & (after_zeros | _LOWER != _E)).any():
+        return False
+    # All tokens begin and end with a digit, so `1.e5` is the last number that only Arrow takes.
+    return not ((signs[:-1] == _DOT) & (signs[1:] | _LOWER == _E)).any()

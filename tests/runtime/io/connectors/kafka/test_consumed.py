@@ -1,0 +1,60 @@
+"""Messages of one `consume()` are sorted by partition, with the cycle collector held off."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from penstock.runtime.io.connectors.kafka.consumed import by_partition, errors_in, without_collections
+
+
+@pytest.fixture(autouse=True)
+def restored_collector() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    yield
+    (gc.enable if was_enabled else gc.disable)()
+
+
+def messages(*places: tuple[str, int]) -> list[Message]:
+    return [Message(topic, number, offset, value=b"v") for offset, (topic, number) in enumerate(places)]
+
+
+def sorted_offsets(given: list[Message], topic: str | None) -> dict[tuple[str, int], list[int | None]]:
+    return {place: [each.offset() for each in some] for place, some in by_partition(given, topic).items()}
+
+
+@pytest.mark.parametrize("topic", ["a", None])
+def test_the_messages_of_each_partition_stay_in_order(topic: str | None) -> None:
+    given = messages(("a", 1), ("a", 1), ("a", 0), ("a", 1), ("a", 0))
+    assert sorted_offsets(given, topic) == {("a", 1): [0, 1, 3], ("a", 0): [2, 4]}
+
+
+def test_partitions_of_several_topics_are_kept_apart() -> None:
+    given = messages(("a", 0), ("b", 0), ("a", 0))
+    assert sorted_offsets(given, None) == {("a", 0): [0, 2], ("b", 0): [1]}
+
+
+def test_an_error_among_the_messages_is_seen() -> None:
+    end = Message("a", 0, 2, error=KafkaError(KafkaError._PARTITION_EOF))
+    assert errors_in([*messages(("a", 0)), end])
+    assert not errors_in(messages(("a", 0), ("a", 1)))
+
+
+def test_nothing_is_collected_within_the_block_even_if_it_fails() -> None:
+    gc.enable()
+    with without_collections():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError), without_collections():
+        _ = 1 / 0
+    assert gc.isenabled()
+
+
+def test_a_program_that_collects_nothing_stays_so() -> None:
+    gc.disable()
+    with without_collections():
+        pass
+    assert not gc.isenabled()
