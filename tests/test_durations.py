@@ -26,6 +26,7 @@ from penstock.formats import SchemaRegistry
 from penstock.kafka import KafkaSink, KafkaSource
 from penstock.operators import Operator
 from penstock.ray_data import to_ray_dataset
+from penstock.redis import RedisStreamSource
 from penstock.runtime.time.durations import as_seconds
 
 DURATION = re.compile(r"\b(Duration|Ttl)\b")
@@ -288,6 +289,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "JobConfig": penstock.JobConfig,
     "KafkaSink": partial(KafkaSink, "localhost:9092", "out"),
     "KafkaSource": partial(KafkaSource, "localhost:9092", "in"),
+    "RedisStreamSource": partial(RedisStreamSource, "redis://localhost", "in"),
     "SchemaRegistry": partial(SchemaRegistry, "http://localhost:8081"),
     "DataStream.map_async": lambda **duration: called(stream(), **duration),
     "KeyedStream.map_async": lambda **duration: called(keyed(), **duration),

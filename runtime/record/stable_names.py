@@ -102,6 +102,8 @@ HOMES: Final[dict[str, str]] = {
     "Protobuf": "penstock.runtime.io.formats.protobuf.Protobuf",
     "Raw": "penstock.runtime.io.formats.plain.Raw",
     "RawState": "penstock.runtime.operators.operator_state.RawState",
+    "RedisStreamSource": "penstock.runtime.io.connectors.redis_streams.RedisStreamSource",
+    "RedisStreamSplit": "penstock.runtime.io.connectors.redis_streams.RedisStreamSplit",
     "RescaleError": "penstock.runtime.errors.RescaleError",
     "RestoreError": "penstock.runtime.errors.RestoreError",
     "Retry": "penstock.runtime.operators.functions.async_call.Retry",

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
-from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
+from penstock.runtime.io.connectors.kafka.records import offset_of
+from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer
 from penstock.runtime.operators.source import Polled
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class Fetched:
 class KafkaFetcher:
     """Fetches the partitions of one reader; methods are the task thread's unless they begin with `_`."""
 
-    def __init__(self, cluster: KafkaCluster, consumer: Consumer, deserializer: RecordDeserializer) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, consumer: Consumer, deserializer: MessageDeserializer[Message]
+    ) -> None:
         self._cluster = cluster
         self._consumer = consumer
         self._deserializer = deserializer

@@ -1,18 +1,15 @@
-"""`RecordDeserializer`: makes the records of a batch of Kafka's messages."""
+"""The parts of Kafka's messages: values, places, and the fields that a record may have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from operator import methodcaller
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from penstock.runtime.io.connectors.errors import BadRecords, OnError
-from penstock.runtime.io.formats.format import Decoder
-from penstock.runtime.operators.source import Polled
-from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.io.connectors.messages.deserializer import MessageParts
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -53,62 +50,10 @@ METADATA: Final[Mapping[str, tuple[Callable[[Message], Any], pa.DataType]]] = Ma
 )
 
 
-@dataclass(frozen=True)
-class RecordDeserializer:
-    """Decodes values, adds fields of the message, and handles records that can't be decoded.
-
-    Attributes:
-        values: Decodes the values of messages.
-        fields: Fields that are added to each record.
-    """
-
-    values: Decoder
-    fields: Sequence[str]
-    on_error: OnError
-
-    def polled(self, messages: Sequence[Message]) -> Polled[Any]:
-        """Make the records of one partition's messages.
-
-        Raises:
-            UnreadableInputError: A record can't be decoded, and `on_error` is `"fail"`.
-        """
-        if not messages:
-            return Polled()
-        decoded = self.values.decode([message.value() for message in messages])
-        bad = BadRecords(self.on_error, advice="Leave")
-        good = messages
-        if decoded.bad:
-            reasons = dict(decoded.bad)
-            for index in sorted(reasons):
-                bad.report(messages[index].value(), reasons[index], origin_of(messages[index]))
-            good = [message for index, message in enumerate(messages) if index not in reasons]
-        batch = decoded.batch
-        if self.fields and good:
-            batch = self._with_fields(batch, good)
-        return bad.polled(batch)
-
-    def _with_fields(
-        self, batch: RowBatch | ArrowBatch, messages: Sequence[Message]
-    ) -> RowBatch | ArrowBatch:
-        columns = {name: [METADATA[name][0](message) for message in messages] for name in self.fields}
-        if isinstance(batch, ArrowBatch):
-            made = batch.batch
-            for name, values in columns.items():
-                column, at = pa.array(values, METADATA[name][1]), made.schema.get_field_index(name)
-                made = made.append_column(name, column) if at < 0 else made.set_column(at, name, column)
-            return ArrowBatch(made)
-        names = list(columns)
-        return RowBatch(
-            [
-                {**(row if type(row) is dict else {"value": row}), **dict(zip(names, added, strict=True))}
-                for row, *added in zip(batch.rows, *columns.values(), strict=True)
-            ]
-        )
-
-    def close(self) -> None:
-        self.values.close()
-
-
 def origin_of(message: Message) -> str:
     """The place of a message, for errors and dead letters: `topic[partition]@offset`."""
     return f"{message.topic()}[{message.partition()}]@{message.offset()}"
+
+
+#: How `MessageDeserializer` reads Kafka's messages.
+KAFKA: Final[MessageParts[Message]] = MessageParts(methodcaller("value"), origin_of, METADATA)

@@ -30,7 +30,8 @@ from penstock.runtime.io.connectors.kafka.fetcher import KafkaFetcher
 from penstock.runtime.io.connectors.kafka.offsets import OFFSET_RESETS, OffsetReset, OffsetsInitializer
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, PartitionMetadata
 from penstock.runtime.io.connectors.kafka.reader import KafkaReader
-from penstock.runtime.io.connectors.kafka.records import METADATA, MetadataField, RecordDeserializer
+from penstock.runtime.io.connectors.kafka.records import KAFKA, METADATA, MetadataField
+from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer
 from penstock.runtime.io.formats.format import Format, HasSubject
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames
@@ -185,8 +186,8 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         form = self.value_format
         if isinstance(form, HasSubject) and len(self.topics) == 1:
             form = form.for_topic(self.topics[0])
-        deserializer = RecordDeserializer(
-            form.decoder(self.batch_format), tuple(self.metadata), self.on_error
+        deserializer = MessageDeserializer(
+            KAFKA, form.decoder(self.batch_format), tuple(self.metadata), self.on_error
         )
         fetcher = KafkaFetcher(self._cluster, self._cluster.consumer(settings), deserializer)
         is_arrow = self.batch_format == "arrow"
