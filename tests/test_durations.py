@@ -24,6 +24,7 @@ from penstock.cluster import RayJobHandle
 from penstock.connected import KeyedBroadcastProcessFunction
 from penstock.formats import SchemaRegistry
 from penstock.kafka import KafkaSink, KafkaSource
+from penstock.nats import JetStreamSource
 from penstock.operators import Operator
 from penstock.ray_data import to_ray_dataset
 from penstock.redis import RedisStreamSource
@@ -290,6 +291,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "KafkaSink": partial(KafkaSink, "localhost:9092", "out"),
     "KafkaSource": partial(KafkaSource, "localhost:9092", "in"),
     "RedisStreamSource": partial(RedisStreamSource, "redis://localhost", "in"),
+    "JetStreamSource": partial(JetStreamSource, "nats://localhost", "in"),
     "SchemaRegistry": partial(SchemaRegistry, "http://localhost:8081"),
     "DataStream.map_async": lambda **duration: called(stream(), **duration),
     "KeyedStream.map_async": lambda **duration: called(keyed(), **duration),

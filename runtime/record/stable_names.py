@@ -62,6 +62,8 @@ HOMES: Final[dict[str, str]] = {
     "HeapState": "penstock.runtime.config.job_config.HeapState",
     "HistogramStatistics": "penstock.runtime.operators.metrics.HistogramStatistics",
     "IndexRange": "penstock.runtime.io.connectors.generator_source.IndexRange",
+    "JetStreamSource": "penstock.runtime.io.connectors.jetstream.JetStreamSource",
+    "JetStreamSplit": "penstock.runtime.io.connectors.jetstream.JetStreamSplit",
     "JobCancelledError": "penstock.runtime.errors.JobCancelledError",
     "JobConfig": "penstock.runtime.config.job_config.JobConfig",
     "JobFailedError": "penstock.runtime.errors.JobFailedError",

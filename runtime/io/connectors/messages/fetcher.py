@@ -39,7 +39,7 @@ _LONGEST_PAUSE: Final = 2.0
 
 
 @dataclass(slots=True)
-class Fetched:
+class ReceivedBatch:
     """Records of one split in their order.
 
     Attributes:
@@ -103,7 +103,7 @@ class Inbox:
         """Wait for room, and hand out a batch."""
         await self._room.acquire()
         self.answered()
-        self._fetcher.ready(Fetched(self._split, polled, position, tokens, is_last))
+        self._fetcher.ready(ReceivedBatch(self._split, polled, position, tokens, is_last))
 
     def taken(self) -> None:
         self._room.release()
@@ -128,7 +128,7 @@ class MessageFetcher:
         self._give_up_after = give_up_after
         self._on_end = on_end
         self._lock = threading.Lock()
-        self._ready: deque[Fetched] = deque()
+        self._ready: deque[ReceivedBatch] = deque()
         self._paused: Set[Hashable] = frozenset()
         self._error: BaseException | None = None
         self._loop = asyncio.new_event_loop()
@@ -141,7 +141,7 @@ class MessageFetcher:
 
     # -- the task thread ----------------------------------------------------------------------------------
 
-    def take(self) -> Fetched | None:
+    def take(self) -> ReceivedBatch | None:
         """Return the next batch of a split that is not paused, if one is ready.
 
         Raises:
@@ -181,7 +181,7 @@ class MessageFetcher:
 
     # -- the fetcher's thread -----------------------------------------------------------------------------
 
-    def ready(self, fetched: Fetched) -> None:
+    def ready(self, fetched: ReceivedBatch) -> None:
         with self._lock:
             self._ready.append(fetched)
 
