@@ -23,6 +23,7 @@ from penstock.aggregates import Sum
 from penstock.cluster import RayJobHandle
 from penstock.connected import KeyedBroadcastProcessFunction
 from penstock.formats import SchemaRegistry
+from penstock.http import HttpSink, WebhookSource
 from penstock.kafka import KafkaSink, KafkaSource
 from penstock.nats import JetStreamSource
 from penstock.operators import Operator
@@ -291,6 +292,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "KafkaSink": partial(KafkaSink, "localhost:9092", "out"),
     "KafkaSource": partial(KafkaSource, "localhost:9092", "in"),
     "RedisStreamSource": partial(RedisStreamSource, "redis://localhost", "in"),
+    "HttpSink": partial(HttpSink, "http://localhost"),
+    "WebhookSource": partial(WebhookSource, 8085),
     "JetStreamSource": partial(JetStreamSource, "nats://localhost", "in"),
     "SchemaRegistry": partial(SchemaRegistry, "http://localhost:8081"),
     "DataStream.map_async": lambda **duration: called(stream(), **duration),

@@ -61,6 +61,7 @@ HOMES: Final[dict[str, str]] = {
     "GraphInfo": "penstock.runtime.graph.graph_info.GraphInfo",
     "HeapState": "penstock.runtime.config.job_config.HeapState",
     "HistogramStatistics": "penstock.runtime.operators.metrics.HistogramStatistics",
+    "HttpSink": "penstock.runtime.io.connectors.http_sink.HttpSink",
     "IndexRange": "penstock.runtime.io.connectors.generator_source.IndexRange",
     "JetStreamSource": "penstock.runtime.io.connectors.jetstream.JetStreamSource",
     "JetStreamSplit": "penstock.runtime.io.connectors.jetstream.JetStreamSplit",
@@ -106,6 +107,7 @@ HOMES: Final[dict[str, str]] = {
     "RawState": "penstock.runtime.operators.operator_state.RawState",
     "RedisStreamSource": "penstock.runtime.io.connectors.redis_streams.RedisStreamSource",
     "RedisStreamSplit": "penstock.runtime.io.connectors.redis_streams.RedisStreamSplit",
+    "RefusedRecordError": "penstock.runtime.io.connectors.errors.RefusedRecordError",
     "RescaleError": "penstock.runtime.errors.RescaleError",
     "RestoreError": "penstock.runtime.errors.RestoreError",
     "Retry": "penstock.runtime.operators.functions.async_call.Retry",
@@ -134,6 +136,8 @@ HOMES: Final[dict[str, str]] = {
     "TumblingEventTimeWindows": "penstock.runtime.time.windows.TumblingEventTimeWindows",
     "Watermark": "penstock.runtime.record.elements.Watermark",
     "WatermarkStrategy": "penstock.runtime.time.watermarks.WatermarkStrategy",
+    "WebhookSource": "penstock.runtime.io.connectors.webhook.WebhookSource",
+    "WebhookSplit": "penstock.runtime.io.connectors.webhook.WebhookSplit",
 }
 
 _NAMES: Final = {home: name for name, home in HOMES.items()}

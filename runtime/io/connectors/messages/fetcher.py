@@ -11,6 +11,7 @@ inbox. After `give_up_after` without an answer the attempt fails.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -199,6 +200,9 @@ class MessageFetcher:
         acknowledging = self._loop.create_task(self._acknowledge_all())
         try:
             await self._is_closing.wait()
+            # What a completed checkpoint covers is acknowledged before the end.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._acknowledgements.join(), _GOODBYE)
         finally:
             running = {*receiving, acknowledging}
             while running:  # redis-py loses a cancellation that comes while it connects
@@ -254,6 +258,8 @@ class MessageFetcher:
                 )
             except Exception as error:  # raised again in the task thread, by `take`
                 self._error = error
+            finally:
+                self._acknowledgements.task_done()
 
     async def _goodbye(self, receiver: Receiver) -> None:
         expected: tuple[type[BaseException], ...] = (TimeoutError, *receiver.transient)
