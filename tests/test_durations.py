@@ -25,6 +25,7 @@ from penstock.connected import KeyedBroadcastProcessFunction
 from penstock.formats import SchemaRegistry
 from penstock.http import HttpSink, WebhookSource
 from penstock.kafka import KafkaSink, KafkaSource
+from penstock.mqtt import MqttSource
 from penstock.nats import JetStreamSource
 from penstock.operators import Operator
 from penstock.ray_data import to_ray_dataset
@@ -294,6 +295,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "RedisStreamSource": partial(RedisStreamSource, "redis://localhost", "in"),
     "HttpSink": partial(HttpSink, "http://localhost"),
     "WebhookSource": partial(WebhookSource, 8085),
+    "MqttSource": partial(MqttSource, "localhost", "in", client_id="c"),
     "JetStreamSource": partial(JetStreamSource, "nats://localhost", "in"),
     "SchemaRegistry": partial(SchemaRegistry, "http://localhost:8081"),
     "DataStream.map_async": lambda **duration: called(stream(), **duration),

@@ -90,6 +90,8 @@ HOMES: Final[dict[str, str]] = {
     "Max": "penstock.runtime.operators.aggregation.functions.Max",
     "Mean": "penstock.runtime.operators.aggregation.functions.Mean",
     "Min": "penstock.runtime.operators.aggregation.functions.Min",
+    "MqttSource": "penstock.runtime.io.connectors.mqtt.MqttSource",
+    "MqttSplit": "penstock.runtime.io.connectors.mqtt.MqttSplit",
     "NoRestart": "penstock.runtime.config.restart.NoRestart",
     "OffsetsInitializer": "penstock.runtime.io.connectors.kafka.offsets.OffsetsInitializer",
     "OnRequest": "penstock.runtime.operators.source_coordinator.OnRequest",

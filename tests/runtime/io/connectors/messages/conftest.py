@@ -12,6 +12,7 @@ _HERE = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
 
+from serving.mqtt import MqttBroker, mqtt_broker  # noqa: E402 (the path comes first)
 from serving.nats import NatsServer, nats_server  # noqa: E402
 from serving.redis import RedisServer, redis_server  # noqa: E402 (the path comes first)
 
@@ -25,4 +26,10 @@ def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 @pytest.fixture(scope="session")
 def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     with nats_server(tmp_path_factory.mktemp("nats")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def shared_mqtt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttBroker]:
+    with mqtt_broker(tmp_path_factory.mktemp("mqtt")) as started:
         yield started
