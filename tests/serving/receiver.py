@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Receiver:
-    """What came.
+    """Requests that came, and answers to the next ones.
 
     Attributes:
         failures: Statuses of the next answers; 0 carries the request out, and closes the connection without
@@ -46,7 +46,7 @@ class Receiver:
 
     @property
     def bodies(self) -> list[bytes]:
-        """What was carried out, sorted."""
+        """Bodies that were carried out, sorted."""
         return sorted(self.carried_out.values())
 
 

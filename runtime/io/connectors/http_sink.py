@@ -1,7 +1,7 @@
 """`HttpSink`: sends each record as an HTTP request, with an `Idempotency-Key`.
 
-HTTP has no transactions. A request that got no answer may have been carried out, so it must be sent again,
-and only the receiver can tell that it is the same. For this each request has an `Idempotency-Key`. A receiver
+HTTP has no transactions. A request that got no answer may have been carried out, and must be sent again.
+Only the receiver can notice that it is the same. For this each request has an `Idempotency-Key`. A receiver
 that carries out each key once gets exactly once; any other gets at least once.
 
 **Sent at commit** (`"exactly_once"`). Requests wait until a completed checkpoint covers them. The checkpoint

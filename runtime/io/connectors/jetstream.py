@@ -11,11 +11,11 @@ until the next checkpoint is complete. So the rate is at most this number for ea
 
 **A gap is never silent.** The server numbers its deliveries. If one is missing, such as after a lost
 connection, a new consumer begins behind the last covered message. If the stream no longer has messages behind
-the position, the job fails: limits have deleted them, or a later checkpoint has acknowledged them and the job
-was started from an older one. For a stream with `limits`, an older savepoint reads them again.
+the position, the job fails. Limits have deleted them, or a later checkpoint than the restored one has
+acknowledged them. For a stream with `limits`, an older savepoint reads them again.
 
-The source must never delete a consumer before its successor exists, except in a `workqueue`, which allows
-only one: without a consumer, a stream with the retention `interest` drops its messages.
+The source must never delete a consumer before its successor exists: without one, a stream with the retention
+`interest` drops its messages. A `workqueue` is the exception. It allows one consumer, and keeps its messages.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _ALL: Final = ">"
 _WAIT: Final = 1.0
 _ANSWER: Final = 5.0
 #: Seconds until the server delivers a message again. Recovery does not wait for it.
-_ACK_WAIT: Final = 3600.0
+_ACK_WAIT: Final = 86_400.0
 #: Seconds until the server deletes the consumer of a job that no longer reads a stream with `limits`.
 _INACTIVE: Final = 3600.0
 #: Most messages of one request.
@@ -89,12 +89,15 @@ class JetStreamSplit:
     Attributes:
         next_sequence: `None` before the first message, if `starting_at` decides.
         starting_at: Microseconds since the epoch.
+        consumer: Name of the consumer that delivered the last message, and `delivery` the delivery's number.
         stopping_sequence: Number of the last message to read; `None` reads for ever.
     """
 
     subject: str
     next_sequence: int | None
     starting_at: int | None = None
+    consumer: str | None = None
+    delivery: int = 0
     stopping_sequence: int | None = None
 
     @property
@@ -105,8 +108,9 @@ class JetStreamSplit:
     def is_finished(self) -> bool:
         return self.stopping_sequence is not None and (self.next_sequence or 0) > self.stopping_sequence
 
-    def moved_to(self, position: int) -> Self:
-        return replace(self, next_sequence=position)
+    def moved_to(self, position: tuple[int, str | None, int]) -> Self:
+        sequence, consumer, delivery = position
+        return replace(self, next_sequence=sequence, consumer=consumer, delivery=delivery)
 
 
 @without_secrets
@@ -209,7 +213,7 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
                         subject,
                         start,
                         starting_at,
-                        await self._last(jetstream, subject) if self.bounded else None,
+                        stopping_sequence=await self._last(jetstream, subject) if self.bounded else None,
                     )
                     for subject in self.subjects
                 ]
@@ -390,13 +394,12 @@ class _JetStreamReceiver:
 
     def _check_nothing_lost(self, stream: StreamInfo, others: Sequence[ConsumerInfo]) -> None:
         position, state = self._split.next_sequence or 0, stream.state
-        acknowledged = max((each.ack_floor.stream_seq for each in others if each.ack_floor), default=0)
         if self._source.on_lost == "continue" or position <= 1:
             return
         if state.last_seq + 1 < position:
             what = "the stream ends before it: the stream was created again, or the server lost its end"
-        elif stream.config.retention != "limits" and acknowledged >= position:
-            what = f"messages up to {acknowledged} were acknowledged: a later checkpoint had covered them"
+        elif stream.config.retention != "limits" and any(map(self._has_acknowledged_more, others)):
+            what = "later messages were acknowledged: a later checkpoint had covered them"
         elif state.first_seq > position and self._split.subject == _ALL:
             what = f"the stream begins at {state.first_seq}: earlier messages were deleted"
         else:
@@ -406,6 +409,19 @@ class _JetStreamReceiver:
             "lost messages, set on_lost='continue'"
         )
         raise LostInputError(msg)
+
+    def _has_acknowledged_more(self, other: ConsumerInfo) -> bool:
+        """Return whether a consumer acknowledged deliveries that the position does not have.
+
+        Stream sequences can't decide: the floor of a consumer passes messages that don't match its filter.
+        """
+        split = self._split
+        known = split.delivery if other.name == split.consumer else 0
+        return (
+            split.consumer is not None
+            and other.ack_floor is not None
+            and other.ack_floor.consumer_seq > known
+        )
 
     async def _disconnect(self) -> None:
         client, self._client, self._pull = self._client, None, None
@@ -428,8 +444,9 @@ class _JetStreamReceiver:
     async def _wait(self, inbox: Inbox, consumer: ConsumerInfo) -> None:
         """Note that the server answers; end the split if no message is left."""
         inbox.answered()
-        stop, pull = self._split.stopping_sequence, self._pull
-        if stop is not None and not consumer.num_pending and pull is not None and not pull.pending_msgs:
+        stop, delivered = self._split.stopping_sequence, consumer.delivered
+        has_all = delivered is None or delivered.consumer_seq < self._next_delivery
+        if stop is not None and not consumer.num_pending and has_all:
             await self._move(inbox, stop + 1, [], [])
 
     async def _received(self, inbox: Inbox, messages: Sequence[Msg]) -> None:
@@ -459,10 +476,10 @@ class _JetStreamReceiver:
 
     async def _move(self, inbox: Inbox, position: int, new: list[Msg], tokens: list[tuple[int, str]]) -> None:
         polled: Polled[Any] = self._deserializer.polled(new)
-        self._split = self._split.moved_to(position)
-        await inbox.put(
-            polled, position, tokens[-1:] if self._acks_all else tokens, is_last=self._split.is_finished
-        )
+        place = (position, self._consumer, self._next_delivery - 1)
+        self._split = self._split.moved_to(place)
+        kept = tokens[-1:] if self._acks_all else tokens
+        await inbox.put(polled, place, kept, is_last=self._split.is_finished)
 
     async def acknowledge(self, tokens: Sequence[tuple[int, str]]) -> None:
         """Acknowledge messages; those of an earlier connection come again, and are acknowledged then."""

@@ -10,8 +10,8 @@ new ids. The flag for duplicates does not tell, either: brokers set it for messa
 a message that a checkpoint covers, and whose acknowledgement was lost, is processed again. If records have
 an id of their own, `dedup` drops the second.
 
-**Limits.** The broker sends no more than a number of messages that are not acknowledged, so the rate is at
-most this number for each interval of checkpoints. Version 5 takes it from `max_unacknowledged`, if the broker
+**Limits.** The broker sends a limited number of messages until one is acknowledged. So the rate is at most
+this number for each interval of checkpoints. Version 5 takes it from `max_unacknowledged`, if the broker
 follows the standard. Brokers have limits of their own (Mosquitto: `max_inflight_messages`, 20 by default).
 Messages that were published with QoS 0 are not kept, and may be lost.
 

@@ -187,13 +187,13 @@ class MessageFetcher:
             self._ready.append(fetched)
 
     def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._receive_all())
+        try:  # a runner also ends what clients left behind
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._receive_all())
         except BaseException as error:  # raised again in the task thread, by `take`
             self._error = error
         finally:
             self._on_end()
-            self._loop.close()
 
     async def _receive_all(self) -> None:
         receiving = [self._loop.create_task(self._receive(name)) for name in self._receivers]
