@@ -66,8 +66,6 @@ _ANSWER: Final = 10.0
 _MOST_WAITING: Final = 70_000
 #: Reasons to refuse a connection that pass: the server is unavailable or busy, a quota, the rate.
 _PASSING: Final = frozenset({136, 137, 151, 159})
-#: The reason of a broker that gave the session to another client with the same id.
-_TAKEN_OVER: Final = 142
 #: Seconds without an answer until the attempt fails.
 GIVE_UP_AFTER: Final = 60.0
 
@@ -334,14 +332,7 @@ class _Connection:
         self._call(_set, self._subscribed, None)
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
-        if reason.value == _TAKEN_OVER:
-            msg = (
-                f"{self._where} gave the session {self._source.client_id!r} to another client: a newer "
-                "attempt, or another job with this client_id"
-            )
-            self._call(self._fail, ConnectorError(msg))
-        else:
-            self._call(self._fail, ConnectionResetError(f"the connection ended: {reason}"))
+        self._call(self._fail, ConnectionResetError(f"the connection ended: {reason}"))
 
     def _on_message(self, client: Any, userdata: Any, message: MQTTMessage) -> None:
         self._room.acquire()

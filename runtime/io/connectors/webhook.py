@@ -111,8 +111,9 @@ class WebhookSource(Generic[T_co], metaclass=NearestNames):
         ConfigurationError: A setting has a value that is not allowed.
 
     Example:
-        >>> WebhookSource(8085, path="/orders", token="secret")
-        WebhookSource(port=8085, path='/orders', host='127.0.0.1', ...)
+        >>> source = WebhookSource(8085, path="/orders", token="open-sesame")
+        >>> source.host, "open-sesame" in repr(source)
+        ('127.0.0.1', False)
     """
 
     only_reads: ClassVar[bool] = True

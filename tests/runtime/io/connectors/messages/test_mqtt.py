@@ -150,7 +150,7 @@ def test_values_that_can_not_be_decoded_become_dead_letters_with_their_topic(top
 
 
 def test_a_wrong_password_fails_the_job_and_is_not_shown(topic: Topic) -> None:
-    source = topic.source(password="wrong-word", give_up_after=0.5)
+    source = topic.source(password="wrong-word", give_up_after=0.1)
     assert "wrong-word" not in failure_of(source) + repr(source)
 
 
