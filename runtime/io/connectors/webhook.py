@@ -297,7 +297,10 @@ class _WebhookReceiver:
             return _response(429, "too many requests wait for a checkpoint")
         self._reading += 1
         try:
-            body = await request.read()
+            async with asyncio.timeout(seconds_in("answer_within", self._source.answer_within)):
+                body = await request.read()
+        except TimeoutError:
+            return _response(408, "the request is not complete")
         finally:
             self._reading -= 1
         if key is not None and key in self._keys:  # the same request came meanwhile

@@ -40,7 +40,7 @@ class Webhook:
         return self._threads.submit(self._send, data, given)
 
     def _send(self, body: bytes, headers: dict[str, str]) -> tuple[int, Any]:
-        eventually(self._listens, "the webhook listens")
+        eventually(self.listens, "the webhook listens")
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request("POST", "/orders", body, headers)
@@ -52,7 +52,7 @@ class Webhook:
         finally:
             connection.close()
 
-    def _listens(self) -> bool:
+    def listens(self) -> bool:
         with socket.socket() as attempt:
             return attempt.connect_ex(("127.0.0.1", self.port)) == 0
 
@@ -182,6 +182,17 @@ def test_a_large_body_is_refused(webhook: Webhook) -> None:
         assert harness.poll() == []
 
 
+def test_a_request_that_never_becomes_complete_leaves_room_for_others(webhook: Webhook) -> None:
+    with SourceHarness(webhook.source(max_unacknowledged=1, answer_within=0.2)) as harness:
+        eventually(webhook.listens, "the webhook listens")
+        with socket.create_connection(("127.0.0.1", webhook.port), timeout=60) as slow:
+            head = f"POST /orders HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n\r\n"
+            slow.sendall(head.encode())
+            assert slow.recv(100).startswith(b"HTTP/1.1 408")
+        webhook.send(1)
+        assert polled(harness, 1) == [1]
+
+
 def test_a_body_that_can_not_be_decoded_is_refused_at_once_and_may_come_again(webhook: Webhook) -> None:
     with SourceHarness(webhook.source()) as harness:
         bad, good = webhook.send(b"{", "a"), webhook.send(2, "b")
@@ -229,7 +240,7 @@ def test_a_sink_sends_to_a_webhook_of_another_job_once(webhook: Webhook) -> None
 
 def test_a_port_is_taken_over_when_the_attempt_before_has_ended(webhook: Webhook) -> None:
     with SourceHarness(webhook.source()) as before:
-        eventually(webhook._listens, "the first attempt listens")
+        eventually(webhook.listens, "the first attempt listens")
         with SourceHarness(webhook.source(), attempt=2) as harness:
             harness.poll()
             before.close()
