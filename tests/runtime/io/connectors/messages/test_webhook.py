@@ -186,8 +186,13 @@ def test_a_request_that_never_becomes_complete_leaves_room_for_others(webhook: W
     with SourceHarness(webhook.source(max_unacknowledged=1, answer_within=0.2)) as harness:
         eventually(webhook.listens, "the webhook listens")
         with socket.create_connection(("127.0.0.1", webhook.port), timeout=60) as slow:
-            head = f"POST /orders HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n\r\n"
-            slow.sendall(head.encode())
+            lines = (
+                "POST /orders HTTP/1.1",
+                "Host: x",
+                f"Authorization: Bearer {TOKEN}",
+                "Content-Length: 9",
+            )
+            slow.sendall("".join(f"{line}\r\n" for line in (*lines, "")).encode())
             assert slow.recv(100).startswith(b"HTTP/1.1 408")
         webhook.send(1)
         assert polled(harness, 1) == [1]
