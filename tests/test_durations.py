@@ -23,9 +23,13 @@ from penstock.aggregates import Sum
 from penstock.cluster import RayJobHandle
 from penstock.connected import KeyedBroadcastProcessFunction
 from penstock.formats import SchemaRegistry
+from penstock.http import HttpSink, WebhookSource
 from penstock.kafka import KafkaSink, KafkaSource
+from penstock.mqtt import MqttSource
+from penstock.nats import JetStreamSource
 from penstock.operators import Operator
 from penstock.ray_data import to_ray_dataset
+from penstock.redis import RedisStreamSource
 from penstock.runtime.testing.simulation.world.agenda import Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.world import World
 from penstock.runtime.time.durations import as_seconds
@@ -301,6 +305,11 @@ CALLS: dict[str, Callable[..., Any]] = {
     "JobConfig": penstock.JobConfig,
     "KafkaSink": partial(KafkaSink, "localhost:9092", "out"),
     "KafkaSource": partial(KafkaSource, "localhost:9092", "in"),
+    "RedisStreamSource": partial(RedisStreamSource, "redis://localhost", "in"),
+    "HttpSink": partial(HttpSink, "http://localhost"),
+    "WebhookSource": partial(WebhookSource, 8085),
+    "MqttSource": partial(MqttSource, "localhost", "in", client_id="c"),
+    "JetStreamSource": partial(JetStreamSource, "nats://localhost", "in"),
     "SchemaRegistry": partial(SchemaRegistry, "http://localhost:8081"),
     "DataStream.map_async": lambda **duration: called(stream(), **duration),
     "KeyedStream.map_async": lambda **duration: called(keyed(), **duration),

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from penstock.runtime.config.job_config import JobConfig, RocksDB
 from penstock.runtime.errors import ConfigurationError, GraphError
-from penstock.runtime.graph.job_graph import JobGraph, sinks_of
+from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec, sinks_of
 from penstock.runtime.names import NearestEnumMembers, NearestMembers
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.sinks import ChecksJobConfig
@@ -314,13 +314,17 @@ def check_job(job: JobGraph, config: JobConfig) -> None:
         GraphError: An operator can't have its state backend.
     """
     check_state_backends(job, config)
-    for spec, sink in sinks_of(job):
-        if isinstance(sink, ChecksJobConfig):
+    connectors: list[tuple[str, OperatorSpec, Any]] = [
+        *(("source", spec, spec.source) for vertex in job.vertices for spec in vertex.operators),
+        *(("sink", spec, sink) for spec, sink in sinks_of(job)),
+    ]
+    for kind, spec, connector in connectors:
+        if isinstance(connector, ChecksJobConfig):
             try:
-                sink.check_job_config(config)
+                connector.check_job_config(config)
             except ConfigurationError as error:
                 where = "" if spec.defined_at is None else f"{spec.defined_at}: "
-                msg = f"{where}sink {spec.id!r}: {error}"
+                msg = f"{where}{kind} {spec.id!r}: {error}"
                 raise ConfigurationError(msg) from error
 
 

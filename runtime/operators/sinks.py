@@ -98,10 +98,10 @@ class RemovesUncovered(Protocol):
 
 @runtime_checkable
 class ChecksJobConfig(Protocol):
-    """Optional for a sink: refuse settings of a job that would lose its output."""
+    """Optional for a source or a sink: refuse a job whose settings it can't work with."""
 
     def check_job_config(self, config: JobConfig) -> None:
-        """Compare the settings with the sink's; called in the program that submits the job.
+        """Compare the job's settings with those of the connector; called in the program that submits the job.
 
         Raises:
             ConfigurationError: The settings don't fit; the message says which to change.

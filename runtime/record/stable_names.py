@@ -61,7 +61,10 @@ HOMES: Final[dict[str, str]] = {
     "GraphInfo": "penstock.runtime.graph.graph_info.GraphInfo",
     "HeapState": "penstock.runtime.config.job_config.HeapState",
     "HistogramStatistics": "penstock.runtime.operators.metrics.HistogramStatistics",
+    "HttpSink": "penstock.runtime.io.connectors.http_sink.HttpSink",
     "IndexRange": "penstock.runtime.io.connectors.generator_source.IndexRange",
+    "JetStreamSource": "penstock.runtime.io.connectors.jetstream.JetStreamSource",
+    "JetStreamSplit": "penstock.runtime.io.connectors.jetstream.JetStreamSplit",
     "JobCancelledError": "penstock.runtime.errors.JobCancelledError",
     "JobConfig": "penstock.runtime.config.job_config.JobConfig",
     "JobFailedError": "penstock.runtime.errors.JobFailedError",
@@ -87,6 +90,8 @@ HOMES: Final[dict[str, str]] = {
     "Max": "penstock.runtime.operators.aggregation.functions.Max",
     "Mean": "penstock.runtime.operators.aggregation.functions.Mean",
     "Min": "penstock.runtime.operators.aggregation.functions.Min",
+    "MqttSource": "penstock.runtime.io.connectors.mqtt.MqttSource",
+    "MqttSplit": "penstock.runtime.io.connectors.mqtt.MqttSplit",
     "NoRestart": "penstock.runtime.config.restart.NoRestart",
     "OffsetsInitializer": "penstock.runtime.io.connectors.kafka.offsets.OffsetsInitializer",
     "OnRequest": "penstock.runtime.operators.source_coordinator.OnRequest",
@@ -102,6 +107,9 @@ HOMES: Final[dict[str, str]] = {
     "Protobuf": "penstock.runtime.io.formats.protobuf.Protobuf",
     "Raw": "penstock.runtime.io.formats.plain.Raw",
     "RawState": "penstock.runtime.operators.operator_state.RawState",
+    "RedisStreamSource": "penstock.runtime.io.connectors.redis_streams.RedisStreamSource",
+    "RedisStreamSplit": "penstock.runtime.io.connectors.redis_streams.RedisStreamSplit",
+    "RefusedRecordError": "penstock.runtime.io.connectors.errors.RefusedRecordError",
     "RescaleError": "penstock.runtime.errors.RescaleError",
     "RestoreError": "penstock.runtime.errors.RestoreError",
     "Retry": "penstock.runtime.operators.functions.async_call.Retry",
@@ -130,6 +138,8 @@ HOMES: Final[dict[str, str]] = {
     "TumblingEventTimeWindows": "penstock.runtime.time.windows.TumblingEventTimeWindows",
     "Watermark": "penstock.runtime.record.elements.Watermark",
     "WatermarkStrategy": "penstock.runtime.time.watermarks.WatermarkStrategy",
+    "WebhookSource": "penstock.runtime.io.connectors.webhook.WebhookSource",
+    "WebhookSplit": "penstock.runtime.io.connectors.webhook.WebhookSplit",
 }
 
 _NAMES: Final = {home: name for name, home in HOMES.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from penstock.runtime.error_text import shown as shown
-from penstock.runtime.errors import BadInputError, ConfigurationError
+from penstock.runtime.errors import BadInputError, ConfigurationError, SuppressRestartsError
 from penstock.runtime.errors import BadRecordError as BadRecordError
 from penstock.runtime.operators.source import DeadLetter, Polled
 from penstock.runtime.record.elements import Batch
@@ -13,6 +13,10 @@ from penstock.runtime.record.elements import Batch
 
 class UnreadableInputError(BadRecordError, BadInputError):
     """Content of a file can't be read; the message names the file and the position."""
+
+
+class RefusedRecordError(BadRecordError, SuppressRestartsError):
+    """A receiver refuses a record, and would refuse it again; the message shows the record."""
 
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]

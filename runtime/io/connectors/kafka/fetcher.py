@@ -28,7 +28,8 @@ from penstock.runtime.io.connectors.kafka.clients import ENDED
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
 from penstock.runtime.io.connectors.kafka.consumed import by_partition, errors_in, without_collections
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
-from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
+from penstock.runtime.io.connectors.kafka.records import offset_of
+from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer
 from penstock.runtime.operators.lag import SourceLag, SplitLag
 from penstock.runtime.operators.metrics import Counter
 from penstock.runtime.operators.source import Polled
@@ -73,7 +74,7 @@ class KafkaFetcher:
         self,
         cluster: KafkaCluster,
         consumer: Consumer,
-        deserializer: RecordDeserializer,
+        deserializer: MessageDeserializer[Message],
         bytes_in: Counter,
     ) -> None:
         self._cluster = cluster

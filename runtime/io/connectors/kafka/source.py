@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from operator import methodcaller
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
@@ -30,12 +31,8 @@ from penstock.runtime.io.connectors.kafka.fetcher import KafkaFetcher
 from penstock.runtime.io.connectors.kafka.offsets import OFFSET_RESETS, OffsetReset, OffsetsInitializer
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, PartitionMetadata
 from penstock.runtime.io.connectors.kafka.reader import KafkaReader
-from penstock.runtime.io.connectors.kafka.records import (
-    METADATA,
-    KeyDecoder,
-    MetadataField,
-    RecordDeserializer,
-)
+from penstock.runtime.io.connectors.kafka.records import KAFKA, METADATA, MetadataField
+from penstock.runtime.io.connectors.messages.deserializer import KeyDecoder, MessageDeserializer
 from penstock.runtime.io.formats.format import Decoder, Format, HasSubject
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.io.formats.plain import Raw, Text
@@ -202,8 +199,8 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
                 _committed, context.counter("commits_succeeded"), context.counter("commits_failed")
             ),
         }
-        deserializer = RecordDeserializer(
-            self._decoder(self.value_format), tuple(self.metadata), self.on_error, self._keys
+        deserializer = MessageDeserializer(
+            KAFKA, self._decoder(self.value_format), tuple(self.metadata), self.on_error, self._keys
         )
         consumer = self._cluster.consumer(settings)
         fetcher = KafkaFetcher(self._cluster, consumer, deserializer, context.counter("bytes_in"))
@@ -216,11 +213,12 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         return form.decoder(self.batch_format)
 
     @property
-    def _keys(self) -> KeyDecoder | None:
+    def _keys(self) -> KeyDecoder[Message] | None:
         form = self.key_format
         if form is None:
             return None
-        return KeyDecoder(self._decoder(form, is_key=True), self.key_field, isinstance(form, (Raw, Text)))
+        is_column = isinstance(form, (Raw, Text))
+        return KeyDecoder(methodcaller("key"), self._decoder(form, is_key=True), self.key_field, is_column)
 
 
 def _committed(succeeded: Counter, failed: Counter, error: Any, partitions: Any) -> None:

@@ -1,0 +1,35 @@
+"""Servers that all tests of this folder share; each test has a stream of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_HERE = str(Path(__file__).parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
+
+from serving.mqtt import MqttBroker, mqtt_broker  # noqa: E402 (the path comes first)
+from serving.nats import NatsServer, nats_server  # noqa: E402
+from serving.redis import RedisServer, redis_server  # noqa: E402 (the path comes first)
+
+
+@pytest.fixture(scope="session")
+def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    with nats_server(tmp_path_factory.mktemp("nats")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def shared_mqtt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttBroker]:
+    with mqtt_broker(tmp_path_factory.mktemp("mqtt")) as started:
+        yield started

@@ -1,0 +1,90 @@
+"""A real MQTT broker from a wheel (`iotcore`, which is rumqttd), with versions 3.1.1 and 5.
+
+Its sessions are in memory: they outlive a connection, and not the broker.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
+
+from serving.kafka import free_ports
+from serving.process import Server
+
+USER, PASSWORD = "me", "open-sesame"
+
+#: Unacknowledged messages of a client.
+MOST_IN_FLIGHT = 100
+
+_PROGRAM = "import sys, iotcore; iotcore.Broker(config_path=sys.argv[1]).run_forever()"
+_SETTINGS = """
+id = 0
+[router]
+id = 0
+max_connections = 100
+max_outgoing_packet_count = 200
+max_segment_size = 1048576
+max_segment_count = 10
+"""
+_LISTENER = """
+[{kind}.1]
+name = "{kind}"
+listen = "127.0.0.1:{port}"
+next_connection_delay_ms = 1
+[{kind}.1.connections]
+connection_timeout_ms = 5000
+max_payload_size = 100000
+max_inflight_count = {most}
+auth = {{ {user} = "{password}" }}
+"""
+
+
+class MqttBroker(Server):
+    """A broker; `port_5` speaks version 5, and `port` version 3.1.1."""
+
+    port_5: int
+
+    def publish(self, topic: str, payloads: Iterable[bytes], qos: int = 1) -> None:
+        client = Client(CallbackAPIVersion.VERSION2)
+        client.username_pw_set(USER, PASSWORD)
+        client.connect("127.0.0.1", self.port)
+        client.loop_start()
+        for sent in [client.publish(topic, payload, qos) for payload in payloads]:
+            sent.wait_for_publish(60)
+        client.disconnect()
+        client.loop_stop()
+
+    def take_over(self, client_id: str) -> None:
+        """Take the session of a client, and leave at once without an acknowledgement."""
+        client = Client(
+            CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False, manual_ack=True
+        )
+        client.username_pw_set(USER, PASSWORD)
+        client.connect("127.0.0.1", self.port)
+        client.loop_start()
+        client.disconnect()
+        client.loop_stop()
+
+
+@contextmanager
+def mqtt_broker(folder: Path) -> Iterator[MqttBroker]:
+    ports = dict(zip(("v4", "v5"), free_ports(2), strict=True))
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "rumqttd.toml"
+    listeners = [
+        _LISTENER.format(kind=kind, port=port, most=MOST_IN_FLIGHT, user=USER, password=PASSWORD)
+        for kind, port in ports.items()
+    ]
+    config.write_text(_SETTINGS + "".join(listeners))
+    broker = MqttBroker([sys.executable, "-c", _PROGRAM, str(config)], ports["v4"], folder / "mqtt.log")
+    broker.port_5 = ports["v5"]
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.kill()

