@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -31,9 +32,10 @@ from penstock.runtime.io.formats.registered import (
 from penstock.runtime.io.formats.registry import RegisteredSchema, SchemaRegistry
 from penstock.runtime.io.formats.rows import records_of
 from penstock.runtime.io.formats.settings import checked_batch_format, imported
+from penstock.runtime.io.formats.varints import zigzag_varint
 from penstock.runtime.record.arrow_types import has_leaf
 from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact_column, is_text
-from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat
+from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat, RowBatch
 from penstock.runtime.record.row_columns import NoPythonValueError, dicts_of_arrow
 
 #: A schema as JSON text, or as the parsed JSON.
@@ -46,7 +48,8 @@ class Avro:
 
     Args:
         schema: Schema of the written values. With a registry it is the schema of the encoder, and that of
-            the rows and columns that are read if there is no `reader_schema`.
+            the rows and columns that are read if there is no `reader_schema`. Files have a schema of their
+            own.
         reader_schema: Schema of the rows and columns that are read. Avro's rules of schema resolution apply.
         registry: A schema registry. Each value then begins with the id of its schema (Confluent's format).
         subject: The subject of `schema` in the registry. Connectors with topics set `topic-value` or
@@ -54,7 +57,7 @@ class Avro:
         register: Whether to register `schema` when it is not in the registry.
 
     Raises:
-        ConfigurationError: A schema is wrong, or missing without a registry, or a library is missing.
+        ConfigurationError: A schema is wrong, or a library is missing.
 
     Example:
         >>> order = Avro({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
@@ -73,9 +76,6 @@ class Avro:
         for schema in (self.schema, self.reader_schema):
             if schema is not None:
                 parsed_schema(schema)
-        if self.schema is None and self.registry is None:
-            msg = "Avro needs schema=, or registry= with the schemas of the values"
-            raise ConfigurationError(msg)
 
     def for_topic(self, topic: str, *, is_key: bool = False) -> Avro:
         """The format for a topic: without a subject of its own it gets the topic's.
@@ -86,14 +86,18 @@ class Avro:
         """
         return replace(self, subject=self.subject or topic_subject(topic, is_key=is_key))
 
+    @property
+    def read_schema(self) -> AvroSchema | None:
+        """The schema of the rows and columns that are read; `None` for that of the values."""
+        return self.schema if self.reader_schema is None else self.reader_schema
+
     def decoder(self, batch_format: BatchFormat) -> Decoder:
         """Create a decoder; columns need a schema, or a subject whose newest schema is the reader's."""
         batch_format = checked_batch_format(batch_format)
-        reader = self.reader_schema if self.reader_schema is not None else self.schema
+        reader = self.read_schema
         if self.registry is None:
-            assert reader is not None
-            assert self.schema is not None
-            return AvroDecoder(parsed_schema(self.schema), parsed_schema(reader), batch_format)
+            writer = self._own_schema()
+            return AvroDecoder(writer, writer if reader is None else parsed_schema(reader), batch_format)
         client = self.registry.client()
         if reader is None and batch_format == "arrow":
             reader = client.latest(checked_subject(self.subject, "Avro")).text
@@ -110,21 +114,26 @@ class Avro:
     def encoder(self) -> Encoder:
         """Create an encoder; with a registry it looks up the id of the schema."""
         if self.registry is None:
-            assert self.schema is not None
-            return AvroEncoder(parsed_schema(self.schema))
+            return AvroEncoder(self._own_schema())
         subject = checked_subject(self.subject, "Avro")
         client = self.registry.client()
         try:
             if self.schema is None:
                 found = client.latest(subject)
             else:
-                found = client.id_of(subject, "AVRO", _text(self.schema), register=self.register)
+                found = client.id_of(subject, "AVRO", schema_text(self.schema), register=self.register)
         finally:
             client.close()
         return RegistryEncoder(AvroEncoder(parsed_schema(found.complete("AVRO"))), found.prefix)
 
+    def _own_schema(self) -> dict[str, Any]:
+        if self.schema is None:
+            msg = "Avro needs schema=, or registry= with the schemas of the values; only files have their own"
+            raise ConfigurationError(msg)
+        return parsed_schema(self.schema)
 
-def _text(schema: AvroSchema) -> str:
+
+def schema_text(schema: AvroSchema) -> str:
     return schema if isinstance(schema, str) else json.dumps(schema)
 
 
@@ -146,8 +155,56 @@ class AvroDecoder:
             return decoded_columns(values, self._schema, self._columns or self._slow_columns, self._why)
         return decoded_rows(values, self._rows if self._columns else self._slow_rows, self._why)
 
+    def decode_block(self, data: bytes, count: int) -> Decoded:
+        """Decode a block of a container file: records that stand one after the other.
+
+        Raises:
+            ValueError: The block does not have this number of the writer's records.
+        """
+        found = self._block_rows(data, count) if self._schema is None else self._block_columns(data, count)
+        # Record by record, to find those that don't fit the reader's schema.
+        return self.decode(self.values_of(data, count)) if found is None else Decoded(found)
+
     def close(self) -> None:
         pass
+
+    def _block_columns(self, data: bytes, count: int) -> ArrowBatch | None:
+        if self._columns is not None:
+            batch = self._columns.of_block(data, count)
+        else:
+            rows = self._block_rows(data, count)
+            batch = None if rows is None else self._as_columns(rows.rows)
+        return None if batch is None else ArrowBatch(batch)
+
+    def _block_rows(self, data: bytes, count: int) -> RowBatch | None:
+        if self._columns is not None:
+            batch = self._columns.of_block(data, count)
+            try:
+                return None if batch is None else RowBatch(dicts_of_arrow(batch))
+            except NoPythonValueError:
+                return None
+        stream = BytesIO(data)
+        reader = None if self._reader is self._writer else self._reader
+        try:
+            rows = [self._read(stream, self._writer, reader) for _ in range(count)]
+        except Exception:  # damaged bytes raise anything; `values_of` finds them
+            return None
+        return RowBatch(rows) if stream.tell() == len(data) else None
+
+    def values_of(self, data: bytes, count: int) -> list[bytes]:
+        """Cut a block into its records."""
+        stream, ends = BytesIO(data), [0]
+        try:
+            for _ in range(count):
+                self._read(stream, self._writer, None)
+                ends.append(stream.tell())
+        except Exception as error:  # damaged bytes raise anything
+            msg = f"its record {len(ends)} of {count} can't be read: {type(error).__name__}: {error}"
+            raise ValueError(msg) from error
+        if ends[-1] != len(data):
+            msg = f"{len(data) - ends[-1]} bytes follow its {count} records"
+            raise ValueError(msg)
+        return [data[start:end] for start, end in pairwise(ends)]
 
     def _rows(self, values: Sequence[bytes]) -> Sequence[Any] | None:
         assert self._columns is not None
@@ -167,6 +224,9 @@ class AvroDecoder:
         rows = self._slow_rows(values)
         if rows is None:
             return None
+        return self._as_columns(rows)
+
+    def _as_columns(self, rows: Sequence[Any]) -> pa.RecordBatch | None:
         assert self._schema is not None
         try:
             columns = [pa.array([row[field.name] for row in rows], field.type) for field in self._schema]
@@ -199,6 +259,8 @@ class _ColumnDecoder:
         self, text: str, columns: pa.Schema, project: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None
     ) -> None:
         self._text = text
+        items = {"name": "items", "type": {"type": "array", "items": json.loads(text)}}
+        self._array_text = json.dumps({"type": "record", "name": "Block", "fields": [items]})
         self._columns = columns
         self._project = project
         self._deserialize = imported("pyruhvro", "Avro", "avro").deserialize_array
@@ -215,7 +277,24 @@ class _ColumnDecoder:
         Raises:
             ValueError: A value is not a record of the writer's schema.
         """
-        batch = self._deserialize(values if type(values) is list else list(values), self._text)
+        return self._checked(self._deserialize(values if type(values) is list else list(values), self._text))
+
+    def of_block(self, data: bytes, count: int) -> pa.RecordBatch | None:
+        """Decode records that stand one after the other; `None` if they must be read one by one.
+
+        Behind their number such records are an array in Avro's encoding, and so one value for the library.
+        """
+        if count > len(data):
+            return None  # no record is empty, and the library would reserve memory for all of them
+        array = b"".join((zigzag_varint(count), data, b"\0"))
+        try:
+            (column,) = self._deserialize([array], self._array_text).columns
+            items = column.flatten()
+            return self._checked(pa.RecordBatch.from_struct_array(items)) if len(items) == count else None
+        except ValueError:  # also of Arrow
+            return None
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         for column in batch.columns:
             if has_leaf(column.type, is_text):
                 column.validate(full=True)  # pyruhvro lets through some bytes that are not UTF-8

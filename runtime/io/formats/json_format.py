@@ -167,6 +167,6 @@ class JsonValueEncoder:
                 return BadRecordError(
                     f"a record of type {type(row).__name__} can't be written as JSON: {error}; the record is "
                     f"{shown(row)}. Map it to dicts, lists, strings, finite numbers, booleans and None, or "
-                    "give Json a default="
+                    "give default="
                 )
         return BadRecordError(f"a batch can't be written as JSON: {failure}")

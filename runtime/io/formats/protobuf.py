@@ -33,6 +33,7 @@ from penstock.runtime.io.formats.registered import (
 from penstock.runtime.io.formats.registry import RegisteredSchema, SchemaRegistry
 from penstock.runtime.io.formats.rows import records_of
 from penstock.runtime.io.formats.settings import checked_batch_format, imported
+from penstock.runtime.io.formats.varints import zigzag_varint
 from penstock.runtime.record.arrow_types import NoArrowTypeError
 from penstock.runtime.record.arrow_values import MisfitError, exact_batch
 from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat
@@ -198,7 +199,7 @@ class _Message:
             siblings = siblings[path[-1]].nested_type
         if path == [0]:
             return b"\0"
-        return b"".join(_zigzag(number) for number in (len(path), *path))
+        return b"".join(zigzag_varint(number) for number in (len(path), *path))
 
     @property
     def registered_text(self) -> str:
@@ -212,17 +213,6 @@ class _Message:
             )
             raise ConfigurationError(msg)
         return base64.b64encode(file.SerializeToString(deterministic=True)).decode()
-
-
-def _zigzag(number: int) -> bytes:
-    """A number of at least 0 as a zigzag varint."""
-    number *= 2
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
 
 
 class ProtobufDecoder:
