@@ -31,7 +31,7 @@ from penstock.runtime.io.formats.registered import (
 )
 from penstock.runtime.io.formats.registry import RegisteredSchema, SchemaRegistry
 from penstock.runtime.io.formats.rows import records_of
-from penstock.runtime.io.formats.settings import checked_batch_format, imported
+from penstock.runtime.io.formats.settings import checked_batch_format, imported, without_panic
 from penstock.runtime.io.formats.varints import zigzag_varint
 from penstock.runtime.record.arrow_types import has_leaf
 from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact_column, is_text
@@ -100,11 +100,12 @@ class Avro:
             return AvroDecoder(writer, writer if reader is None else parsed_schema(reader), batch_format)
         client = self.registry.client()
         if reader is None and batch_format == "arrow":
-            reader = client.latest(checked_subject(self.subject, "Avro")).text
-        wanted = None if reader is None else parsed_schema(reader)
+            wanted = _registered(client.latest(checked_subject(self.subject, "Avro")))
+        else:
+            wanted = None if reader is None else parsed_schema(reader)
 
         def of_schema(found: RegisteredSchema) -> Decoder:
-            writer = parsed_schema(found.complete("AVRO"))
+            writer = _registered(found)
             return AvroDecoder(writer, writer if wanted is None else wanted, batch_format)
 
         return RegistryDecoder(
@@ -124,13 +125,17 @@ class Avro:
                 found = client.id_of(subject, "AVRO", schema_text(self.schema), register=self.register)
         finally:
             client.close()
-        return RegistryEncoder(AvroEncoder(parsed_schema(found.complete("AVRO"))), found.prefix)
+        return RegistryEncoder(AvroEncoder(_registered(found)), found.prefix)
 
     def _own_schema(self) -> dict[str, Any]:
         if self.schema is None:
             msg = "Avro needs schema=, or registry= with the schemas of the values; only files have their own"
             raise ConfigurationError(msg)
         return parsed_schema(self.schema)
+
+
+def _registered(found: RegisteredSchema) -> dict[str, Any]:
+    return parsed_schema(found.text_as("AVRO"), [text for _, text in found.parts])
 
 
 def schema_text(schema: AvroSchema) -> str:
@@ -277,7 +282,8 @@ class _ColumnDecoder:
         Raises:
             ValueError: A value is not a record of the writer's schema.
         """
-        return self._checked(self._deserialize(values if type(values) is list else list(values), self._text))
+        given = values if type(values) is list else list(values)
+        return self._checked(without_panic(self._deserialize, given, self._text))
 
     def of_block(self, data: bytes, count: int) -> pa.RecordBatch | None:
         """Decode records that stand one after the other; `None` if they must be read one by one.
@@ -288,7 +294,7 @@ class _ColumnDecoder:
             return None  # no record is empty, and the library would reserve memory for all of them
         array = b"".join((zigzag_varint(count), data, b"\0"))
         try:
-            (column,) = self._deserialize([array], self._array_text).columns
+            (column,) = without_panic(self._deserialize, [array], self._array_text).columns
             items = column.flatten()
             return self._checked(pa.RecordBatch.from_struct_array(items)) if len(items) == count else None
         except ValueError:  # also of Arrow

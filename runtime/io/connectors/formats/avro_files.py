@@ -1,7 +1,7 @@
 """Avro's object container files: a header with the schema, then blocks of records.
 
 A marker of 16 bytes stands behind the header and behind each block. So a file is cut into byte ranges
-without reading it. A range owns the blocks whose preceding marker begins in it. Its reader looks for the first one.
+without reading it. A range owns the blocks whose preceding marker begins in it.
 The position is the beginning of the next block; a block is read as a whole.
 
 Each file is read by the schema in its header. Columns need one schema for all files: the reader's, or else
