@@ -254,7 +254,25 @@ class AvroDecoder:
         except Exception as found:  # any error is the reason
             error = found
         what = "it does not fit the schema" if error is None else f"{type(error).__name__}: {error}"
+        name = self._misfit(value)
+        if name is not None:
+            return f"field {name!r} does not fit the reader's schema: {what}"
         return f"the value is not an Avro record: {what}"
+
+    def _misfit(self, value: bytes) -> str | None:
+        """The first field of the reader's schema that the value does not fit; `None` if it is no record."""
+        if self._reader is self._writer:
+            return None
+        try:
+            self._read(BytesIO(value), self._writer, None)
+        except Exception:  # damaged bytes raise anything
+            return None
+        for field in self._reader["fields"]:
+            try:
+                self._read(BytesIO(value), self._writer, {**self._reader, "fields": [field]})
+            except Exception:  # whatever it is, it is about this field
+                return str(field["name"])
+        return None
 
 
 class _ColumnDecoder:

@@ -122,7 +122,7 @@ def _validator(schema: Any, parts: Sequence[tuple[str, str]] = ()) -> Any:
 def _referred(parts: Mapping[str, str], uri: str) -> Any:
     """Return the schema that a URI names; the library resolves names against the schema's own URI.
 
-    Other references are refused: the library would read files and ask hosts, and a schema may come from others.
+    Other references are refused: the library would read files and ask hosts for them.
     """
     name = uri if uri in parts else max((n for n in parts if uri.endswith(f"/{n}")), key=len, default=None)
     if name is None:

@@ -185,7 +185,8 @@ class AvroFileReader:
                     'columns. Start with batch_format="rows" as before, or without the snapshot'
                 )
                 raise ConnectorError(msg)
-            given = split.schema.decode()
+            # The schema of the program may be newer than that of the snapshot.
+            given = split.schema.decode() if given is None else given
         reader = writer if given is None else parsed_schema(given)
         self._decoder = AvroDecoder(writer, writer if reader == writer else reader, form.batch_format)
         #: Bytes that were read, and the offset of the first of them in the file.

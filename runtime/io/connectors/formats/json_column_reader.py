@@ -5,9 +5,9 @@ block. Arrow's parser ignores line ends. So the lines of a block must begin with
 there must be as many lines as objects. A block that fails these checks is halved repeatedly to find the bad
 lines.
 
-The columns are decided once, when the job starts without a snapshot: by the user, or from a sample. Every
-split contains them, so a restored job continues with the same types. Strings that look like times stay
-strings, as in rows.
+The user gives the columns, or they are inferred from a sample when the job starts without a snapshot. Every
+split contains inferred columns, so a restored job continues with the same types. Strings that look like times
+stay strings, as in rows.
 """
 
 from __future__ import annotations
@@ -132,8 +132,11 @@ class ColumnarJsonReader:
         self._handle = handle
         self._split = split
         self._format = form
-        self._columns = JsonColumns(
-            read_schema(split.schema), "error" if form.schema is None else "ignore", form.encoding
+        # The schema of the program may be newer than that of the snapshot.
+        self._columns = (
+            JsonColumns(read_schema(split.schema), "error", form.encoding)
+            if form.schema is None
+            else JsonColumns(form.schema, "ignore", form.encoding)
         )
         self._blocks = LineBlocks(handle, split, strip_bom=form.encoding == "utf-8", block_bytes=_LEAST_BYTES)
         self._row_bytes = 128.0

@@ -44,9 +44,15 @@ def values_of(schema: Any, rows: list[Any]) -> list[bytes]:
 
 Every = every_kind()
 EVERY = Every(
-    a_string="é", numbers=[1, -2], texts=["a", ""], inner={"y": 3}, inners=[{"y": 1, "z": ""}, {}], counts={"a": 1},
-    at={"seconds": 5}, wrapped={"value": 0},
-)  # fmt: skip
+    a_string="é",
+    numbers=[1, -2],
+    texts=["a", ""],
+    inner={"y": 3},
+    inners=[{"y": 1, "z": ""}, {}],
+    counts={"a": 1},
+    at={"seconds": 5},
+    wrapped={"value": 0},
+)
 NODE_FILE = new_file("node.proto")
 add_fields(NODE_FILE.message_type.add(name="Node"), [("v", "string"), ("next", ".shop.Node")])
 Node = classes_of(NODE_FILE)["Node"]
