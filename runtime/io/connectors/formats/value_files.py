@@ -1,8 +1,8 @@
 """Chooses how files hold the values of a format: the framing, and the reader for it.
 
-Some readers of files are faster than the format's decoder, or find more. JSON lines are parsed to columns in
-blocks, rows of CSV may have line ends in quotes, and a block of text is decoded at once. They return the same
-records as the format.
+Some readers of files are faster than the format's decoder, or find more. Blocks of JSON lines are parsed to
+columns, and a block of text is decoded at once. Rows of CSV may have line ends in quotes. These readers return
+the same records as the format.
 """
 
 from __future__ import annotations
