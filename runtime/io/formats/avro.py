@@ -99,6 +99,7 @@ class Avro:
             writer = self._own_schema()
             return AvroDecoder(writer, writer if reader is None else parsed_schema(reader), batch_format)
         client = self.registry.client()
+        wanted: dict[str, Any] | None
         if reader is None and batch_format == "arrow":
             wanted = _registered(client.latest(checked_subject(self.subject, "Avro")))
         else:

@@ -31,10 +31,10 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_for_lines,
     with_schema,
 )
-from penstock.runtime.io.formats.json_columns import BLANK, JsonColumns, changed_field, parse_objects
+from penstock.runtime.io.formats.json_columns import BLANK, JsonColumns, changed_field
+from penstock.runtime.io.formats.json_learning import learned_schema
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import ArrowBatch
-from penstock.runtime.record.own_types import common_fields
 from penstock.runtime.trust.data import read_schema
 
 #: Minimum and maximum bytes of a block; a line may be longer.
@@ -87,14 +87,13 @@ class ColumnarJsonFormat:
         if not objects:
             return pa.schema([])
         try:
-            schema = self._schema_of([line for line, _ in objects])
+            found = learned_schema([line for line, _ in objects], skips_bad=self.on_error != "fail")
         except pa.ArrowException as error:
             msg = (
                 f"{where}: the columns can't be inferred from the first lines of the files: {error}. Give "
                 "FileSource.json a schema="
             )
             raise ConnectorError(msg) from error
-        found = pa.schema([(field.name, _as_read(field.type)) for field in schema])
         for _, value in objects if self.on_error == "fail" else ():
             if (wide := changed_field(value, found)) is not None:
                 name, number = wide
@@ -104,25 +103,6 @@ class ColumnarJsonFormat:
                 )
                 raise ConnectorError(msg)
         return found
-
-    def _schema_of(self, lines: Sequence[bytes]) -> pa.Schema:
-        """Infer the columns of a sample; the reader reports lines that don't fit as bad records."""
-        try:
-            return parse_objects(b"\n".join(lines), None).schema
-        except pa.ArrowException:
-            good = list(filter(_is_readable, lines))
-            try:
-                if len(good) in (0, len(lines)):
-                    raise
-                return parse_objects(b"\n".join(good), None).schema
-            except pa.ArrowException:
-                if self.on_error == "fail":
-                    raise
-        fields: list[pa.Field] = []
-        for line in good:
-            common = common_fields(fields, list(parse_objects(line, None).schema), numbers=True)
-            fields = fields if common is None else common
-        return pa.schema(fields)
 
 
 class ColumnarJsonReader:
@@ -202,14 +182,6 @@ class ColumnarJsonReader:
                 parts += [(middle, last), (first, middle)]
 
 
-def _is_readable(line: bytes) -> bool:
-    try:
-        parse_objects(line, None)
-    except pa.ArrowException:
-        return False
-    return True
-
-
 def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
     for line in head.split(b"\n"):
         try:
@@ -219,14 +191,3 @@ def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]
             continue  # the reader reports this line
         if isinstance(value, dict):
             yield text.encode("utf-8"), value
-
-
-def _as_read(kind: pa.DataType) -> pa.DataType:
-    """Return a column's type as in rows: strings that look like times, and columns of nulls, are strings."""
-    if pa.types.is_timestamp(kind) or pa.types.is_null(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_as_read(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _as_read(field.type)) for field in kind])
-    return kind

@@ -1,7 +1,7 @@
 """Chooses how files hold the values of a format: the framing, and the reader for it.
 
 Some readers of files are faster than the format's decoder, or find more. Blocks of JSON lines are parsed to
-columns, and a block of text is decoded at once. Rows of CSV may have line ends in quotes. These readers return
+columns, and a block of text is decoded at once. Rows of CSV may have line ends in quotes. The readers return
 the same records as the format.
 """
 
@@ -85,7 +85,10 @@ def file_format(
 def _lines_of(form: Format, batch_format: BatchFormat, split_size: int, on_error: OnError) -> Any:
     match form:
         case Json() if batch_format == "arrow":
-            return ColumnarJsonFormat("utf-8", split_size, on_error, form.schema)
+            return ColumnarJsonFormat("utf-8", split_size, on_error, None if form.learns else form.schema)
+        case Json() if form.learns:
+            msg = "Json('infer') needs batch_format='arrow' for files: Json() reads rows as they are"
+            raise ConfigurationError(msg)
         case Json():
             return JsonLines("utf-8", split_size, on_error, format=form)
         case CsvLines():

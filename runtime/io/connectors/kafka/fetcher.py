@@ -21,6 +21,7 @@ from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import RecordDeserializer, offset_of
+from penstock.runtime.io.formats.json_learning import LearnedDecoder
 from penstock.runtime.operators.source import Polled
 
 if TYPE_CHECKING:
@@ -217,6 +218,8 @@ class KafkaFetcher:
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Place
 
+        if splits and isinstance(self._deserializer.values, LearnedDecoder):
+            self._deserializer.values.use(splits[0].schema)
         try:
             # A consumer that does not know the leaders yet waits half a second before it fetches.
             self._consumer.list_topics(timeout=_POLL * 20)

@@ -31,8 +31,10 @@ from penstock.runtime.io.connectors.kafka.offsets import OFFSET_RESETS, OffsetRe
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, PartitionMetadata
 from penstock.runtime.io.connectors.kafka.reader import KafkaReader
 from penstock.runtime.io.connectors.kafka.records import METADATA, MetadataField, RecordDeserializer
+from penstock.runtime.io.connectors.kafka.sample import first_values
 from penstock.runtime.io.formats.format import Format, HasSubject
 from penstock.runtime.io.formats.json_format import Json
+from penstock.runtime.io.formats.json_learning import schema_of_values
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.source import ConnectorContext, SplitEnumeratorContext
 from penstock.runtime.record.elements import BatchFormat
@@ -155,7 +157,13 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
             self.bounded,
             every,
             partial(PartitionMetadata, self._cluster, self.group_id, self.isolation_level),
+            self._learn if isinstance(self.value_format, Json) and self.value_format.learns else None,
         )
+
+    def _learn(self, splits: Sequence[KafkaPartitionSplit], metadata: PartitionMetadata) -> bytes:
+        assert isinstance(self.value_format, Json)
+        count = self.value_format.sample
+        return schema_of_values(first_values(self._cluster, self.isolation_level, count, splits, metadata))
 
     def splits(self, parallelism: int) -> Sequence[KafkaPartitionSplit]:
         """List the partitions that exist now."""

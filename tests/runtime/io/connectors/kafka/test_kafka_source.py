@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from topics import PATIENCE, Topic
 
-from penstock import ConfigurationError
+from penstock import ConfigurationError, ConnectorError
 from penstock.formats import Json
 from penstock.kafka import KafkaSource, OffsetsInitializer
 from penstock.runtime.errors import OperatorError
@@ -405,3 +405,73 @@ def test_no_text_shows_a_password(topic: Topic) -> None:
     with pytest.raises(ConfigurationError, match="settings of the Kafka client are refused") as refused:
         source.splits(1)
     assert "hunter2" not in str(refused.value)
+
+
+INFERRED = Json("infer", sample=4)
+
+
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_json_learns_its_schema_from_the_first_records(topic: Topic, batch_format: Any) -> None:
+    topic.put([{"n": 1, "at": "2026-11-29"}, {"n": 2.5}], 0)
+    topic.put([{"n": 3, "note": None}, b"oops"], 1)
+    topic.put([{"n": "x"}, {"n": 4, "more": 1}, {"n": 5}], 1)
+    found: list[Any] = []
+    with SourceHarness(
+        topic.source(value_format=INFERRED, batch_format=batch_format, on_error="dead_letter")
+    ) as harness:
+        found = harness.read_all()
+        letters = harness.dead_letters
+    assert sorted(found, key=lambda record: record["n"]) == [
+        {"n": 1.0, "at": "2026-11-29", "note": None},
+        {"n": 2.5, "at": None, "note": None},
+        {"n": 3.0, "at": None, "note": None},
+        {"n": 5.0, "at": None, "note": None},
+    ]
+    assert all(type(record["n"]) is float for record in found)
+    assert [(letter.origin, letter.record) for letter in letters] == [
+        (f"{topic.name}[1]@1", b"oops"),
+        (f"{topic.name}[1]@2", b'{"n": "x"}'),
+        (f"{topic.name}[1]@3", b'{"n": 4, "more": 1}'),
+    ]
+    assert "field 'more' is not one of the columns" in letters[2].error
+
+
+def test_a_learned_schema_is_part_of_a_snapshot(make_topic: Callable[..., Topic]) -> None:
+    topic = make_topic()
+    topic.put(numbered(1, 2))
+    # Records before the start are read for the schema, too.
+    source = topic.source(value_format=INFERRED, bounded=None, starting_offsets=OffsetsInitializer.latest())
+    with SourceHarness(source) as harness:
+        topic.put(numbered(3))
+        assert polled(harness, 1) == numbered(3)
+        snapshot = harness.snapshot()
+    topic.put([{"n": 4.5}, {"n": 5}])
+    restored = topic.source(value_format=INFERRED, bounded=None, on_error="skip")
+    with SourceHarness(restored, restored=[snapshot]) as harness:
+        assert polled(harness, 1) == numbered(5)
+    given = topic.source(value_format=Json(pa.schema([("n", pa.float64())])), bounded=None)
+    with SourceHarness(given, restored=[snapshot]) as harness:
+        assert polled(harness, 2) == [{"n": 4.5}, {"n": 5.0}]
+
+
+def test_a_topic_without_records_has_no_schema_to_learn(make_topic: Callable[..., Topic]) -> None:
+    topic = make_topic()
+    with pytest.raises(ConnectorError, match="the topics have no records yet"):
+        topic.source(value_format=INFERRED).splits(1)
+    topic.put([b"oops", [1]])
+    with pytest.raises(ConnectorError, match="none of the first 2 values is an object"):
+        topic.source(value_format=INFERRED).splits(1)
+
+
+def test_a_snapshot_without_a_learned_schema_is_refused(make_topic: Callable[..., Topic]) -> None:
+    topic = make_topic()
+    topic.put(numbered(1))
+    with SourceHarness(topic.source(bounded=None)) as harness:
+        polled(harness, 1)
+        snapshot = harness.snapshot()
+    topic.put(numbered(2))
+    with (
+        SourceHarness(topic.source(value_format=INFERRED, bounded=None), restored=[snapshot]) as harness,
+        pytest.raises((ConnectorError, OperatorError), match="the snapshot has no learned schema"),
+    ):
+        polled(harness, 1)
