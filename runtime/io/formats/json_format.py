@@ -84,7 +84,7 @@ class Json:
         if self.schema is not None:
             return JsonColumnDecoder(self.schema, batch_format)
         if batch_format == "arrow":
-            msg = "Json needs schema= for Arrow batches: give a pa.schema with the wanted fields"
+            msg = "Json needs schema= for Arrow batches: give a pa.schema with the wanted fields, or 'infer'"
             raise ConfigurationError(msg)
         return JsonRowDecoder()
 

@@ -70,6 +70,9 @@ def file_format(
 ) -> Any:
     """The file format that reads the values of a format."""
     framing = framing_of(form, framing)
+    if isinstance(form, Json) and form.learns and (framing != "lines" or batch_format == "rows"):
+        msg = "Json('infer') reads files of lines with batch_format='arrow' only: give Json a schema="
+        raise ConfigurationError(msg)
     if framing == "container":
         avro = cast(Avro, form)
         if batch_format == "arrow" and avro.read_schema is not None:
@@ -86,9 +89,6 @@ def _lines_of(form: Format, batch_format: BatchFormat, split_size: int, on_error
     match form:
         case Json() if batch_format == "arrow":
             return ColumnarJsonFormat("utf-8", split_size, on_error, None if form.learns else form.schema)
-        case Json() if form.learns:
-            msg = "Json('infer') needs batch_format='arrow' for files: Json() reads rows as they are"
-            raise ConfigurationError(msg)
         case Json():
             return JsonLines("utf-8", split_size, on_error, format=form)
         case CsvLines():

@@ -272,8 +272,9 @@ def test_settings_are_checked_when_they_are_given():
         Json("learn")
     with pytest.raises(ConfigurationError, match="sample=0 is not allowed"):
         Json("infer", sample=0)
-    with pytest.raises(ConfigurationError, match="needs batch_format='arrow' for files"):
-        FileSource.records("/in", Json("infer"))
+    for more in ({}, {"batch_format": "arrow", "framing": "length_delimited"}):
+        with pytest.raises(ConfigurationError, match="reads files of lines with batch_format='arrow' only"):
+            FileSource.records("/in", Json("infer"), **more)
     assert FileSource.records("/in", Json("infer"), batch_format="arrow") == FileSource.json(
         "/in", batch_format="arrow"
     )
