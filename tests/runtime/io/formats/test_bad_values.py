@@ -89,7 +89,7 @@ def mixes(draw: Any, good: list[bytes]) -> list[bytes | None]:
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_mix_of_values_is_decoded_as_one_value_at_a_time(name, data):
     format_, good, has_columns = FORMATS[name]
     values = data.draw(mixes(good))
@@ -103,7 +103,7 @@ def test_a_mix_of_values_is_decoded_as_one_value_at_a_time(name, data):
 
 @pytest.mark.parametrize("name", [name for name, (_, _, has_columns) in FORMATS.items() if has_columns])
 @given(st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_same_values_are_bad_in_rows_and_in_columns(name, data):
     format_, good, _ = FORMATS[name]
     values = data.draw(mixes(good))

@@ -162,7 +162,7 @@ def test_a_block_that_can_not_be_read_is_one_bad_record(tmp_path, read_all, batc
     [
         (lambda data: data[:-1], "ends within a block"),
         (lambda data: data + b"\x02", "ends within a block"),
-        (lambda data: data[:-1] + b"\0", "no marker follows the block"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "no marker follows the block"),
         (lambda data: data + b"\x01\x02", "a block would have -1 records"),
         (lambda data: data + b"\xff" * 11, "more than ten bytes"),
         (lambda data: data[:20], "not an Avro container file, or its header is damaged"),
