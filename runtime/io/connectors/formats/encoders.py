@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 from penstock.runtime.io.connectors.arrow_batches import rows_of
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
@@ -54,6 +54,13 @@ class FileEncoder(Protocol):
         ...
 
     def end(self) -> None: ...
+
+
+@runtime_checkable
+class ClosesEncoders(Protocol):
+    """Optional for the factory that `SinkFormat.encoders` returns: releases what its encoders share."""
+
+    def close(self) -> None: ...
 
 
 class SinkFormat(Protocol):

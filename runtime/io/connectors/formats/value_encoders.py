@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.runtime.io.connectors.arrow_batches import rows_of
@@ -38,7 +37,22 @@ class ValueSinkFormat:
 
     def encoders(self) -> Callable[[], FileEncoder]:
         """Return a factory of encoders, which share an encoder of the format."""
-        return partial(_ENCODERS[self.framing], self.format, self.format.encoder())
+        return ValueEncoders(self.format, self.framing)
+
+
+class ValueEncoders:
+    """Creates the encoders of a writer's files; they share the format's encoder, which `close` closes."""
+
+    def __init__(self, form: Format, framing: Framing) -> None:
+        self._format = form
+        self._kind = _ENCODERS[framing]
+        self._encoder = form.encoder()
+
+    def __call__(self) -> FileEncoder:
+        return self._kind(self._format, self._encoder)
+
+    def close(self) -> None:
+        self._encoder.close()
 
 
 class LinesEncoder:

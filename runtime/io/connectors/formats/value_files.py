@@ -78,9 +78,11 @@ def file_format(
         if batch_format == "arrow" and avro.read_schema is not None:
             columns_of(parsed_schema(avro.read_schema))  # raises for a schema without columns
         return AvroFiles(avro, batch_format, split_size, on_error)
-    if getattr(form, "registry", None) is None and not isinstance(form, Json):
+    if isinstance(form, (Protobuf, JsonSchema)) and form.registry is None:
         form.decoder(batch_format).close()  # refuses settings before the job starts
     if framing == "length_delimited":
+        if isinstance(form, Json):
+            form.decoder(batch_format).close()
         return DelimitedValues(form, batch_format, on_error)
     return _lines_of(form, batch_format, split_size, on_error)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from proto_messages import message_of
+from proto_messages import add_fields, classes_of, message_of, new_file
 
 from penstock import BadRecordError, ConfigurationError, FileSink, FileSource
 from penstock.formats import Avro, CsvLines, Decoded, Json, JsonSchema, Protobuf, Raw, SchemaRegistry, Text
@@ -252,6 +252,25 @@ def test_a_format_of_a_user_has_lines(written, read_all):
     assert FileSink.records(folder, Text()).only_reads
 
 
+class Tracked(Numbers):
+    """Counts how often its decoder or encoder was closed."""
+
+    closed = 0
+
+    def close(self) -> None:
+        Tracked.closed += 1
+
+
+@pytest.mark.parametrize("framing", ["lines", "length_delimited"])
+def test_decoders_and_encoders_are_closed(written, read_all, framing):
+    Tracked.closed = 0
+    folder = written(Tracked(), RowBatch([1]), RowBatch([2]), framing=framing)
+    assert Tracked.closed == 1
+    source = FileSource.records(folder, Tracked(), framing=framing)
+    assert read_all(source).rows == [1, 2]
+    assert Tracked.closed == 2
+
+
 @pytest.mark.parametrize(
     ("format_", "more", "why"),
     [
@@ -269,6 +288,17 @@ def test_a_framing_that_does_not_fit_is_refused(format_, more, why):
     for make in (FileSource.records, FileSink.records):
         with pytest.raises(ConfigurationError, match=why):
             make("/data", format_, **more)
+
+
+def test_what_has_no_columns_is_refused_before_the_job_starts():
+    file = new_file("node.proto")
+    add_fields(file.message_type.add(name="Node"), [("next", ".shop.Node")])
+    with pytest.raises(ConfigurationError, match="holds itself, so it has no columns"):
+        FileSource.records("/in", Protobuf(classes_of(file)["Node"]), batch_format="arrow")
+    with pytest.raises(ConfigurationError, match="Json needs schema= for Arrow batches"):
+        FileSource.records("/in", JsonSchema(SCHEMA), batch_format="arrow")
+    with pytest.raises(ConfigurationError, match="Json needs schema= for Arrow batches"):
+        FileSource.records("/in", Json(), batch_format="arrow", framing="length_delimited")
 
 
 def test_what_can_not_be_written_is_refused_before_the_job_starts():
