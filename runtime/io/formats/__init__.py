@@ -5,6 +5,8 @@
   the files of CSV.
 - `json_rows`, `json_columns`, `json_text`: parsers and writer of JSON, also for files.
 - `avro_schema`, `avro_resolution`: Avro's types as columns, and a writer's schema against a reader's.
+  `avro_encoder` writes records.
+- `json_learning`: the schema of JSON, learned from a sample. `protobuf_rows`: messages that hold themselves.
 - `registry`: a client of the schema registry. `registered`: values that begin with the id of a schema.
 - `varints`: integers of Protobuf and Avro. `rows`: rows of batches.
 - `settings`: checks, and imports of libraries.
