@@ -48,7 +48,7 @@ class Subscription:
         pattern: Regular expression that matches whole names of topics.
         stopping: `None` for a source without an end.
         discover_every: Seconds after which the enumerator looks for new partitions again; `None` looks once.
-        learn: Learns the schema of values when the job starts without a snapshot.
+        learn: Learns the schema of values.
     """
 
     topics: tuple[str, ...]
@@ -59,8 +59,14 @@ class Subscription:
     metadata: Callable[[], PartitionMetadata]
     learn: LearnsSchema | None = None
 
-    def find(self, known: Collection[TopicPartition], *, is_first: bool) -> list[KafkaPartitionSplit]:
-        """List the partitions that are not known yet; blocks."""
+    def find(
+        self, known: Collection[TopicPartition], *, is_first: bool, schema: bytes = b""
+    ) -> list[KafkaPartitionSplit]:
+        """List the partitions that are not known yet; blocks.
+
+        Args:
+            schema: The schema that the job has learned; empty before.
+        """
         metadata = self.metadata()
         new = [name for name in metadata.partitions(self.topics, self.pattern) if name not in known]
         if not new:
@@ -68,9 +74,9 @@ class Subscription:
         starts = (self.starting if is_first else OffsetsInitializer.earliest()).resolve(new, metadata)
         stops = {} if self.stopping is None else self.stopping.resolve(new, metadata)
         splits = [KafkaPartitionSplit(*name, starts[name], stops.get(name)) for name in new]
-        if self.learn is None or not is_first:
+        if self.learn is None:
             return splits
-        schema = self.learn(splits, metadata)
+        schema = schema or self.learn(splits, metadata)
         return [replace(split, schema=schema) for split in splits]
 
 
@@ -114,15 +120,13 @@ class KafkaSourceEnumerator:
     ) -> list[KafkaPartitionSplit]:
         if self._closing.wait(after):
             return []
-        return self._subscription.find(known, is_first=is_first)
+        return self._subscription.find(known, is_first=is_first, schema=self._schema)
 
     def _listed(self, splits: list[KafkaPartitionSplit]) -> None:
         is_first, self._is_listed = not self._is_listed, True
         self._known |= {split.name for split in splits}
-        if is_first and splits:
+        if splits:
             self._schema = splits[0].schema
-        else:
-            splits = [replace(split, schema=self._schema) for split in splits]
         self._assign(splits)
         if self._subscription.stopping is not None:
             for subtask in range(self._context.parallelism):

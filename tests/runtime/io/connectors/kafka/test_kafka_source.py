@@ -16,6 +16,7 @@ from penstock.formats import Json
 from penstock.kafka import KafkaSource, OffsetsInitializer
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.io.connectors.kafka.enumerator import owner
+from penstock.runtime.trust.data import read_schema
 from penstock.testing import SourceHarness
 
 NUMBERS = Json(pa.schema([("n", pa.int64())]))
@@ -250,11 +251,13 @@ class Readers:
     def __init__(self, parallelism: int) -> None:
         self.parallelism = parallelism
         self.assigned: list[tuple[int, str]] = []
+        self.schemas: list[bytes] = []
         self.ended: list[int] = []
         self.waiting: list[Any] = []
 
     def assign(self, subtask: int, splits: Any) -> None:
         self.assigned += [(subtask, f"{split.partition}@{split.next_offset}") for split in splits]
+        self.schemas += [split.schema for split in splits]
 
     def signal_no_more_splits(self, subtask: int) -> None:
         self.ended.append(subtask)
@@ -415,11 +418,11 @@ def test_json_learns_its_schema_from_the_first_records(topic: Topic, batch_forma
     topic.put([{"n": 1, "at": "2026-11-29"}, {"n": 2.5}], 0)
     topic.put([{"n": 3, "note": None}, b"oops"], 1)
     topic.put([{"n": "x"}, {"n": 4, "more": 1}, {"n": 5}], 1)
-    found: list[Any] = []
-    with SourceHarness(
-        topic.source(value_format=INFERRED, batch_format=batch_format, on_error="dead_letter")
-    ) as harness:
-        found = harness.read_all()
+    source = topic.source(
+        value_format=INFERRED, batch_format=batch_format, on_error="dead_letter", bounded=None
+    )
+    with SourceHarness(source) as harness:
+        found = polled(harness, 4)
         letters = harness.dead_letters
     assert sorted(found, key=lambda record: record["n"]) == [
         {"n": 1.0, "at": "2026-11-29", "note": None},
@@ -475,3 +478,36 @@ def test_a_snapshot_without_a_learned_schema_is_refused(make_topic: Callable[...
         pytest.raises((ConnectorError, OperatorError), match="the snapshot has no learned schema"),
     ):
         polled(harness, 1)
+
+
+def test_a_partition_that_is_added_has_the_learned_schema(make_topic: Callable[..., Topic]) -> None:
+    topic, readers = make_topic(), Readers(1)
+    topic.put(numbered(1))
+    source = topic.source(value_format=INFERRED, bounded=None, discover_every=0.001)
+    enumerator = source.enumerator(readers, None)
+    enumerator.start()
+    readers.look()
+    topic.add_partitions(2)
+    topic.put([{"other": 1.5}], partition=1)
+    for each in (enumerator, source.enumerator(readers, enumerator.snapshot())):
+        readers.waiting.clear()
+        each._look(0.0)
+        readers.look()
+    learned, *later = readers.schemas
+    assert read_schema(learned) == pa.schema({"n": pa.int64()})
+    assert later == [learned, learned]
+
+
+def test_the_first_topic_of_a_pattern_may_come_after_the_start(make_topic: Callable[..., Topic]) -> None:
+    readers, name = Readers(1), f"late-{time.time_ns()}"
+    source: Any = KafkaSource(
+        make_topic().bootstrap, topic_pattern=f"{name}.*", value_format=INFERRED, discover_every=0.001
+    )
+    enumerator = source.enumerator(readers, None)
+    enumerator.start()
+    readers.look()
+    assert readers.schemas == []
+    Topic(make_topic().broker, name, 1, {}).put(numbered(1))
+    while not readers.schemas:
+        readers.look()
+    assert read_schema(readers.schemas[0]) == pa.schema({"n": pa.int64()})
