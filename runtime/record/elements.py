@@ -36,6 +36,12 @@ def take_rows(batch: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a table as one batch; a table without rows becomes a batch without rows."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+
 def _taken(column: pa.Array, places: pa.Array) -> pa.Array:
     kind = column.type
     if kinds.is_run_end_encoded(kind):

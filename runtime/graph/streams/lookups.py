@@ -22,7 +22,6 @@ from penstock.runtime.operators.joins.column_lookup import (
     ColumnLookupOperator,
     TableLookupOperator,
     check_table,
-    one_batch,
 )
 from penstock.runtime.operators.joins.column_records import TableRecords
 from penstock.runtime.operators.joins.lookup_join import (
@@ -35,7 +34,7 @@ from penstock.runtime.operators.joins.output_rows import MergedRows, OutputRows
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.user_code.function_class import FunctionClass, is_function_class
 from penstock.runtime.record.column_key import ColumnKey, as_column_key
-from penstock.runtime.record.elements import BatchFormat
+from penstock.runtime.record.elements import BatchFormat, one_batch
 from penstock.runtime.record.row_columns import dicts_of_arrow
 from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.user_location import function_name

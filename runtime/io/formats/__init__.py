@@ -5,8 +5,11 @@
   the files of CSV.
 - `json_rows`, `json_columns`, `json_text`: parsers and writer of JSON, also for files.
 - `avro_schema`, `avro_resolution`: Avro's types as columns, and a writer's schema against a reader's.
+  `avro_encoder` writes records.
+- `json_learning`: the schema of JSON, learned from a sample. `protobuf_rows`: messages that hold themselves.
 - `registry`: a client of the schema registry. `registered`: values that begin with the id of a schema.
-- `rows`: rows of batches. `settings`: checks, and imports of libraries.
+- `varints`: integers of Protobuf and Avro. `rows`: rows of batches.
+- `settings`: checks, and imports of libraries.
 
 Imports of third-party libraries are late, so that a job loads only the libraries of its own formats. File
 formats are in `runtime/io/connectors/formats/`.

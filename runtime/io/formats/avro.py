@@ -2,8 +2,7 @@
 
 pyruhvro decodes most schemas to columns; rows have the values of these columns, which takes a third of the
 time of fastavro. Other schemas are decoded by fastavro; columns then have the values of these rows. So rows
-and columns are equal for every schema. Both libraries ignore bytes after a record. fastavro takes 1.5 and
-`True` for integers. So records are written as columns of exact types, or are validated first.
+and columns are equal for every schema. Both libraries ignore bytes after a record.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.runtime.error_text import shown
-from penstock.runtime.errors import BadRecordError, ConfigurationError
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.formats.avro_encoder import AvroEncoder
 from penstock.runtime.io.formats.avro_resolution import projection
 from penstock.runtime.io.formats.avro_schema import columns_of, fast_schema, parsed_schema
 from penstock.runtime.io.formats.format import Decoded, Decoder, Encoder
@@ -29,11 +29,11 @@ from penstock.runtime.io.formats.registered import (
     topic_subject,
 )
 from penstock.runtime.io.formats.registry import RegisteredSchema, SchemaRegistry
-from penstock.runtime.io.formats.rows import records_of
-from penstock.runtime.io.formats.settings import checked_batch_format, imported
+from penstock.runtime.io.formats.settings import checked_batch_format, imported, without_panic
+from penstock.runtime.io.formats.varints import zigzag_varint
 from penstock.runtime.record.arrow_types import has_leaf
-from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact_column, is_text
-from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat
+from penstock.runtime.record.arrow_values import is_text
+from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 from penstock.runtime.record.row_columns import NoPythonValueError, dicts_of_arrow
 
 #: A schema as JSON text, or as the parsed JSON.
@@ -46,7 +46,8 @@ class Avro:
 
     Args:
         schema: Schema of the written values. With a registry it is the schema of the encoder, and that of
-            the rows and columns that are read if there is no `reader_schema`.
+            the rows and columns that are read if there is no `reader_schema`. Files have a schema of their
+            own.
         reader_schema: Schema of the rows and columns that are read. Avro's rules of schema resolution apply.
         registry: A schema registry. Each value then begins with the id of its schema (Confluent's format).
         subject: The subject of `schema` in the registry. Connectors with topics set `topic-value` or
@@ -54,7 +55,7 @@ class Avro:
         register: Whether to register `schema` when it is not in the registry.
 
     Raises:
-        ConfigurationError: A schema is wrong, or missing without a registry, or a library is missing.
+        ConfigurationError: A schema is wrong, or a library is missing.
 
     Example:
         >>> order = Avro({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
@@ -73,9 +74,6 @@ class Avro:
         for schema in (self.schema, self.reader_schema):
             if schema is not None:
                 parsed_schema(schema)
-        if self.schema is None and self.registry is None:
-            msg = "Avro needs schema=, or registry= with the schemas of the values"
-            raise ConfigurationError(msg)
 
     def for_topic(self, topic: str, *, is_key: bool = False) -> Avro:
         """The format for a topic: without a subject of its own it gets the topic's.
@@ -86,21 +84,27 @@ class Avro:
         """
         return replace(self, subject=self.subject or topic_subject(topic, is_key=is_key))
 
+    @property
+    def read_schema(self) -> AvroSchema | None:
+        """The schema of the rows and columns that are read; `None` for that of the values."""
+        return self.schema if self.reader_schema is None else self.reader_schema
+
     def decoder(self, batch_format: BatchFormat) -> Decoder:
         """Create a decoder; columns need a schema, or a subject whose newest schema is the reader's."""
         batch_format = checked_batch_format(batch_format)
-        reader = self.reader_schema if self.reader_schema is not None else self.schema
+        reader = self.read_schema
         if self.registry is None:
-            assert reader is not None
-            assert self.schema is not None
-            return AvroDecoder(parsed_schema(self.schema), parsed_schema(reader), batch_format)
+            writer = self._own_schema()
+            return AvroDecoder(writer, writer if reader is None else parsed_schema(reader), batch_format)
         client = self.registry.client()
+        wanted: dict[str, Any] | None
         if reader is None and batch_format == "arrow":
-            reader = client.latest(checked_subject(self.subject, "Avro")).text
-        wanted = None if reader is None else parsed_schema(reader)
+            wanted = _registered(client.latest(checked_subject(self.subject, "Avro")))
+        else:
+            wanted = None if reader is None else parsed_schema(reader)
 
         def of_schema(found: RegisteredSchema) -> Decoder:
-            writer = parsed_schema(found.complete("AVRO"))
+            writer = _registered(found)
             return AvroDecoder(writer, writer if wanted is None else wanted, batch_format)
 
         return RegistryDecoder(
@@ -110,21 +114,30 @@ class Avro:
     def encoder(self) -> Encoder:
         """Create an encoder; with a registry it looks up the id of the schema."""
         if self.registry is None:
-            assert self.schema is not None
-            return AvroEncoder(parsed_schema(self.schema))
+            return AvroEncoder(self._own_schema())
         subject = checked_subject(self.subject, "Avro")
         client = self.registry.client()
         try:
             if self.schema is None:
                 found = client.latest(subject)
             else:
-                found = client.id_of(subject, "AVRO", _text(self.schema), register=self.register)
+                found = client.id_of(subject, "AVRO", schema_text(self.schema), register=self.register)
         finally:
             client.close()
-        return RegistryEncoder(AvroEncoder(parsed_schema(found.complete("AVRO"))), found.prefix)
+        return RegistryEncoder(AvroEncoder(_registered(found)), found.prefix)
+
+    def _own_schema(self) -> dict[str, Any]:
+        if self.schema is None:
+            msg = "Avro needs schema=, or registry= with the schemas of the values; only files have their own"
+            raise ConfigurationError(msg)
+        return parsed_schema(self.schema)
 
 
-def _text(schema: AvroSchema) -> str:
+def _registered(found: RegisteredSchema) -> dict[str, Any]:
+    return parsed_schema(found.text_as("AVRO"), [text for _, text in found.parts])
+
+
+def schema_text(schema: AvroSchema) -> str:
     return schema if isinstance(schema, str) else json.dumps(schema)
 
 
@@ -146,8 +159,56 @@ class AvroDecoder:
             return decoded_columns(values, self._schema, self._columns or self._slow_columns, self._why)
         return decoded_rows(values, self._rows if self._columns else self._slow_rows, self._why)
 
+    def decode_block(self, data: bytes, count: int) -> Decoded:
+        """Decode a block of a container file: records that stand one after the other.
+
+        Raises:
+            ValueError: The block does not have this number of the writer's records.
+        """
+        found = self._block_rows(data, count) if self._schema is None else self._block_columns(data, count)
+        # Record by record, to find those that don't fit the reader's schema.
+        return self.decode(self.values_of(data, count)) if found is None else Decoded(found)
+
     def close(self) -> None:
         pass
+
+    def _block_columns(self, data: bytes, count: int) -> ArrowBatch | None:
+        if self._columns is not None:
+            batch = self._columns.of_block(data, count)
+        else:
+            rows = self._block_rows(data, count)
+            batch = None if rows is None else self._as_columns(rows.rows)
+        return None if batch is None else ArrowBatch(batch)
+
+    def _block_rows(self, data: bytes, count: int) -> RowBatch | None:
+        if self._columns is not None:
+            batch = self._columns.of_block(data, count)
+            try:
+                return None if batch is None else RowBatch(dicts_of_arrow(batch))
+            except NoPythonValueError:
+                return None
+        stream = BytesIO(data)
+        reader = None if self._reader is self._writer else self._reader
+        try:
+            rows = [self._read(stream, self._writer, reader) for _ in range(count)]
+        except Exception:  # damaged bytes raise anything; `values_of` finds them
+            return None
+        return RowBatch(rows) if stream.tell() == len(data) else None
+
+    def values_of(self, data: bytes, count: int) -> list[bytes]:
+        """Cut a block into its records."""
+        stream, ends = BytesIO(data), [0]
+        try:
+            for _ in range(count):
+                self._read(stream, self._writer, None)
+                ends.append(stream.tell())
+        except Exception as error:  # damaged bytes raise anything
+            msg = f"its record {len(ends)} of {count} can't be read: {type(error).__name__}: {error}"
+            raise ValueError(msg) from error
+        if ends[-1] != len(data):
+            msg = f"{len(data) - ends[-1]} bytes follow its {count} records"
+            raise ValueError(msg)
+        return [data[start:end] for start, end in pairwise(ends)]
 
     def _rows(self, values: Sequence[bytes]) -> Sequence[Any] | None:
         assert self._columns is not None
@@ -167,6 +228,9 @@ class AvroDecoder:
         rows = self._slow_rows(values)
         if rows is None:
             return None
+        return self._as_columns(rows)
+
+    def _as_columns(self, rows: Sequence[Any]) -> pa.RecordBatch | None:
         assert self._schema is not None
         try:
             columns = [pa.array([row[field.name] for row in rows], field.type) for field in self._schema]
@@ -189,7 +253,25 @@ class AvroDecoder:
         except Exception as found:  # any error is the reason
             error = found
         what = "it does not fit the schema" if error is None else f"{type(error).__name__}: {error}"
+        name = self._misfit(value)
+        if name is not None:
+            return f"field {name!r} does not fit the reader's schema: {what}"
         return f"the value is not an Avro record: {what}"
+
+    def _misfit(self, value: bytes) -> str | None:
+        """The first field of the reader's schema that the value does not fit; `None` if it is no record."""
+        if self._reader is self._writer:
+            return None
+        try:
+            self._read(BytesIO(value), self._writer, None)
+        except Exception:  # damaged bytes raise anything
+            return None
+        for field in self._reader["fields"]:
+            try:
+                self._read(BytesIO(value), self._writer, {**self._reader, "fields": [field]})
+            except Exception:  # whatever it is, it is about this field
+                return str(field["name"])
+        return None
 
 
 class _ColumnDecoder:
@@ -199,6 +281,8 @@ class _ColumnDecoder:
         self, text: str, columns: pa.Schema, project: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None
     ) -> None:
         self._text = text
+        items = {"name": "items", "type": {"type": "array", "items": json.loads(text)}}
+        self._array_text = json.dumps({"type": "record", "name": "Block", "fields": [items]})
         self._columns = columns
         self._project = project
         self._deserialize = imported("pyruhvro", "Avro", "avro").deserialize_array
@@ -215,7 +299,25 @@ class _ColumnDecoder:
         Raises:
             ValueError: A value is not a record of the writer's schema.
         """
-        batch = self._deserialize(values if type(values) is list else list(values), self._text)
+        given = values if type(values) is list else list(values)
+        return self._checked(without_panic(self._deserialize, given, self._text))
+
+    def of_block(self, data: bytes, count: int) -> pa.RecordBatch | None:
+        """Decode records that stand one after the other; `None` if they must be read one by one.
+
+        Behind their number such records are an array in Avro's encoding, and so one value for the library.
+        """
+        if count > len(data):
+            return None  # no record is empty, and the library would reserve memory for all of them
+        array = b"".join((zigzag_varint(count), data, b"\0"))
+        try:
+            (column,) = without_panic(self._deserialize, [array], self._array_text).columns
+            items = column.flatten()
+            return self._checked(pa.RecordBatch.from_struct_array(items)) if len(items) == count else None
+        except ValueError:  # also of Arrow
+            return None
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         for column in batch.columns:
             if has_leaf(column.type, is_text):
                 column.validate(full=True)  # pyruhvro lets through some bytes that are not UTF-8
@@ -235,91 +337,3 @@ def _column_decoder(writer: Mapping[str, Any], reader: Mapping[str, Any]) -> _Co
         return _ColumnDecoder(fast.text, fast.columns, None)
     project = projection(writer, reader)
     return None if project is None else _ColumnDecoder(fast.text, fast.columns, project)
-
-
-class AvroEncoder:
-    """Encodes records by a schema."""
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._schema = schema
-        self._fastavro = imported("fastavro", "Avro", "avro")
-        self._names = [field["name"] for field in schema["fields"]]
-        fast = fast_schema(schema)
-        self._columns: pa.Schema | None = None
-        if fast is not None and fast.is_flat and not _has_enum(schema):
-            self._text = fast.text
-            self._serialize = imported("pyruhvro", "Avro", "avro").serialize_record_batch
-            self._columns = pa.schema(
-                [
-                    field.with_nullable(isinstance(described["type"], list))
-                    for field, described in zip(fast.columns, schema["fields"], strict=True)
-                ]
-            )
-
-    def encode(self, batch: Batch) -> list[bytes | None]:
-        if isinstance(batch, ArrowBatch):
-            found = self._of_columns(batch.batch)
-            if found is not None:
-                return found
-        rows = records_of(batch)
-        found = self._of_rows(rows)
-        return [self._encoded(row) for row in rows] if found is None else found
-
-    def close(self) -> None:
-        pass
-
-    def _of_rows(self, rows: Sequence[Any]) -> list[bytes | None] | None:
-        """Encode dicts with all fields as columns of exact types; `None` if that can't be done."""
-        if (
-            self._columns is None
-            or set(map(type, rows)) != {dict}
-            or set(map(len, rows)) != {len(self._names)}
-        ):
-            return None
-        try:
-            columns = [
-                exact_column([row[field.name] for row in rows], field.type, field.name)
-                for field in self._columns
-            ]
-        except (KeyError, MisfitError):
-            return None
-        return self._of_columns(pa.RecordBatch.from_arrays(columns, names=self._names))
-
-    def _of_columns(self, batch: pa.RecordBatch) -> list[bytes | None] | None:
-        if self._columns is None or set(batch.schema.names) != set(self._names) or not batch.num_rows:
-            return None
-        try:
-            exact = exact_batch(batch, self._columns)
-        except MisfitError:
-            return None
-        naive = [
-            column.cast(pa.timestamp(column.type.unit)) if pa.types.is_timestamp(column.type) else column
-            for column in exact.columns
-        ]
-        plain = pa.RecordBatch.from_arrays(naive, names=self._names)
-        return [value for part in self._serialize(plain, self._text, 1) for value in part.to_pylist()]
-
-    def _encoded(self, row: Any) -> bytes | None:
-        if row is None:
-            return None
-        output = BytesIO()
-        try:
-            self._fastavro.validation.validate(row, self._schema, strict=False)
-            self._fastavro.schemaless_writer(output, self._schema, row, strict_allow_default=True)
-        except Exception as error:  # values of users raise anything
-            msg = (
-                f"a record can't be written as Avro: {type(error).__name__}: {shown(str(error))}; the record "
-                f"is {shown(row)}. Map the records to dicts that fit the schema {self._schema['name']!r}"
-            )
-            raise BadRecordError(msg) from error
-        return output.getvalue()
-
-
-def _has_enum(schema: Mapping[str, Any]) -> bool:
-    """Whether a field of a flat schema is an enum, whose symbols pyruhvro does not check."""
-    kinds = [
-        part
-        for field in schema["fields"]
-        for part in (field["type"] if isinstance(field["type"], list) else [field["type"]])
-    ]
-    return any(isinstance(kind, dict) and kind["type"] == "enum" for kind in kinds)

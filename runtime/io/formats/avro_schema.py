@@ -18,7 +18,7 @@ bytes, decimals and times of day. Such schemas are left to fastavro.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -81,8 +81,11 @@ class FastSchema(NamedTuple):
     is_flat: bool
 
 
-def parsed_schema(schema: str | Mapping[str, Any]) -> dict[str, Any]:
+def parsed_schema(schema: str | Mapping[str, Any], parts: Sequence[str] = ()) -> dict[str, Any]:
     """Parse and check a schema; types of uuid become strings.
+
+    Args:
+        parts: Schemas of types that the schema names, each after those that it names itself.
 
     Raises:
         ConfigurationError: The schema is not an Avro schema of a record.
@@ -90,7 +93,12 @@ def parsed_schema(schema: str | Mapping[str, Any]) -> dict[str, Any]:
     fastavro = imported("fastavro", "Avro", "avro")
     try:
         plain = json.loads(schema) if isinstance(schema, str) else schema
-        found = fastavro.parse_schema(_without_uuids(plain))
+        named: dict[str, Any] = {}
+        for part in parts:
+            fastavro.parse_schema(_without_uuids(json.loads(part)), named)
+        found = fastavro.parse_schema(_without_uuids(plain), named)
+        if parts:
+            found = fastavro.parse_schema(_with_types(found, named, set()))
     except fastavro.schema.UnknownType as error:
         msg = f"schema= is not an Avro schema: it names the unknown type {error}"
         raise ConfigurationError(msg) from error
@@ -114,6 +122,29 @@ def _without_uuids(schema: Any) -> Any:
         for name, value in schema.items()
         if not (is_uuid and name == "logicalType")
     }
+
+
+def _with_types(schema: Any, named: Mapping[str, Any], known: set[str]) -> Any:
+    """A parsed schema that has each type where it is named first.
+
+    Args:
+        known: Names of types that the schema has already.
+    """
+    if isinstance(schema, str):
+        return schema if schema not in named or schema in known else _with_types(named[schema], named, known)
+    if isinstance(schema, list):
+        return [_with_types(part, named, known) for part in schema]
+    if "name" in schema and schema["type"] in ("record", "enum", "fixed"):
+        known.add(schema["name"])
+    found = {name: value for name, value in schema.items() if not name.startswith("__")}
+    for name in ("type", "items", "values"):
+        if name in found and not (name == "type" and found["type"] in ("record", "enum", "fixed")):
+            found[name] = _with_types(found[name], named, known)
+    if "fields" in found:
+        found["fields"] = [
+            {**field, "type": _with_types(field["type"], named, known)} for field in found["fields"]
+        ]
+    return found
 
 
 def columns_of(schema: Mapping[str, Any]) -> pa.Schema:

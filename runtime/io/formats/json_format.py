@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from penstock.runtime.error_text import shown
 from penstock.runtime.errors import BadRecordError, ConfigurationError
 from penstock.runtime.io.formats.format import Decoded
 from penstock.runtime.io.formats.json_columns import JsonColumns
+from penstock.runtime.io.formats.json_learning import LearnedDecoder
 from penstock.runtime.io.formats.json_rows import parse_one, parse_values
 from penstock.runtime.io.formats.json_text import (
     ENCODE_ERRORS,
@@ -40,11 +41,13 @@ class Json:
     Args:
         schema: The wanted fields and their types; other fields are ignored. Columns need a schema. With one,
             rows are dicts that have the same values as the columns. A field that an object lacks is null.
+            With `"infer"` a source learns the schema when the job starts without a snapshot.
         default: Converts an object unknown to JSON into a JSON value when records are written. With a schema,
             timestamps and decimals are texts that it reads.
+        sample: Number of values from which `"infer"` learns the schema.
 
     Raises:
-        ConfigurationError: The schema has a name twice.
+        ConfigurationError: The schema has a name twice, or a setting has a value that is not allowed.
 
     Example:
         >>> found = Json().decoder("rows").decode([b'{"a": 1}', b"[2]", b"oops", None])
@@ -52,20 +55,36 @@ class Json:
         ([{'a': 1}, [2], None], [(2, 'the value is not JSON: Expecting value: line 1 column 1 (char 0)')])
     """
 
-    schema: pa.Schema | None = None
+    schema: pa.Schema | Literal["infer"] | None = None
     default: Callable[[Any], Any] | None = None
+    sample: int = 1_000
 
     def __post_init__(self) -> None:
-        if self.schema is not None:
+        if self.sample < 1:
+            msg = f"sample={self.sample} is not allowed: give a number of values, at least 1"
+            raise ConfigurationError(msg)
+        if isinstance(self.schema, str):
+            if self.schema != "infer":
+                msg = f"schema={self.schema!r} is not a setting: give 'infer' or a pa.schema"
+                raise ConfigurationError(msg)
+        elif self.schema is not None:
             object.__setattr__(self, "schema", checked_schema(self.schema))
 
-    def decoder(self, batch_format: BatchFormat) -> JsonRowDecoder | JsonColumnDecoder:
+    @property
+    def learns(self) -> bool:
+        """Whether a source learns the schema."""
+        return isinstance(self.schema, str)
+
+    def decoder(self, batch_format: BatchFormat) -> JsonRowDecoder | JsonColumnDecoder | LearnedDecoder:
         """Create a decoder whose batches are rows or Arrow columns."""
         batch_format = checked_batch_format(batch_format)
+        if isinstance(self.schema, str):
+            # A field that the sample lacks is a bad value: to ignore it would lose it silently.
+            return LearnedDecoder(lambda schema: JsonColumnDecoder(schema, batch_format, "error"))
         if self.schema is not None:
             return JsonColumnDecoder(self.schema, batch_format)
         if batch_format == "arrow":
-            msg = "Json needs schema= for Arrow batches: give a pa.schema with the wanted fields"
+            msg = "Json needs schema= for Arrow batches: give a pa.schema with the wanted fields, or 'infer'"
             raise ConfigurationError(msg)
         return JsonRowDecoder()
 
@@ -95,8 +114,10 @@ def _why_no_json(value: bytes) -> str:
 class JsonColumnDecoder:
     """Decodes objects to the columns of a schema, or to rows with the values of these columns."""
 
-    def __init__(self, schema: pa.Schema, batch_format: BatchFormat) -> None:
-        self._columns = JsonColumns(schema)
+    def __init__(
+        self, schema: pa.Schema, batch_format: BatchFormat, unknown: Literal["error", "ignore"] = "ignore"
+    ) -> None:
+        self._columns = JsonColumns(schema, unknown)
         self._format = batch_format
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
@@ -167,6 +188,6 @@ class JsonValueEncoder:
                 return BadRecordError(
                     f"a record of type {type(row).__name__} can't be written as JSON: {error}; the record is "
                     f"{shown(row)}. Map it to dicts, lists, strings, finite numbers, booleans and None, or "
-                    "give Json a default="
+                    "give default="
                 )
         return BadRecordError(f"a batch can't be written as JSON: {failure}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -80,8 +81,9 @@ class JsonSchema:
             return ValidatingDecoder(_validator(self.schema), inner)
 
         def of_schema(found: RegisteredSchema) -> Decoder:
-            text = found.complete("JSON")
-            return ValidatingDecoder(_validator(text if self.schema is None else self.schema), inner)
+            text = found.text_as("JSON")
+            validator = _validator(text, found.parts) if self.schema is None else _validator(self.schema)
+            return ValidatingDecoder(validator, inner)
 
         return RegistryDecoder(
             self.registry.client(), of_schema, self.columns if batch_format == "arrow" else None
@@ -101,24 +103,32 @@ class JsonSchema:
                 found = client.id_of(subject, "JSON", text, register=self.register)
         finally:
             client.close()
-        return RegistryEncoder(ValidatingEncoder(_validator(found.complete("JSON"))), found.prefix)
+        validator = _validator(found.text_as("JSON"), found.parts)
+        return RegistryEncoder(ValidatingEncoder(validator), found.prefix)
 
 
-def _validator(schema: Any) -> Any:
+def _validator(schema: Any, parts: Sequence[tuple[str, str]] = ()) -> Any:
+    """The validator of a schema; `parts` are the names and texts of the schemas that it refers to."""
     library = imported("jsonschema_rs", "JsonSchema", "formats")
     try:
         return library.validator_for(
-            schema if isinstance(schema, str) else dict(schema), retriever=_no_other_schema
+            schema if isinstance(schema, str) else dict(schema), retriever=partial(_referred, dict(parts))
         )
     except (ValueError, TypeError) as error:
         msg = f"schema= is not a JSON Schema: {error}"
         raise ConfigurationError(msg) from error
 
 
-def _no_other_schema(uri: str) -> Any:
-    """Refuse a reference: the library would read files and ask hosts, and a schema may come from others."""
-    msg = f"it refers to {uri}, and references to other documents are not supported"
-    raise ValueError(msg)
+def _referred(parts: Mapping[str, str], uri: str) -> Any:
+    """Return the schema that a URI names; the library resolves names against the schema's own URI.
+
+    Other references are refused: the library would read files and ask hosts for them.
+    """
+    name = uri if uri in parts else max((n for n in parts if uri.endswith(f"/{n}")), key=len, default=None)
+    if name is None:
+        msg = f"it refers to {uri}, which is not among its references in the registry: {list(parts)}"
+        raise ValueError(msg)
+    return json.loads(parts[name])
 
 
 class ValidatingDecoder:

@@ -15,7 +15,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,25 +24,21 @@ from penstock.runtime.error_text import shown
 from penstock.runtime.errors import BadRecordError, ConfigurationError
 from penstock.runtime.io.formats.format import Decoded, Decoder, Encoder
 from penstock.runtime.io.formats.parts import decoded_columns, decoded_rows
+from penstock.runtime.io.formats.protobuf_rows import WRAPPERS, MessageRowDecoder
 from penstock.runtime.io.formats.registered import (
     RegistryDecoder,
     RegistryEncoder,
     checked_subject,
     topic_subject,
 )
-from penstock.runtime.io.formats.registry import RegisteredSchema, SchemaRegistry
+from penstock.runtime.io.formats.registry import RegisteredSchema, RegistryClient, SchemaRegistry
 from penstock.runtime.io.formats.rows import records_of
-from penstock.runtime.io.formats.settings import checked_batch_format, imported
+from penstock.runtime.io.formats.settings import checked_batch_format, imported, without_panic
+from penstock.runtime.io.formats.varints import zigzag_varint
 from penstock.runtime.record.arrow_types import NoArrowTypeError
 from penstock.runtime.record.arrow_values import MisfitError, exact_batch
 from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat
 from penstock.runtime.record.row_columns import NoPythonValueError
-
-#: Messages that hold one value, which rows have in their place.
-_WRAPPERS: Final = frozenset(
-    f"google.protobuf.{kind}Value"
-    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,7 @@ class Protobuf:
         register: Whether to register the schema when it is not in the registry.
 
     Raises:
-        ConfigurationError: The message is not in the descriptors, holds itself, or a library is missing.
+        ConfigurationError: The message is not in the descriptors, or a library is missing.
     """
 
     message: Any
@@ -81,7 +77,7 @@ class Protobuf:
             # The descriptors are pickled instead of the class, so that no process must import its module.
             object.__setattr__(self, "message", _descriptors_of(descriptor.file))
             object.__setattr__(self, "name", descriptor.full_name)
-        _Message(self.message, self.name).check_finite()
+        _Message(self.message, self.name)
 
     def for_topic(self, topic: str, *, is_key: bool = False) -> Protobuf:
         """The format for a topic: without a subject of its own it gets the topic's."""
@@ -91,16 +87,21 @@ class Protobuf:
         """Create a decoder whose batches are rows or Arrow columns."""
         batch_format = checked_batch_format(batch_format)
         message = _Message(self.message, self.name)
-        decoder = ProtobufDecoder(message, batch_format)
+        decoder: ProtobufDecoder | MessageRowDecoder
+        if batch_format == "rows" and message.itself is not None:
+            decoder = MessageRowDecoder(message.name, message.message_class)
+        else:
+            decoder = ProtobufDecoder(message, batch_format)
         if self.registry is None:
             return decoder
 
         def of_schema(found: RegisteredSchema) -> Decoder:
-            if found.kind != "PROTOBUF":
-                found.complete("PROTOBUF")  # raises
+            found.text_as("PROTOBUF")  # refuses a schema of another type
             return _IndexedDecoder(decoder, message)
 
-        columns = decoder.columns if batch_format == "arrow" else None
+        columns = (
+            decoder.columns if batch_format == "arrow" and isinstance(decoder, ProtobufDecoder) else None
+        )
         return RegistryDecoder(self.registry.client(), of_schema, columns)
 
     def encoder(self) -> Encoder:
@@ -112,7 +113,7 @@ class Protobuf:
         subject = checked_subject(self.subject, "Protobuf")
         client = self.registry.client()
         try:
-            found = client.id_of(subject, "PROTOBUF", message.registered_text, register=self.register)
+            found = message.registered(client, subject, register=self.register)
         finally:
             client.close()
         return RegistryEncoder(encoder, found.prefix + message.index_bytes)
@@ -157,18 +158,17 @@ class _Message:
             raise ConfigurationError(msg) from error
         self.name: str = self.descriptor.full_name
 
-    def check_finite(self) -> None:
-        """Refuse a message that holds itself: it has no columns."""
+    @cached_property
+    def itself(self) -> str | None:
+        """The name of a message that holds itself, which therefore has no columns."""
         pending: list[tuple[Any, tuple[str, ...]]] = [(self.descriptor, ())]
         while pending:
             kind, outer = pending.pop()
             if kind.full_name in outer:
-                msg = (
-                    f"the message {kind.full_name} holds itself, so it has no columns: use Raw() and parse it"
-                )
-                raise ConfigurationError(msg)
+                return str(kind.full_name)
             inside = (*outer, kind.full_name)
             pending += [(field.message_type, inside) for field in kind.fields if field.message_type]
+        return None
 
     @property
     def message_class(self) -> Any:
@@ -179,6 +179,9 @@ class _Message:
     @cached_property
     def handler(self) -> Any:
         """The handler of ptars; times have microseconds, as in Python."""
+        if self.itself is not None:
+            msg = f"the message {self.itself} holds itself, so it has no columns: decode to rows instead"
+            raise ConfigurationError(msg)
         ptars = imported("ptars", "Protobuf", "protobuf")
         config = ptars.PtarsConfig(timestamp_unit="us", time_unit="us", duration_unit="us")
         return ptars.HandlerPool([self.descriptor.file], config).get_for_message(self.descriptor)
@@ -198,31 +201,37 @@ class _Message:
             siblings = siblings[path[-1]].nested_type
         if path == [0]:
             return b"\0"
-        return b"".join(_zigzag(number) for number in (len(path), *path))
+        return b"".join(zigzag_varint(number) for number in (len(path), *path))
 
-    @property
-    def registered_text(self) -> str:
-        """The file as the registry takes it besides text: base64 of its serialised descriptor."""
-        file = self._file()
-        own = [name for name in file.dependency if not name.startswith("google/protobuf/")]
-        if own:
-            msg = (
-                f"the file of {self.name} imports {own}, and schemas with references are not supported with "
-                "a registry: put all messages into one file"
-            )
-            raise ConfigurationError(msg)
-        return base64.b64encode(file.SerializeToString(deterministic=True)).decode()
+    def registered(self, client: RegistryClient, subject: str, *, register: bool) -> RegisteredSchema:
+        """Find the file in the registry, and first the files that it imports, each under its own name.
+
+        Confluent's serialisers use the same subjects. The registry knows the files of `google/protobuf`.
+        """
+        versions: dict[str, int] = {}
+
+        def found(file: Any, subject: str) -> RegisteredSchema:
+            own = [one for one in file.dependencies if not one.name.startswith("google/protobuf/")]
+            for one in own:
+                if one.name not in versions:
+                    found(one, one.name)
+            references = [
+                {"name": one.name, "subject": one.name, "version": versions[one.name]} for one in own
+            ]
+            text = _registered_text(file)
+            schema = client.id_of(subject, "PROTOBUF", text, register=register, references=references)
+            if file is not self.descriptor.file:
+                versions[file.name] = client.version_of(subject, "PROTOBUF", text, references)
+            return schema
+
+        return found(self.descriptor.file, subject)
 
 
-def _zigzag(number: int) -> bytes:
-    """A number of at least 0 as a zigzag varint."""
-    number *= 2
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
+def _registered_text(file: Any) -> str:
+    """A file as the registry takes it besides text: base64 of its serialised descriptor."""
+    described = imported("google.protobuf.descriptor_pb2", "Protobuf", "protobuf").FileDescriptorProto()
+    file.CopyToProto(described)
+    return base64.b64encode(described.SerializeToString(deterministic=True)).decode()
 
 
 class ProtobufDecoder:
@@ -254,7 +263,7 @@ class ProtobufDecoder:
             return None
 
     def _converted(self, values: Sequence[bytes]) -> pa.RecordBatch:
-        batch = self._convert(values if type(values) is list else list(values))
+        batch = without_panic(self._convert, values if type(values) is list else list(values))
         return pa.RecordBatch.from_arrays(batch.columns, schema=self.columns)
 
     def _why(self, value: bytes) -> str:
@@ -268,7 +277,7 @@ class ProtobufDecoder:
 class _IndexedDecoder:
     """Decodes values that begin with the indexes of their message."""
 
-    def __init__(self, decoder: ProtobufDecoder, message: _Message) -> None:
+    def __init__(self, decoder: Decoder, message: _Message) -> None:
         self._decoder = decoder
         self._name = message.name
         #: Writers may also write the indexes of the first message in full.
@@ -306,9 +315,11 @@ class ProtobufEncoder:
         self._descriptor = message.descriptor
         self._encode_error = imported("google.protobuf.message", "Protobuf", "protobuf").EncodeError
         self._has_messages = any(field.message_type for field in message.descriptor.fields)
-        self._handler = message.handler
-        self._schema: pa.Schema = self._handler.schema()
-        self._is_flat = not any(pa.types.is_nested(kind) for kind in self._schema.types)
+        self._is_flat = False
+        if message.itself is None:
+            self._handler = message.handler
+            self._schema: pa.Schema = self._handler.schema()
+            self._is_flat = not any(pa.types.is_nested(kind) for kind in self._schema.types)
 
     def encode(self, batch: Batch) -> list[bytes | None]:
         if isinstance(batch, ArrowBatch) and self._is_flat:
@@ -372,4 +383,4 @@ def _value(value: Any, kind: Any) -> Any:
         return [_value(one, kind) for one in value]
     if isinstance(value, Mapping):
         return _settable(value, kind)
-    return {"value": value} if kind.full_name in _WRAPPERS else value
+    return {"value": value} if kind.full_name in WRAPPERS else value

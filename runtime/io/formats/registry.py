@@ -11,8 +11,8 @@ import http.client
 import json
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 import tenacity
@@ -31,6 +31,10 @@ _NOT_FOUND: Final = frozenset((40401, 40402, 40403))
 _MOST_BYTES: Final = 16 * 1024 * 1024
 
 
+#: Name, subject and version of a schema that another one uses.
+Reference: TypeAlias = Mapping[str, Any]
+
+
 class UnknownSchemaError(ConnectorError):
     """The registry has no such schema, subject or version."""
 
@@ -46,33 +50,28 @@ class RegisteredSchema:
     Attributes:
         kind: Type of the schema: AVRO, PROTOBUF or JSON.
         references: Name, subject and version of each schema that this one uses.
+        parts: Name and text of all schemas that this one uses, each after those that it uses itself.
     """
 
     schema_id: int
     kind: str
     text: str
-    references: Sequence[Mapping[str, Any]] = ()
+    references: Sequence[Reference] = ()
+    parts: Sequence[tuple[str, str]] = ()
 
     @property
     def prefix(self) -> bytes:
         """The bytes before each record of this schema."""
         return b"\0" + self.schema_id.to_bytes(4, "big")
 
-    def complete(self, kind: str) -> str:
+    def text_as(self, kind: str) -> str:
         """The text of a schema of this type.
 
         Raises:
-            ConfigurationError: The schema has another type, or uses other schemas.
+            ConfigurationError: The schema has another type.
         """
         if self.kind != kind:
             msg = f"the schema {self.schema_id} of the registry is of type {self.kind}, and not {kind}"
-            raise ConfigurationError(msg)
-        if self.references:
-            names = [reference.get("name") for reference in self.references]
-            msg = (
-                f"the schema {self.schema_id} of the registry uses other schemas, {names}, which is not "
-                "supported: register one schema that has all types"
-            )
             raise ConfigurationError(msg)
         return self.text
 
@@ -145,6 +144,7 @@ class RegistryClient:
             self._headers["Authorization"] = f"Bearer {registry.token}"
         self._connection: http.client.HTTPConnection | None = None
         self._known: dict[int, RegisteredSchema] = {}
+        self._versions: dict[tuple[str, int], RegisteredSchema] = {}
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
         """The schema with an id.
@@ -155,24 +155,25 @@ class RegistryClient:
         """
         known = self._known.get(schema_id)
         if known is None:
-            known = _schema_of(self._ask("GET", f"/schemas/ids/{schema_id}"), schema_id)
+            known = self._with_parts(_schema_of(self._ask("GET", f"/schemas/ids/{schema_id}"), schema_id))
             self._known[schema_id] = known
         return known
 
     def latest(self, subject: str) -> RegisteredSchema:
         """The newest schema of a subject; errors as for `by_id`."""
         answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
-        return _schema_of(answer, int(answer["id"]))
+        return self._with_parts(_schema_of(answer, int(answer["id"])))
 
-    def id_of(self, subject: str, kind: str, text: str, *, register: bool) -> RegisteredSchema:
+    def id_of(
+        self, subject: str, kind: str, text: str, *, register: bool, references: Sequence[Reference] = ()
+    ) -> RegisteredSchema:
         """The registered schema of a subject with this text; errors as for `by_id`.
 
         Args:
             register: Whether to register the schema.
+            references: The schemas that this one uses.
         """
-        body: dict[str, Any] = {"schema": text}
-        if kind != "AVRO":
-            body["schemaType"] = kind
+        body = _body(kind, text, references)
         path = f"/subjects/{quote(subject, safe='')}"
         try:
             answer = self._ask("POST", f"{path}/versions" if register else path, body)
@@ -182,6 +183,34 @@ class RegistryClient:
             )
             raise UnknownSchemaError(msg) from error
         return RegisteredSchema(int(answer["id"]), kind, text)
+
+    def version_of(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> int:
+        """The version of a schema that `id_of` has found in a subject; errors as for `by_id`."""
+        path = f"/subjects/{quote(subject, safe='')}"
+        return int(self._ask("POST", path, _body(kind, text, references))["version"])
+
+    def _with_parts(self, schema: RegisteredSchema) -> RegisteredSchema:
+        parts: dict[str, str] = {}
+        seen: set[tuple[str, int]] = set()
+
+        def collect(references: Sequence[Reference]) -> None:
+            for reference in references:
+                place = str(reference["subject"]), int(reference["version"])
+                if place not in seen:
+                    seen.add(place)
+                    found = self._at_version(*place)
+                    collect(found.references)
+                    parts.setdefault(str(reference["name"]), found.text)
+
+        collect(schema.references)
+        return replace(schema, parts=tuple(parts.items()))
+
+    def _at_version(self, subject: str, version: int) -> RegisteredSchema:
+        known = self._versions.get((subject, version))
+        if known is None:
+            answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
+            known = self._versions[subject, version] = _schema_of(answer, int(answer["id"]))
+        return known
 
     def close(self) -> None:
         if self._connection is not None:
@@ -257,6 +286,15 @@ class RegistryClient:
                     self._host, self._port, timeout=as_seconds(self._registry.timeout)
                 )
         return self._connection
+
+
+def _body(kind: str, text: str, references: Sequence[Reference]) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": text}
+    if kind != "AVRO":
+        body["schemaType"] = kind
+    if references:
+        body["references"] = list(references)
+    return body
 
 
 def _schema_of(answer: Mapping[str, Any], schema_id: int) -> RegisteredSchema:

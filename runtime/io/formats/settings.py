@@ -1,9 +1,9 @@
-"""Checks of the settings of formats, and imports of their libraries."""
+"""Checks of the settings of formats, and imports and calls of their libraries."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +35,21 @@ def check_field_names(fields: Iterable[pa.Field]) -> None:
             raise ConfigurationError(msg)
         seen.add(child.name)
         check_field_names(child.type.field(place) for place in range(child.type.num_fields))
+
+
+def without_panic(call: Callable[..., Any], *values: Any) -> Any:
+    """Call a library in Rust; some of them panic for damaged bytes instead of raising an error.
+
+    Raises:
+        ValueError: The library panicked.
+    """
+    try:
+        return call(*values)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # it has no module to import it from
+            raise
+        msg = f"the library can't read it: {error}"
+        raise ValueError(msg) from error
 
 
 def imported(module: str, format_name: str, extra: str) -> Any:

@@ -12,7 +12,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.functions.async_queue import AwaitedRecord
 from penstock.runtime.operators.operator import Output
 from penstock.runtime.operators.user_code.failure import short_repr
-from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.record.elements import ArrowBatch, RowBatch, one_batch
 from penstock.runtime.state.own_copy import own_batch, own_copies, own_copy
 
 
@@ -30,8 +30,7 @@ def results_of(answered: Any, entries: Sequence[AwaitedRecord], *, as_list: bool
     refuse_awaitable(answered)
     if isinstance(entries[0].value, ArrowBatch):
         if isinstance(answered, pa.Table):
-            answered = answered.combine_chunks().to_batches()
-            answered = answered[0] if len(answered) == 1 else None
+            answered = one_batch(answered)
         if not isinstance(answered, pa.RecordBatch):
             msg = (
                 f"it answered {short_repr(answered)} of type {type(answered).__name__}; give a pa.RecordBatch"

@@ -39,7 +39,7 @@ from penstock.runtime.operators.operator import BatchFormats, Operator, Operator
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.record.elements import ArrowBatch, Batch, one_batch
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.own_copy import own_batch
@@ -213,11 +213,6 @@ def check_table(table: pa.Table | pa.RecordBatch, key: ColumnKey, what: str) -> 
     if twice:
         msg = f"{what} has the column {twice[0]!r} twice, or the lookup needs this name; rename it"
         raise PenstockError(msg)
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
 def _distinct(keys: Columns, rows: Slots) -> tuple[Columns, Slots]:

@@ -27,6 +27,7 @@ from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
 from penstock.runtime.io.connectors.formats.lines import TextFormat
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
+from penstock.runtime.io.formats.plain import Raw, Text
 from penstock.runtime.operators.lag import SourceLag, SplitLag
 from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
@@ -276,6 +277,11 @@ def open_split(form: FileFormat, split: Any, filesystem: FileSystem) -> SplitRea
     return PartitionedReader(adapted.open(split.split, filesystem), split, columns, form)
 
 
+def has_plain_records(form: FileFormat) -> bool:
+    """Whether records are texts or bytes, which have no fields."""
+    return isinstance(form, TextFormat) or isinstance(getattr(form, "format", None), (Text, Raw))
+
+
 def with_path_columns(form: FileFormat, columns: PathColumns) -> FileFormat:
     return replace(form, path_columns=columns) if isinstance(form, ParquetFormat | CsvFormat) else form
 
@@ -312,7 +318,7 @@ class PartitionedReader:
         self._reader.close()
 
     def _with_columns(self, rows: Sequence[Any]) -> list[Any]:
-        if isinstance(self._form, TextFormat):
+        if has_plain_records(self._form):
             rows = [{TEXT_COLUMN: line} for line in rows]
         other = next((row for row in rows if type(row) is not dict), None)
         if other is not None:

@@ -25,9 +25,13 @@ from penstock.runtime.io.connectors.files.file_sink_writer import (
     PendingFile,
 )
 from penstock.runtime.io.connectors.filesystem import FileSystem, absolute
-from penstock.runtime.io.connectors.formats.encoders import CsvSinkFormat, JsonSinkFormat, SinkFormat
+from penstock.runtime.io.connectors.formats.encoders import CsvSinkFormat, SinkFormat
 from penstock.runtime.io.connectors.formats.parquet_encoder import ParquetSinkFormat
+from penstock.runtime.io.connectors.formats.value_encoders import Framing
+from penstock.runtime.io.connectors.formats.value_files import checked_format, sink_format
 from penstock.runtime.io.connectors.local_files import filesystem_for
+from penstock.runtime.io.formats.format import Format
+from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames, checked_keywords
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.redaction import without_secrets
@@ -44,7 +48,7 @@ _BEHIND_ALL_ATTEMPTS: Final = 1 << 62
 @without_secrets
 @dataclass(frozen=True)
 class FileSink(metaclass=NearestNames):
-    """A transactional sink of files; made by `json`, `csv` or `parquet`.
+    """A transactional sink of files; made by `json`, `csv`, `parquet` or `records`.
 
     The directory is a local path, a `file://` URL or an object-store URL (`s3://bucket/folder`). A local
     directory must be shared by all nodes. Each checkpoint ends the open files of every subtask.
@@ -98,7 +102,7 @@ class FileSink(metaclass=NearestNames):
     @property
     def only_reads(self) -> bool:
         """Whether no user function sees the records; a JSON sink may have one."""
-        return getattr(self.form, "default", None) is None
+        return getattr(self.form, "only_reads", True)
 
     @staticmethod
     @checked_keywords
@@ -128,7 +132,7 @@ class FileSink(metaclass=NearestNames):
         """
         return FileSink(
             location("directory", directory),
-            JsonSinkFormat(default),
+            sink_format(Json(default=default), "lines", None),
             max_file_size,
             allow_missing,
             dict(storage_options or {}),
@@ -211,6 +215,48 @@ class FileSink(metaclass=NearestNames):
         return FileSink(
             location("directory", directory),
             ParquetSinkFormat(schema, compression),
+            max_file_size,
+            allow_missing,
+            dict(storage_options or {}),
+            filesystem,
+            trust_paths,
+            partition_by,
+        )
+
+    @staticmethod
+    @checked_keywords
+    def records(
+        directory: Location,
+        format: Format,
+        *,
+        framing: Framing | None = None,
+        extension: str | None = None,
+        max_file_size: int = DEFAULT_MAX_FILE_SIZE,
+        allow_missing: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+        filesystem: FileSystem | None = None,
+        trust_paths: bool = False,
+        partition_by: Sequence[str] = (),
+    ) -> FileSink:
+        """Each record is a value of a format; `FileSource.records` reads the files.
+
+        Args:
+            directory: Folder of the files, a path or URL. `FileSink` describes this and other arguments.
+            format: Encodes the records, such as `Avro(schema)` or `Protobuf(Order)`.
+            framing: The arrangement of the values in a file, as for `FileSource.records`.
+            extension: Extension of the files; by default that of the format and framing.
+
+        Raises:
+            ConfigurationError: A setting has an invalid value, or the framing does not fit the format.
+
+        Example:
+            >>> from penstock.formats import Text
+            >>> FileSink.records("/data/out", Text()).form.extension
+            'txt'
+        """
+        return FileSink(
+            location("directory", directory),
+            sink_format(checked_format(format), framing, extension),
             max_file_size,
             allow_missing,
             dict(storage_options or {}),

@@ -23,7 +23,7 @@ from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.io.connectors.files.folders import Folders
 from penstock.runtime.io.connectors.filesystem import FileSystem, Publication
-from penstock.runtime.io.connectors.formats.encoders import CountingOutput, FileEncoder
+from penstock.runtime.io.connectors.formats.encoders import ClosesEncoders, CountingOutput, FileEncoder
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.trust.paths import UntrustedPathError, check_directory, check_file_name
@@ -205,6 +205,8 @@ class FileSinkWriter:
         self._filesystem_of(self._directory).delete(self._directory, leftovers)
 
     def close(self) -> None:
+        if isinstance(self._new_encoder, ClosesEncoders):
+            self._new_encoder.close()
         while self._open:
             self._open.popitem()[1].output.output.discard()
         never_handed_out = [pending.name for pending in self._ended]

@@ -24,6 +24,7 @@ from penstock.runtime.io.connectors.files.file_reader import (
     FileReader,
     Partitioning,
     Partitions,
+    has_plain_records,
     list_files,
     open_split,
     with_path_columns,
@@ -32,9 +33,13 @@ from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, abso
 from penstock.runtime.io.connectors.formats.csv_dialect import CsvDialect, declared_types, has_arrow_types
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
-from penstock.runtime.io.connectors.formats.lines import JsonFormat, TextFormat, checked_encoding
+from penstock.runtime.io.connectors.formats.lines import TextFormat, checked_encoding
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
+from penstock.runtime.io.connectors.formats.value_encoders import Framing
+from penstock.runtime.io.connectors.formats.value_files import checked_format, file_format
+from penstock.runtime.io.connectors.formats.value_lines import JsonLines
 from penstock.runtime.io.connectors.local_files import filesystem_for
+from penstock.runtime.io.formats.format import Format
 from penstock.runtime.io.formats.settings import check_field_names
 from penstock.runtime.names import NearestNames, checked_keywords
 from penstock.runtime.operators.source import ConnectorContext, NeededColumns, SplitsWithWarnings
@@ -55,7 +60,7 @@ DEFAULT_SPLIT_SIZE: Final = 32 * 1024 * 1024
 @without_secrets
 @dataclass(frozen=True)
 class FileSource(Generic[T_co], metaclass=NearestNames):
-    """A source of files; made by `text`, `json`, `csv` or `parquet`.
+    """A source of files; made by `text`, `json`, `csv`, `parquet` or `records`.
 
     Locations are paths, folders (all files below) and globs: `*`, `?`, `[...]`, and `**` for any folders.
     URLs (`file://`, `s3://`, `gs://`, `az://`) may also name files, folders and globs; a list may mix all
@@ -164,7 +169,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             raise ConfigurationError(msg)
         check_field_names(schema or ())
         form = (
-            JsonFormat(*settings, stored_as=stored_as)
+            JsonLines(*settings, stored_as=stored_as)
             if batch_format == "rows"
             else ColumnarJsonFormat(*settings, schema, stored_as)
         )
@@ -273,6 +278,55 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         form = ParquetFormat(None if columns is None else tuple(columns), _checked_format(batch_format))
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
+    @staticmethod
+    @checked_keywords
+    def records(
+        locations: Locations,
+        format: Format,
+        *,
+        framing: Framing | None = None,
+        split_size: int = DEFAULT_SPLIT_SIZE,
+        on_error: OnError = "fail",
+        batch_format: BatchFormat = "rows",
+        partitioning: Partitioning = "auto",
+        storage_options: Mapping[str, str] | None = None,
+        filesystem: FileSystem | None = None,
+        trust_paths: bool = False,
+    ) -> FileSource[Any]:
+        """Each record is a value of a format, as in Kafka; `FileSink.records` writes such files.
+
+        Args:
+            locations: Paths, folders, globs or URLs. `FileSource` describes them, and the other arguments.
+            format: Decodes the values, such as `Avro()` or `Protobuf(Order)`. Files of Avro have a schema of
+                their own.
+            framing: The arrangement of the values in a file. `"lines"`: each line is a value.
+                `"length_delimited"`: each value stands behind its length as a varint, as Protobuf's
+                `writeDelimitedTo` writes it. `"container"`: Avro's object container files. By default
+                `"container"` for Avro, `"length_delimited"` for Protobuf, bytes and values with a schema
+                registry, and else `"lines"`.
+            split_size: Maximum part of a file that one subtask reads at a time, in bytes; a file of
+                `"length_delimited"` is one part.
+            on_error: Handling of values that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
+            batch_format: `"rows"` or `"arrow"`.
+
+        Raises:
+            ConfigurationError: A setting has a value that is not allowed, or the framing does not fit the
+                format.
+
+        Example:
+            >>> from penstock.formats import Json
+            >>> FileSource.records("/data/*.jsonl", Json()) == FileSource.json("/data/*.jsonl")
+            True
+        """
+        form = file_format(
+            checked_format(format),
+            framing,
+            _checked_format(batch_format),
+            _checked_split_size(split_size),
+            _checked_on_error(on_error),
+        )
+        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
+
     def with_projection(self, columns: Sequence[str]) -> FileSource[T_co]:
         """Return a copy of this Parquet source that reads only these columns, in this order.
 
@@ -372,7 +426,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         if self.partitioning == "auto":
             where = f"{', '.join(self.locations)}: folders such as {partitions.example!r}"
             names = ", ".join(map(repr, partitions.names))
-            if isinstance(self.form, TextFormat):
+            if has_plain_records(self.form):
                 warnings.append(
                     f"{where} are ignored, because a record is a line. partitioning='hive' makes dicts of "
                     f"'value', the line, and {names}; partitioning=None ignores them without this notice"

@@ -345,7 +345,10 @@ class ColumnarCsvReader(CsvReader):
                 "no column types. Restore the source's old settings, or start without the snapshot"
             )
             raise ConnectorError(msg)
-        self._schema: pa.Schema = read_schema(split.schema)
+        # The types of the program may be newer than those of the snapshot.
+        self._schema: pa.Schema = pa.schema(
+            [(field.name, form.types.get(field.name, field.type)) for field in read_schema(split.schema)]
+        )
         self._inferred = frozenset(
             name
             for name, kind in zip(self._schema.names, self._schema.types, strict=True)

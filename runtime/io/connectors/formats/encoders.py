@@ -1,25 +1,18 @@
-"""Formats of sinks: the protocols `SinkFormat` and `FileEncoder`, and the formats CSV and JSON lines.
-
-**JSON lines** are UTF-8. Python's C encoder is made once and called per row; `json.dumps` would make a new
-one for every row, which halves the speed. NaN and infinities are refused, because JSON does not have them and
-most readers fail on them.
-"""
+"""Formats of sinks: the protocols `SinkFormat` and `FileEncoder`, and the format CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 from penstock.runtime.io.connectors.arrow_batches import rows_of
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
 from penstock.runtime.io.connectors.filesystem import OutputFile
-from penstock.runtime.io.formats.json_text import check_names, value_encoder
 from penstock.runtime.record.elements import Batch
 
 
@@ -63,6 +56,13 @@ class FileEncoder(Protocol):
     def end(self) -> None: ...
 
 
+@runtime_checkable
+class ClosesEncoders(Protocol):
+    """Optional for the factory that `SinkFormat.encoders` returns: releases what its encoders share."""
+
+    def close(self) -> None: ...
+
+
 class SinkFormat(Protocol):
     """A file format; a frozen value that is pickled."""
 
@@ -99,17 +99,22 @@ class _CsvColumns:
     width: int | None
 
 
-class _LineEncoder(ABC):
-    """Encodes rows as lines of text, a batch at a time."""
+#: Errors of rows that can't be written.
+_FAILURES: Final = (csv.Error, UnicodeEncodeError)
 
-    #: Exceptions of rows that can't be written.
-    _failures: ClassVar[tuple[type[Exception], ...]]
 
-    def __init__(self) -> None:
+class CsvEncoder:
+    """`None` becomes an empty field, other values their `str`."""
+
+    def __init__(self, form: CsvSinkFormat, columns: _CsvColumns) -> None:
         self._output: CountingOutput | None = None
+        self._form = form
+        self._columns = columns
+        self._header_due = False
 
     def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
         self._output = output
+        self._header_due = self._form.header
 
     def write(self, batch: Batch) -> None:
         rows = rows_of(batch)
@@ -117,35 +122,12 @@ class _LineEncoder(ABC):
             return
         try:
             data = self._encoded(rows)
-        except self._failures as error:
+        except _FAILURES as error:
             raise self._blame(rows, error) from error
         self._output.write(data)
 
     def end(self) -> None:
         self._output = None
-
-    @abstractmethod
-    def _encoded(self, rows: Sequence[Any]) -> bytes: ...
-
-    @abstractmethod
-    def _blame(self, rows: Sequence[Any], failure: Exception) -> BadRecordError:
-        """Return the error of the first row that can't be written."""
-
-
-class CsvEncoder(_LineEncoder):
-    """`None` becomes an empty field, other values their `str`."""
-
-    _failures = (csv.Error, UnicodeEncodeError)
-
-    def __init__(self, form: CsvSinkFormat, columns: _CsvColumns) -> None:
-        super().__init__()
-        self._form = form
-        self._columns = columns
-        self._header_due = False
-
-    def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
-        super().begin(output, next_file)
-        self._header_due = self._form.header
 
     def _encoded(self, rows: Sequence[Any]) -> bytes:
         self._learn_columns(rows[0])
@@ -162,7 +144,7 @@ class CsvEncoder(_LineEncoder):
         for row in rows:
             try:
                 self._written([self._fields(row)], csv.QUOTE_ALL).encode("utf-8")
-            except self._failures as error:
+            except _FAILURES as error:
                 return BadRecordError(f"a row can't be written as CSV: {error}; the row is {shown(row)}")
         return BadRecordError(f"the header can't be written as CSV: {failure}")
 
@@ -215,40 +197,3 @@ class CsvEncoder(_LineEncoder):
             "rows before the sink, or give FileSink.csv the argument columns="
         )
         raise BadRecordError(msg)
-
-
-@dataclass(frozen=True, slots=True)
-class JsonSinkFormat:
-    """The JSON lines format of a sink; `default` converts an object unknown to JSON into a JSON value."""
-
-    default: Callable[[Any], Any] | None = None
-
-    extension: ClassVar[str] = "jsonl"
-
-    def encoders(self) -> Callable[[], JsonEncoder]:
-        return partial(JsonEncoder, self.default)
-
-
-class JsonEncoder(_LineEncoder):
-    _failures = (TypeError, ValueError, RecursionError)
-
-    def __init__(self, default: Callable[[Any], Any] | None) -> None:
-        super().__init__()
-        self._encode = value_encoder(default)
-
-    def _encoded(self, rows: Sequence[Any]) -> bytes:
-        check_names(rows)
-        encode, join = self._encode, "".join
-        return ("\n".join([join(encode(row, 0)) for row in rows]) + "\n").encode("utf-8")
-
-    def _blame(self, rows: Sequence[Any], failure: Exception) -> BadRecordError:
-        for row in rows:
-            try:
-                self._encoded([row])
-            except self._failures as error:
-                return BadRecordError(
-                    f"a row of type {type(row).__name__} can't be written as JSON: {error}; the row is "
-                    f"{shown(row)}. Map it to dicts, lists, strings, finite numbers, booleans and None "
-                    "before the sink, or give FileSink.json a default="
-                )
-        return BadRecordError(f"a batch can't be written as JSON: {failure}")

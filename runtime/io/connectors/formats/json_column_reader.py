@@ -5,9 +5,9 @@ block. Arrow's parser ignores line ends. So the lines of a block must begin with
 there must be as many lines as objects. A block that fails these checks is halved repeatedly to find the bad
 lines.
 
-The columns are decided once, when the job starts without a snapshot: by the user, or from a sample. Every
-split contains them, so a restored job continues with the same types. Strings that look like times stay
-strings, as in rows.
+The user gives the columns, or they are inferred from a sample when the job starts without a snapshot. Every
+split contains inferred columns, so a restored job continues with the same types. Strings that look like times
+stay strings, as in rows.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_for_lines,
     with_schema,
 )
-from penstock.runtime.io.formats.json_columns import BLANK, JsonColumns, changed_field, parse_objects
+from penstock.runtime.io.formats.json_columns import BLANK, JsonColumns, changed_field
+from penstock.runtime.io.formats.json_learning import learned_schema
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import ArrowBatch
-from penstock.runtime.record.own_types import common_fields
 from penstock.runtime.trust.data import read_schema
 
 #: Minimum and maximum bytes of a block; a line may be longer.
@@ -87,14 +87,13 @@ class ColumnarJsonFormat:
         if not objects:
             return pa.schema([])
         try:
-            schema = self._schema_of([line for line, _ in objects])
+            found = learned_schema([line for line, _ in objects], skips_bad=self.on_error != "fail")
         except pa.ArrowException as error:
             msg = (
                 f"{where}: the columns can't be inferred from the first lines of the files: {error}. Give "
                 "FileSource.json a schema="
             )
             raise ConnectorError(msg) from error
-        found = pa.schema([(field.name, _as_read(field.type)) for field in schema])
         for _, value in objects if self.on_error == "fail" else ():
             if (wide := changed_field(value, found)) is not None:
                 name, number = wide
@@ -105,25 +104,6 @@ class ColumnarJsonFormat:
                 raise ConnectorError(msg)
         return found
 
-    def _schema_of(self, lines: Sequence[bytes]) -> pa.Schema:
-        """Infer the columns of a sample; the reader reports lines that don't fit as bad records."""
-        try:
-            return parse_objects(b"\n".join(lines), None).schema
-        except pa.ArrowException:
-            good = list(filter(_is_readable, lines))
-            try:
-                if len(good) in (0, len(lines)):
-                    raise
-                return parse_objects(b"\n".join(good), None).schema
-            except pa.ArrowException:
-                if self.on_error == "fail":
-                    raise
-        fields: list[pa.Field] = []
-        for line in good:
-            common = common_fields(fields, list(parse_objects(line, None).schema), numbers=True)
-            fields = fields if common is None else common
-        return pa.schema(fields)
-
 
 class ColumnarJsonReader:
     """Reads one split as Arrow batches; `close` closes the file."""
@@ -132,8 +112,11 @@ class ColumnarJsonReader:
         self._handle = handle
         self._split = split
         self._format = form
-        self._columns = JsonColumns(
-            read_schema(split.schema), "error" if form.schema is None else "ignore", form.encoding
+        # The schema of the program may be newer than that of the snapshot.
+        self._columns = (
+            JsonColumns(read_schema(split.schema), "error", form.encoding)
+            if form.schema is None
+            else JsonColumns(form.schema, "ignore", form.encoding)
         )
         self._blocks = LineBlocks(handle, split, strip_bom=form.encoding == "utf-8", block_bytes=_LEAST_BYTES)
         self._row_bytes = 128.0
@@ -199,14 +182,6 @@ class ColumnarJsonReader:
                 parts += [(middle, last), (first, middle)]
 
 
-def _is_readable(line: bytes) -> bool:
-    try:
-        parse_objects(line, None)
-    except pa.ArrowException:
-        return False
-    return True
-
-
 def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
     for line in head.split(b"\n"):
         try:
@@ -216,14 +191,3 @@ def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]
             continue  # the reader reports this line
         if isinstance(value, dict):
             yield text.encode("utf-8"), value
-
-
-def _as_read(kind: pa.DataType) -> pa.DataType:
-    """Return a column's type as in rows: strings that look like times, and columns of nulls, are strings."""
-    if pa.types.is_timestamp(kind) or pa.types.is_null(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_as_read(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _as_read(field.type)) for field in kind])
-    return kind

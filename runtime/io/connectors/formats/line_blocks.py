@@ -156,14 +156,14 @@ class LineBlocks:
 
     def _read(self, size: int | None = None) -> bytes:
         size = self.block_bytes if size is None else size
-        return _read(self._handle, size, self._split.path, self._offset)
+        return read_bytes(self._handle, size, self._split.path, self._offset)
 
     def _check_complete(self, read: int) -> None:
         if self._split.end != UNKNOWN_END and read < self._split.size:
             raise ConnectorError(changed(self._split.path, self._split.size, read))
 
 
-def _read(handle: InputFile, size: int, path: str, offset: int) -> bytes:
+def read_bytes(handle: InputFile, size: int, path: str, offset: int) -> bytes:
     try:
         return handle.read(size)
     except DAMAGED as error:
@@ -193,7 +193,7 @@ def line_end_of(handle: InputFile, path: str, quote: bytes) -> bytes:
         quote: The byte around quoted fields; empty for none. Line ends in quotes don't count.
     """
     head, found = b"", None
-    while chunk := _read(handle, _HEAD_BYTES - len(head), path, len(head)):
+    while chunk := read_bytes(handle, _HEAD_BYTES - len(head), path, len(head)):
         head += chunk
         found = next(
             (

@@ -1,8 +1,7 @@
-"""Formats with one record per line: text and JSON.
+"""Files with one record per line.
 
-The lines of a slice are parsed together, which is fast. If one of them is bad, they are parsed one by one.
-`LineReader` computes its position in bytes only on request, from the number of lines returned from the
-current block. So reading does not slow down.
+The lines of a slice are decoded together, which is fast. `LineReader` computes its position in bytes only on
+request, from the number of lines returned from the current block. So reading does not slow down.
 
 **Files that are one JSON array** are recognised. An array over several lines is refused. An array on one line
 is valid JSON lines, with a single record that is a list. If that list holds objects, a warning explains how
@@ -35,8 +34,7 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_for_lines,
     whole_file,
 )
-from penstock.runtime.io.formats.json_rows import parse_one, parse_together
-from penstock.runtime.operators.source import Polled, SplitsWithWarnings
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import RowBatch
 
 
@@ -65,7 +63,7 @@ def checked_encoding(encoding: str) -> tuple[str, str | None]:
 
 
 class LineReader:
-    r"""Reads the records of one split; in this class each line is a record.
+    r"""Reads the lines of one split.
 
     Lines come in order, without their line ends (`\n` or `\r\n`). `close` closes the file.
     """
@@ -90,11 +88,7 @@ class LineReader:
         lines = self._take(max_rows)
         if lines is None:
             return Polled(finished=True)
-        if not self._undecodable:
-            records = self._all_of(lines)  # type: ignore[arg-type]
-            if records is not None:
-                return Polled(RowBatch(records))
-        return self._one_by_one(lines)
+        return self._one_by_one(lines) if self._undecodable else Polled(RowBatch(lines))
 
     def position(self) -> FileSplit:
         if self._block_start is None:
@@ -104,10 +98,6 @@ class LineReader:
     def close(self) -> None:
         self._handle.close()
 
-    def _all_of(self, lines: Sequence[str]) -> Sequence[Any] | None:
-        """Return the records of all lines; `None` when they must be read one by one."""
-        return lines
-
     def _one_by_one(self, lines: Sequence[str | bytes]) -> Polled[Any]:
         bad = BadRecords(self._form.on_error)
         records: list[Any] = []
@@ -116,12 +106,8 @@ class LineReader:
                 what = "the line is not text in the encoding that the source was given"
                 bad.report(line, what, self._origin(index))
             else:
-                self._read_line(line, index, records, bad)
+                records.append(line)
         return bad.polled(RowBatch(records))
-
-    def _read_line(self, line: str, index: int, records: list[Any], bad: BadRecords) -> None:
-        """Add the record of one line, or report it."""
-        records.append(line)
 
     def _take(self, max_lines: int) -> list[str | bytes] | None:
         """Return up to twice `max_lines` lines of the current block; `None` at the end."""
@@ -286,30 +272,3 @@ def _is_list_of_objects(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
-
-
-class JsonReader(LineReader):
-    """Reads the values of one split; blank lines are not records."""
-
-    def _all_of(self, lines: Sequence[str]) -> list[Any] | None:
-        return parse_together(lines)
-
-    def _read_line(self, line: str, index: int, records: list[Any], bad: BadRecords) -> None:
-        if line and not line.isspace():
-            try:
-                records.append(parse_one(line))
-            except (ValueError, RecursionError) as error:
-                bad.report(line, f"the line is not a JSON value: {error}", self._origin(index))
-
-
-class JsonFormat(LineFormat):
-    """The JSON lines format; a line that is neither blank nor a valid JSON value is bad."""
-
-    __slots__ = ()
-
-    def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
-        warnings = warnings_of_arrays(files, filesystem, self.encoding, self.stored_as, refuse=False)
-        splits = line_splits(files, self.split_size, parallelism, self.stored_as)
-        return SplitsWithWarnings(splits, warnings)
-
-    reader: ClassVar[type[JsonReader]] = JsonReader

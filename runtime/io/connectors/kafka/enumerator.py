@@ -11,9 +11,9 @@ import logging
 import threading
 import zlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypedDict
+from typing import Final, NotRequired, TypedDict
 
 from penstock.runtime.io.connectors.kafka.cluster import may_pass
 from penstock.runtime.io.connectors.kafka.offsets import OffsetsInitializer
@@ -22,16 +22,22 @@ from penstock.runtime.io.connectors.kafka.partitions import (
     PartitionMetadata,
     TopicPartition,
 )
+from penstock.runtime.io.connectors.kafka.sample import LearnsSchema
 from penstock.runtime.operators.source import SplitEnumeratorContext
 
 logger = logging.getLogger(__name__)
 
 
 class EnumeratorState(TypedDict):
-    """State in a checkpoint: the partitions that are known, and whether the first list was made."""
+    """State in a checkpoint: the partitions that are known, and whether the first list was made.
+
+    Attributes:
+        schema: The schema of values that the job has learned, serialized.
+    """
 
     known: list[TopicPartition]
     is_listed: bool
+    schema: NotRequired[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,7 @@ class Subscription:
         pattern: Regular expression that matches whole names of topics.
         stopping: `None` for a source without an end.
         discover_every: Seconds after which the enumerator looks for new partitions again; `None` looks once.
+        learn: Learns the schema of values.
     """
 
     topics: tuple[str, ...]
@@ -51,16 +58,27 @@ class Subscription:
     stopping: OffsetsInitializer | None
     discover_every: float | None
     metadata: Callable[[], PartitionMetadata]
+    learn: LearnsSchema | None = None
 
-    def find(self, known: Collection[TopicPartition], *, is_first: bool) -> list[KafkaPartitionSplit]:
-        """List the partitions that are not known yet; blocks."""
+    def find(
+        self, known: Collection[TopicPartition], *, is_first: bool, schema: bytes = b""
+    ) -> list[KafkaPartitionSplit]:
+        """List the partitions that are not known yet; blocks.
+
+        Args:
+            schema: The schema that the job has learned; empty before.
+        """
         metadata = self.metadata()
         new = [name for name in metadata.partitions(self.topics, self.pattern) if name not in known]
         if not new:
             return []
         starts = (self.starting if is_first else OffsetsInitializer.earliest()).resolve(new, metadata)
         stops = {} if self.stopping is None else self.stopping.resolve(new, metadata)
-        return [KafkaPartitionSplit(*name, starts[name], stops.get(name)) for name in new]
+        splits = [KafkaPartitionSplit(*name, starts[name], stops.get(name)) for name in new]
+        if self.learn is None:
+            return splits
+        schema = schema or self.learn(splits, metadata)
+        return [replace(split, schema=schema) for split in splits]
 
 
 class KafkaSourceEnumerator:
@@ -73,6 +91,7 @@ class KafkaSourceEnumerator:
         self._context = context
         self._known: set[TopicPartition] = set() if state is None else set(state["known"])
         self._is_listed = state is not None and state["is_listed"]
+        self._schema = b"" if state is None else state.get("schema", b"")
         self._closing = threading.Event()
         self._first_looks = 0
 
@@ -88,7 +107,7 @@ class KafkaSourceEnumerator:
         self._assign(splits)
 
     def snapshot(self) -> EnumeratorState:
-        return {"known": sorted(self._known), "is_listed": self._is_listed}
+        return {"known": sorted(self._known), "is_listed": self._is_listed, "schema": self._schema}
 
     def close(self) -> None:
         self._closing.set()
@@ -103,11 +122,13 @@ class KafkaSourceEnumerator:
     ) -> list[KafkaPartitionSplit]:
         if self._closing.wait(after):
             return []
-        return self._subscription.find(known, is_first=is_first)
+        return self._subscription.find(known, is_first=is_first, schema=self._schema)
 
     def _listed(self, splits: list[KafkaPartitionSplit]) -> None:
         is_first, self._is_listed = not self._is_listed, True
         self._known |= {split.name for split in splits}
+        if splits:
+            self._schema = splits[0].schema
         self._assign(splits)
         if self._subscription.stopping is not None:
             for subtask in range(self._context.parallelism):

@@ -30,6 +30,7 @@ from penstock.runtime.io.connectors.kafka.consumed import by_partition, errors_i
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import offset_of
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer
+from penstock.runtime.io.formats.json_learning import LearnedDecoder
 from penstock.runtime.operators.lag import SourceLag, SplitLag
 from penstock.runtime.operators.metrics import Counter
 from penstock.runtime.operators.source import Polled
@@ -298,6 +299,8 @@ class KafkaFetcher:
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Place
 
+        if splits and isinstance(self._deserializer.values, LearnedDecoder):
+            self._deserializer.values.use(splits[0].schema)
         try:
             # A consumer that does not know the leaders yet waits half a second before it fetches.
             self._consumer.list_topics(timeout=_POLL * 20)

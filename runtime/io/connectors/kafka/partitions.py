@@ -27,12 +27,14 @@ class KafkaPartitionSplit:
 
     Attributes:
         stopping_offset: The first offset that is not read any more; `None` reads for ever.
+        schema: The schema of values that the job has learned, serialized; empty if it learns none.
     """
 
     topic: str
     partition: int
     next_offset: int
     stopping_offset: int | None = None
+    schema: bytes = b""
 
     @property
     def name(self) -> TopicPartition:

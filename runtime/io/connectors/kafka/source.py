@@ -32,9 +32,11 @@ from penstock.runtime.io.connectors.kafka.offsets import OFFSET_RESETS, OffsetRe
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, PartitionMetadata
 from penstock.runtime.io.connectors.kafka.reader import KafkaReader
 from penstock.runtime.io.connectors.kafka.records import KAFKA, METADATA, MetadataField
+from penstock.runtime.io.connectors.kafka.sample import first_values
 from penstock.runtime.io.connectors.messages.deserializer import KeyDecoder, MessageDeserializer
 from penstock.runtime.io.formats.format import Decoder, Format, HasSubject
 from penstock.runtime.io.formats.json_format import Json
+from penstock.runtime.io.formats.json_learning import schema_of_values
 from penstock.runtime.io.formats.plain import Raw, Text
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.metrics import Counter
@@ -170,7 +172,13 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
             self.bounded,
             every,
             partial(PartitionMetadata, self._cluster, self.group_id, self.isolation_level),
+            self._learn if isinstance(self.value_format, Json) and self.value_format.learns else None,
         )
+
+    def _learn(self, splits: Sequence[KafkaPartitionSplit], metadata: PartitionMetadata) -> bytes:
+        assert isinstance(self.value_format, Json)
+        count = self.value_format.sample
+        return schema_of_values(first_values(self._cluster, self.isolation_level, count, splits, metadata))
 
     def splits(self, parallelism: int) -> Sequence[KafkaPartitionSplit]:
         """List the partitions that exist now."""
@@ -213,7 +221,7 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         return form.decoder(self.batch_format)
 
     @property
-    def _keys(self) -> KeyDecoder[Message] | None:
+    def _keys(self) -> KeyDecoder[Any] | None:
         form = self.key_format
         if form is None:
             return None

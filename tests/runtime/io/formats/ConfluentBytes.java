@@ -1,5 +1,10 @@
 import com.google.protobuf.Descriptors.Descriptor;
+import com.google.protobuf.Descriptors.FieldDescriptor;
 import com.google.protobuf.DynamicMessage;
+import io.confluent.kafka.schemaregistry.avro.AvroSchema;
+import io.confluent.kafka.schemaregistry.client.CachedSchemaRegistryClient;
+import io.confluent.kafka.schemaregistry.client.SchemaRegistryClient;
+import io.confluent.kafka.schemaregistry.client.rest.entities.SchemaReference;
 import io.confluent.kafka.schemaregistry.protobuf.ProtobufSchema;
 import io.confluent.kafka.serializers.KafkaAvroSerializer;
 import io.confluent.kafka.serializers.protobuf.KafkaProtobufSerializer;
@@ -7,6 +12,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.Map;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
@@ -51,6 +57,52 @@ public class ConfluentBytes {
       message.setField(kind.findFieldByName("text"), "Zoë");
       add("protobuf_" + name, protobuf.serialize("shop", message.build()));
     }
+    // Schemas that use other schemas.
+    String money = Files.readString(folder.resolve("money.avsc"));
+    SchemaRegistryClient client = new CachedSchemaRegistryClient(url, 10);
+    client.register("money", new AvroSchema(money));
+    AvroSchema wallet =
+        new AvroSchema(
+            Files.readString(folder.resolve("wallet.avsc")),
+            List.of(new SchemaReference("shop.Money", "money", 1)),
+            Map.of("shop.Money", money),
+            null);
+    client.register("wallets-value", wallet);
+    KafkaAvroSerializer latest = new KafkaAvroSerializer(client);
+    latest.configure(
+        Map.of(
+            "schema.registry.url", url,
+            "auto.register.schemas", false,
+            "use.latest.version", true,
+            "latest.compatibility.strict", false),
+        false);
+    Schema moneySchema = wallet.rawSchema().getField("cash").schema();
+    GenericRecord cash = new GenericData.Record(moneySchema);
+    cash.put("cents", 250L);
+    GenericRecord full = new GenericData.Record(wallet.rawSchema());
+    full.put("id", 42L);
+    full.put("cash", cash);
+    full.put("saved", null);
+    add("avro_wallet", latest.serialize("wallets", full));
+
+    String moneyProto = Files.readString(folder.resolve("money.proto"));
+    Descriptor purse =
+        new ProtobufSchema(
+                Files.readString(folder.resolve("purse.proto")),
+                List.of(new SchemaReference("shop/money.proto", "shop/money.proto", 1)),
+                Map.of("shop/money.proto", moneyProto),
+                null,
+                null)
+            .toDescriptor("shop.Purse");
+    FieldDescriptor field = purse.findFieldByName("cash");
+    DynamicMessage.Builder coins = DynamicMessage.newBuilder(field.getMessageType());
+    coins.setField(field.getMessageType().findFieldByName("cents"), 250L);
+    DynamicMessage message =
+        DynamicMessage.newBuilder(purse)
+            .setField(purse.findFieldByName("id"), 42L)
+            .setField(field, coins.build())
+            .build();
+    add("protobuf_Purse", protobuf.serialize("purses", message));
     Files.write(folder.resolve("out"), out.toString().getBytes(StandardCharsets.UTF_8));
   }
 

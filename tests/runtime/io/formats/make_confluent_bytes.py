@@ -19,6 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 HERE = Path(__file__).parent
 
@@ -57,6 +58,18 @@ message Refund {
 }
 """
 
+_PURSE = """\
+syntax = "proto3";
+package shop;
+
+import "shop/money.proto";
+
+message Purse {
+  int64 id = 1;
+  Money cash = 2;
+}
+"""
+
 FILES = {
     "order.avsc": json.dumps(_ORDER),
     "order2.avsc": json.dumps({**_ORDER, "fields": [*_ORDER["fields"], _COUNTRY]}),
@@ -64,6 +77,28 @@ FILES = {
         {"type": "record", "name": "Key", "namespace": "shop", "fields": [{"name": "id", "type": "long"}]}
     ),
     "shop.proto": _PROTO,
+    "money.avsc": json.dumps(
+        {
+            "type": "record",
+            "name": "Money",
+            "namespace": "shop",
+            "fields": [{"name": "cents", "type": "long"}],
+        }
+    ),
+    "wallet.avsc": json.dumps(
+        {
+            "type": "record",
+            "name": "Wallet",
+            "namespace": "shop",
+            "fields": [
+                {"name": "id", "type": "long"},
+                {"name": "cash", "type": "Money"},
+                {"name": "saved", "type": ["null", "shop.Money"]},
+            ],
+        }
+    ),
+    "money.proto": 'syntax = "proto3";\npackage shop;\n\nmessage Money {\n  int64 cents = 1;\n}\n',
+    "purse.proto": _PURSE,
 }
 
 
@@ -87,13 +122,23 @@ def main() -> None:
         subprocess.run(command, check=True)
         subjects = registry.answer("GET", "/subjects", None)
         latest = {
-            name: registry.answer("GET", f"/subjects/{name}/versions/latest", None) for name in subjects
+            name: registry.answer("GET", f"/subjects/{quote(name, safe='')}/versions/latest", None)
+            for name in subjects
         }
-        schemas = [registry.answer("GET", f"/schemas/ids/{number}", None) for number in range(1, 5)]
+        ids = {
+            name: [
+                registry.answer("GET", f"/subjects/{quote(name, safe='')}/versions/{version}", None)["id"]
+                for version in registry.answer("GET", f"/subjects/{quote(name, safe='')}/versions", None)
+            ]
+            for name in subjects
+        }
+        last = max(number for numbers in ids.values() for number in numbers)
+        schemas = [registry.answer("GET", f"/schemas/ids/{number}", None) for number in range(1, last + 1)]
         paths = sorted({f"{method} {path.partition('?')[0]}" for method, path in registry.requests})
     lines = (folder / "out").read_text(encoding="utf-8").splitlines()
     found = {
         "values": dict(line.split(" ") for line in lines),
+        "subjects": ids,
         "latest": latest,
         "schemas": schemas,
         "requests": paths,

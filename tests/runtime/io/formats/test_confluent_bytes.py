@@ -27,9 +27,9 @@ def registry():
     """A registry with the schemas under the ids that Confluent's serialisers got."""
     with running_registry() as running:
         for number, schema in enumerate(GOLDEN["schemas"], 1):
-            kind = schema.get("schemaType", "AVRO")
-            subject = "shop-value" if kind == "PROTOBUF" else "orders-key" if number == 3 else "orders-value"
-            assert running.add(subject, schema["schema"], kind) == number
+            (subject,) = (name for name, ids in GOLDEN["subjects"].items() if number in ids)
+            kind, references = schema.get("schemaType", "AVRO"), schema.get("references", ())
+            assert running.add(subject, schema["schema"], kind, references) == number
         yield running
 
 
@@ -85,7 +85,7 @@ def test_protobuf_is_written_as_by_confluent_behind_the_id(registry, name):
     ).for_topic("bought")
     (value,) = format_.encoder().encode(RowBatch([{"id": 42, "text": "Zoë"}]))
     assert value is not None
-    assert value[:5] == b"\0\0\0\0\5"
+    assert value[:5] == bytes([0, 0, 0, 0, len(GOLDEN["schemas"]) + 1])
     assert value[5:] == VALUES[f"protobuf_{name}"][5:]
     assert rows_of(format_, [value]) == ([{"id": 42, "text": "Zoë"}], [])
 
@@ -95,3 +95,50 @@ def test_the_indexes_of_the_first_message_may_be_written_in_full(registry):
     full = value[:5] + b"\2\0" + value[6:]
     format_ = Protobuf(descriptors(), "shop.Order", registry=SchemaRegistry(registry.url))
     assert rows_of(format_, [value, full, full + b"\xff"]) == ([{"id": 42, "text": "Zoë"}] * 2, [2])
+
+
+WALLET = {"id": 42, "cash": {"cents": 250}, "saved": None}
+
+
+def test_avro_that_uses_another_schema_is_read_and_written_as_by_confluent(registry):
+    format_ = Avro(registry=SchemaRegistry(registry.url)).for_topic("wallets")
+    values = [VALUES["avro_wallet"], None]
+    assert rows_of(format_, values) == ([WALLET, None], [])
+    assert columns_of(format_, values) == ([WALLET, dict.fromkeys(WALLET)], [])
+    assert format_.encoder().encode(RowBatch([WALLET, {**WALLET, "saved": {"cents": 1}}])) == [
+        VALUES["avro_wallet"],
+        VALUES["avro_wallet"][:-1] + b"\2\2",
+    ]
+
+
+def purse_descriptors() -> bytes:
+    """The descriptors of `purse.proto` and the file that it imports."""
+    money = descriptor_pb2.FileDescriptorProto(name="shop/money.proto", package="shop", syntax="proto3")
+    add_fields(money.message_type.add(name="Money"), [("cents", "int64")])
+    purse = descriptor_pb2.FileDescriptorProto(
+        name="purse.proto", package="shop", syntax="proto3", dependency=["shop/money.proto"]
+    )
+    add_fields(purse.message_type.add(name="Purse"), [("id", "int64"), ("cash", ".shop.Money")])
+    return descriptor_pb2.FileDescriptorSet(file=[money, purse]).SerializeToString()
+
+
+def test_protobuf_that_imports_a_file_is_read_and_written_as_by_confluent(registry):
+    row = {"id": 42, "cash": {"cents": 250}}
+    reading = Protobuf(purse_descriptors(), "shop.Purse", registry=SchemaRegistry(registry.url))
+    assert rows_of(reading, [VALUES["protobuf_Purse"]]) == ([row], [])
+    assert columns_of(reading, [VALUES["protobuf_Purse"]]) == ([row], [])
+    writing = Protobuf(
+        purse_descriptors(), "shop.Purse", registry=SchemaRegistry(registry.url), register=True
+    ).for_topic("bought")
+    (value,) = writing.encoder().encode(RowBatch([row]))
+    assert value is not None
+    assert value[5:] == VALUES["protobuf_Purse"][5:]
+    client = SchemaRegistry(registry.url).client()
+    written, of_confluent = (client.latest(name) for name in ("bought-value", "purses-value"))
+    # The imported file has the same name and subject; its version is new, for its text is a descriptor.
+    (reference,), (other,) = written.references, of_confluent.references
+    assert {**reference, "version": 1} == {**other, "version": 1}
+    assert [name for name, _ in written.parts] == ["shop/money.proto"]
+    # Registered once: another encoder finds both files.
+    found = Protobuf(purse_descriptors(), "shop.Purse", registry=SchemaRegistry(registry.url))
+    assert found.for_topic("bought").encoder().encode(RowBatch([row])) == [value]

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_values import columns_of, reason, rows_of, same
 
-from penstock import BadRecordError, ConfigurationError, FileSource
+from penstock import BadRecordError, ConfigurationError, ConnectorError, FileSource
 from penstock.formats import Format, Json
 from penstock.runtime.io.formats import json_rows, json_text
+from penstock.runtime.io.formats.json_learning import schema_of_values
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.trust.data import read_schema
 from penstock.testing import SourceHarness
 
 SCHEMA = pa.schema(
@@ -266,6 +268,46 @@ def test_settings_are_checked_when_they_are_given():
         Json(pa.schema([("a", pa.int64()), ("a", pa.int64())]))
     with pytest.raises(ConfigurationError, match="Json needs schema= for Arrow batches"):
         Json().decoder("arrow")
+    with pytest.raises(ConfigurationError, match="schema='learn' is not a setting: give 'infer'"):
+        Json("learn")
+    with pytest.raises(ConfigurationError, match="sample=0 is not allowed"):
+        Json("infer", sample=0)
+    for more in ({}, {"batch_format": "arrow", "framing": "length_delimited"}):
+        with pytest.raises(ConfigurationError, match="reads files of lines with batch_format='arrow' only"):
+            FileSource.records("/in", Json("infer"), **more)
+    assert FileSource.records("/in", Json("infer"), batch_format="arrow") == FileSource.json(
+        "/in", batch_format="arrow"
+    )
+
+
+def test_a_learned_schema_has_the_widest_types_of_a_sample():
+    values = [b'{"n": 1, "l": [1], "s": {"x": null}}', None, b"oops", b'{"n": 2.5, "t": "2026-11-29"}']
+    schema = read_schema(schema_of_values(values))
+    assert schema == pa.schema(
+        {
+            "n": pa.float64(),
+            "l": pa.list_(pa.int64()),
+            "s": pa.struct({"x": pa.string()}),
+            "t": pa.string(),
+        }
+    )
+    # An object whose field has another type is left out: the first one decides.
+    mixed = [b'{"n": 1}', b'{"n": "x"}', b'{"m": true}']
+    assert read_schema(schema_of_values(mixed)) == pa.schema({"n": pa.int64(), "m": pa.bool_()})
+
+
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_a_decoder_that_learns_reads_by_the_schema_of_its_split(batch_format):
+    decoder = Json("infer").decoder(batch_format)
+    with pytest.raises(ConnectorError, match="this source does not learn schemas"):
+        decoder.decode([b"{}"])
+    with pytest.raises(ConnectorError, match="the snapshot has no learned schema"):
+        decoder.use(b"")
+    decoder.use(schema_of_values([b'{"a": 1}']))
+    found = decoder.decode([b'{"a": 7}', b'{"b": 1}', None])
+    assert len(found.batch) == 2
+    assert [index for index, _ in found.bad] == [1]
+    decoder.close()
 
 
 def test_json_is_a_value_that_is_pickled():

@@ -14,6 +14,7 @@ from record_values import columns_of, reason, rows_of, same
 
 from penstock import BadRecordError, ConfigurationError
 from penstock.formats import Format, Protobuf
+from penstock.runtime.io.formats.protobuf_rows import MessageRowDecoder
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
 Order = message_of(ORDER)
@@ -180,8 +181,36 @@ def test_what_is_no_message_is_refused():
         Protobuf(b"\xff", "shop.Order")
 
 
-def test_a_message_that_holds_itself_is_refused():
+def test_a_message_that_holds_itself_is_read_to_rows_and_has_no_columns():
     file = new_file("node.proto")
-    add_fields(file.message_type.add(name="Node"), [("v", "int32"), ("next", ".shop.Node")])
-    with pytest.raises(ConfigurationError, match=r"shop.Node holds itself"):
-        Protobuf(classes_of(file)["Node"])
+    fields = [("v", "int32"), ("next", ".shop.Node"), ("inner", "repeated .shop.Node")]
+    add_fields(file.message_type.add(name="Node"), fields)
+    node = classes_of(file)["Node"]
+    row = {
+        "v": 1,
+        "next": {"v": 2, "next": None, "inner": []},
+        "inner": [{"v": 0, "next": None, "inner": []}],
+    }
+    value = node(v=1, next={"v": 2}, inner=[{}]).SerializeToString()
+    assert rows_of(Protobuf(node), [value, None, b"\xff", b""]) == (
+        [row, None, {"v": 0, "next": None, "inner": []}],
+        [2],
+    )
+    assert "the value is not a message shop.Node" in reason(Protobuf(node).decoder("rows"), b"\xff")
+    assert Protobuf(node).encoder().encode(RowBatch([row, None])) == [value, None]
+    with pytest.raises(ConfigurationError, match=r"shop.Node holds itself, so it has no columns: decode to"):
+        Protobuf(node).decoder("arrow")
+
+
+@given(st.data())
+def test_rows_of_both_libraries_are_equal(data):
+    """Messages that hold themselves are decoded by Python's library, all others by ptars."""
+    full = FULL.SerializeToString(deterministic=True)
+    values = [full, b"", full + full]
+    seconds, nanos = data.draw(st.integers(-(2**40), 2**40)), data.draw(st.integers(0, 999_999_999))
+    timed = Every(at={"seconds": seconds, "nanos": nanos}, took={"seconds": seconds, "nanos": nanos})
+    values.append(timed.SerializeToString())
+    slow = MessageRowDecoder("shop.Every", Every).decode(values)
+    rows, bad = rows_of(Protobuf(Every), values)
+    assert [index for index, _ in slow.bad] == bad
+    assert same(list(slow.batch.rows), rows)

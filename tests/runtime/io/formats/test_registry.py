@@ -15,7 +15,7 @@ from record_values import columns_of, reason, rows_of
 from registry_server import running_registry
 
 from penstock import ConfigurationError, ConnectorError
-from penstock.formats import Avro, HasSubject, Json, SchemaRegistry
+from penstock.formats import Avro, HasSubject, Json, JsonSchema, SchemaRegistry
 from penstock.runtime.record.elements import RowBatch
 
 SCHEMA = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
@@ -63,11 +63,55 @@ def test_values_without_an_id_or_with_an_unknown_one_are_bad(server):
 
 def test_values_of_a_schema_that_can_not_be_used_are_bad(server):
     proto = server.add("shop-value", 'syntax = "proto3";', "PROTOBUF")
-    references = [{"name": "Money", "subject": "money", "version": 1}]
-    split = server.add("split-value", json.dumps(SCHEMA), references=references)
     decoder = Avro(registry=SchemaRegistry(server.url)).decoder("rows")
     assert "of type PROTOBUF, and not AVRO" in reason(decoder, value_of(proto))
-    assert "uses other schemas, ['Money']" in reason(decoder, value_of(split))
+
+
+def reference(name: str, subject: str) -> dict[str, object]:
+    return {"name": name, "subject": subject, "version": 1}
+
+
+def test_references_of_references_are_followed_and_asked_for_once(server):
+    cents = {"type": "enum", "name": "Unit", "symbols": ["CENT", "EURO"]}
+    money = {"type": "record", "name": "shop.Money", "fields": [{"name": "unit", "type": "Unit"}]}
+    order = {**SCHEMA, "fields": [{"name": name, "type": "shop.Money"} for name in ("net", "gross")]}
+    server.add("unit", json.dumps({**cents, "namespace": "shop"}))
+    server.add("money", json.dumps(money), references=[reference("shop.Unit", "unit")])
+    both = [reference("shop.Money", "money"), reference("shop.Unit", "unit")]
+    schema_id = server.add("orders-value", json.dumps(order), references=both)
+    format_ = Avro(registry=SchemaRegistry(server.url), subject="orders-value")
+    value = b"\0" + schema_id.to_bytes(4, "big") + b"\0\2"
+    row = {"net": {"unit": "CENT"}, "gross": {"unit": "EURO"}}
+    server.requests.clear()
+    assert rows_of(format_, [value] * 3) == ([row] * 3, [])
+    assert [path for _, path in server.requests] == [
+        "/schemas/ids/3",
+        "/subjects/money/versions/1",
+        "/subjects/unit/versions/1",
+    ]
+    assert columns_of(format_, [value]) == ([row], [])
+    assert format_.encoder().encode(RowBatch([row])) == [value]
+
+
+def test_a_reference_that_is_gone_makes_the_values_of_its_schema_bad(server):
+    split = server.add("split-value", json.dumps(SCHEMA), references=[reference("Money", "money")])
+    decoder = Avro(registry=SchemaRegistry(server.url)).decoder("rows")
+    assert "names a schema that is not registered: " in reason(decoder, value_of(split))
+
+
+@pytest.mark.parametrize("own_id", ["", "http://shop/schemas/order.json"])
+def test_a_json_schema_finds_the_schemas_that_it_refers_to(server, own_id):
+    server.add("money", json.dumps({"type": "object", "required": ["cents"]}), "JSON")
+    order = {"properties": {"cash": {"$ref": "money.json"}}} | ({"$id": own_id} if own_id else {})
+    schema_id = server.add("orders-value", json.dumps(order), "JSON", [reference("money.json", "money")])
+    prefix = b"\0" + schema_id.to_bytes(4, "big")
+    format_ = JsonSchema(registry=SchemaRegistry(server.url), subject="orders-value")
+    values = [prefix + b'{"cash":{"cents":1}}', prefix + b'{"cash":{}}']
+    assert rows_of(format_, values) == ([{"cash": {"cents": 1}}], [1])
+    assert format_.encoder().encode(RowBatch([{"cash": {"cents": 1}}])) == values[:1]
+    lost = server.add("lost-value", json.dumps({"$ref": "other.json"}), "JSON")
+    decoder = format_.decoder("rows")
+    assert "'other.json' is not present in a registry" in reason(decoder, value_of(lost))
 
 
 def test_columns_have_the_newest_schema_of_the_subject(server):

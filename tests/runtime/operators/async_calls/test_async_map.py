@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from penstock import OperatorError, PenstockError, Retry, async_call
@@ -149,6 +150,17 @@ def test_columns_go_in_and_come_out_as_record_batches() -> None:
         columns = [batch for batch in harness.batches if isinstance(batch, ArrowBatch)]
         stamps = [batch.timestamps and batch.timestamps.to_pylist() for batch in columns]
         assert stamps == [[10, 20], [30], None]
+
+
+def test_a_table_is_one_batch_also_without_rows() -> None:
+    async def even(batch: pa.RecordBatch) -> pa.Table:
+        await asyncio.sleep(0.1)
+        table = pa.Table.from_batches([batch, batch])
+        return table.filter(pc.equal(pc.bit_wise_and(table["n"], 1), 0))
+
+    with OperatorHarness.of(calling(even, batch_format="arrow", batch=1)) as harness:
+        harness.push_batch(ArrowBatch(pa.record_batch({"n": [1, 2]})))
+        assert harness.end_of_data() == [{"n": 2}, {"n": 2}]
 
 
 def test_columns_in_flight_are_called_again_after_a_restore() -> None:

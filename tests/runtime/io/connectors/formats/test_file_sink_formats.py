@@ -36,7 +36,7 @@ from penstock.runtime.record.elements import ArrowBatch, RowBatch
 def test_a_row_that_is_no_json_is_shown_with_its_type(tmp_path, context, row, reason):
     writer = FileSink.json(tmp_path).writer(context())
     with pytest.raises(
-        BadRecordError, match=f"a row of type {type(row).__name__} can't be written.*{reason}"
+        BadRecordError, match=f"a record of type {type(row).__name__} can't be written.*{reason}"
     ):
         writer.write(RowBatch([{"fine": 1}, row]))
     writer.close()

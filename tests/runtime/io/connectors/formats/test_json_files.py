@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import BadRecordError, FileSource
-from penstock.runtime.io.connectors.formats.lines import parse_together
+from penstock.runtime.io.formats.json_rows import parse_together
 
 
 def test_each_line_is_a_value_and_blank_lines_are_none(tmp_path, read_all):
@@ -51,7 +51,7 @@ def test_lines_that_only_together_make_json_are_not_taken_for_values(lines):
 def test_a_bad_line_fails_the_source_with_file_offset_and_text(tmp_path, read_all):
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": 1}\n{"a": \n{"a": 3}\n')
-    with pytest.raises(BadRecordError, match=r"a\.jsonl:9: the line is not a JSON value.*'\{\"a\": '"):
+    with pytest.raises(BadRecordError, match=r"a\.jsonl:9: the value is not JSON.*'\{\"a\": '"):
         read_all(FileSource.json(path))
 
 

@@ -16,6 +16,7 @@ from penstock.formats import CsvLines, Json, Text
 from penstock.kafka import KafkaSource, OffsetsInitializer
 from penstock.runtime.errors import ConnectorError, OperatorError
 from penstock.runtime.io.connectors.kafka.enumerator import owner
+from penstock.runtime.trust.data import read_schema
 from penstock.testing import SourceHarness
 
 NUMBERS = Json(pa.schema([("n", pa.int64())]))
@@ -294,11 +295,13 @@ class Readers:
     def __init__(self, parallelism: int) -> None:
         self.parallelism = parallelism
         self.assigned: list[tuple[int, str]] = []
+        self.schemas: list[bytes] = []
         self.ended: list[int] = []
         self.waiting: list[Any] = []
 
     def assign(self, subtask: int, splits: Any) -> None:
         self.assigned += [(subtask, f"{split.partition}@{split.next_offset}") for split in splits]
+        self.schemas += [split.schema for split in splits]
 
     def signal_no_more_splits(self, subtask: int) -> None:
         self.ended.append(subtask)
@@ -475,3 +478,106 @@ def test_no_text_shows_a_password(topic: Topic) -> None:
     with pytest.raises(ConfigurationError, match="settings of the Kafka client are refused") as refused:
         source.splits(1)
     assert "hunter2" not in str(refused.value)
+
+
+INFERRED = Json("infer", sample=4)
+
+
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_json_learns_its_schema_from_the_first_records(topic: Topic, batch_format: Any) -> None:
+    topic.put([{"n": 1, "at": "2026-11-29"}, {"n": 2.5}], 0)
+    topic.put([{"n": 3, "note": None}, b"oops"], 1)
+    topic.put([{"n": "x"}, {"n": 4, "more": 1}, {"n": 5}], 1)
+    source = topic.source(
+        value_format=INFERRED, batch_format=batch_format, on_error="dead_letter", bounded=None
+    )
+    with SourceHarness(source) as harness:
+        found = polled(harness, 4)
+        letters = harness.dead_letters
+    assert sorted(found, key=lambda record: record["n"]) == [
+        {"n": 1.0, "at": "2026-11-29", "note": None},
+        {"n": 2.5, "at": None, "note": None},
+        {"n": 3.0, "at": None, "note": None},
+        {"n": 5.0, "at": None, "note": None},
+    ]
+    assert all(type(record["n"]) is float for record in found)
+    assert [(letter.origin, letter.record) for letter in letters] == [
+        (f"{topic.name}[1]@1", b"oops"),
+        (f"{topic.name}[1]@2", b'{"n": "x"}'),
+        (f"{topic.name}[1]@3", b'{"n": 4, "more": 1}'),
+    ]
+    assert "field 'more' is not one of the columns" in letters[2].error
+
+
+def test_a_learned_schema_is_part_of_a_snapshot(make_topic: Callable[..., Topic]) -> None:
+    topic = make_topic()
+    topic.put(numbered(1, 2))
+    # Records before the start are read for the schema, too.
+    source = topic.source(value_format=INFERRED, bounded=None, starting_offsets=OffsetsInitializer.latest())
+    with SourceHarness(source) as harness:
+        topic.put(numbered(3))
+        assert polled(harness, 1) == numbered(3)
+        snapshot = harness.snapshot()
+    topic.put([{"n": 4.5}, {"n": 5}])
+    restored = topic.source(value_format=INFERRED, bounded=None, on_error="skip")
+    with SourceHarness(restored, restored=[snapshot]) as harness:
+        assert polled(harness, 1) == numbered(5)
+    given = topic.source(value_format=Json(pa.schema([("n", pa.float64())])), bounded=None)
+    with SourceHarness(given, restored=[snapshot]) as harness:
+        assert polled(harness, 2) == [{"n": 4.5}, {"n": 5.0}]
+
+
+def test_a_topic_without_records_has_no_schema_to_learn(make_topic: Callable[..., Topic]) -> None:
+    topic = make_topic()
+    with pytest.raises(ConnectorError, match="the topics have no records yet"):
+        topic.source(value_format=INFERRED).splits(1)
+    topic.put([b"oops", [1]])
+    with pytest.raises(ConnectorError, match="none of the first 2 values is an object"):
+        topic.source(value_format=INFERRED).splits(1)
+
+
+def test_a_snapshot_without_a_learned_schema_is_refused(make_topic: Callable[..., Topic]) -> None:
+    topic = make_topic()
+    topic.put(numbered(1))
+    with SourceHarness(topic.source(bounded=None)) as harness:
+        polled(harness, 1)
+        snapshot = harness.snapshot()
+    topic.put(numbered(2))
+    with (
+        SourceHarness(topic.source(value_format=INFERRED, bounded=None), restored=[snapshot]) as harness,
+        pytest.raises((ConnectorError, OperatorError), match="the snapshot has no learned schema"),
+    ):
+        polled(harness, 1)
+
+
+def test_a_partition_that_is_added_has_the_learned_schema(make_topic: Callable[..., Topic]) -> None:
+    topic, readers = make_topic(), Readers(1)
+    topic.put(numbered(1))
+    source = topic.source(value_format=INFERRED, bounded=None, discover_every=0.001)
+    enumerator = source.enumerator(readers, None)
+    enumerator.start()
+    readers.look()
+    topic.add_partitions(2)
+    topic.put([{"other": 1.5}], partition=1)
+    for each in (enumerator, source.enumerator(readers, enumerator.snapshot())):
+        readers.waiting.clear()
+        each._look(0.0)
+        readers.look()
+    learned, *later = readers.schemas
+    assert read_schema(learned) == pa.schema({"n": pa.int64()})
+    assert later == [learned, learned]
+
+
+def test_the_first_topic_of_a_pattern_may_come_after_the_start(make_topic: Callable[..., Topic]) -> None:
+    readers, name = Readers(1), f"late-{time.time_ns()}"
+    source: Any = KafkaSource(
+        make_topic().bootstrap, topic_pattern=f"{name}.*", value_format=INFERRED, discover_every=0.001
+    )
+    enumerator = source.enumerator(readers, None)
+    enumerator.start()
+    readers.look()
+    assert readers.schemas == []
+    Topic(make_topic().broker, name, 1, {}).put(numbered(1))
+    while not readers.schemas:
+        readers.look()
+    assert read_schema(readers.schemas[0]) == pa.schema({"n": pa.int64()})
