@@ -52,8 +52,8 @@ class StreamEnvironment(NearestMembers):
     Args:
         name: Name of the job.
         parallelism: Number of subtasks of operators without a parallelism of their own.
-        max_parallelism: Number of key groups, which limits the subtasks of a keyed operator. By default 128,
-            more for operators with over 85 subtasks; it can't change once a job has saved state.
+        max_parallelism: Number of key groups, and maximum parallelism of every operator. By default 128,
+            more for operators with over 85 subtasks; it can't change once a job has saved keyed state.
         checkpointing: Interval and storage of checkpoints; none by default.
         restart: Restart strategy. By default a job with checkpoints is restarted with growing delays. A job
             without them fails for good, because a restart would begin from scratch.
