@@ -6,9 +6,9 @@ at the end of the job. When a region restarts, its coordinators learn of the fai
 alignment group need no coordinator of their own: `AlignmentGroups` answers their reports.
 
 Hooks, enumerators and coordinators are users' code. Their errors must not be raised here: the scheduler would
-be in an unknown state. An error of a hook in a checkpoint fails that checkpoint. Any other error while the
-job runs fails the attempt. An error at the end of the job is reported with the end. Each error names the
-operator.
+be in an unknown state. An error of a hook in a checkpoint fails that checkpoint, and names the hook. Any
+other error names the operator. While the job runs, it fails the attempt. At the end of the job, it is
+reported with the end.
 
 `EventLink` carries the events of one coordinator to its subtasks (Flink's `SubtaskGateway`). A subtask is
 present from its start until it fails or its attempt ends. An event for an absent subtask waits: an enumerator
