@@ -61,12 +61,15 @@ class ExecutionGateway(CoordinatorGateway, Protocol):
     ) -> None:
         """Send a coordinator's event to a subtask; `answer` receives whether the event arrived.
 
-        Events and triggers of one subtask arrive once each, in the order of the calls.
+        Events and triggers of one subtask arrive at most once each, in the order of the calls.
         """
         ...
 
     def job_ended(self, state: JobState, cause: str) -> None:
-        """Report the job's final end; called once. `cause` is the root cause of a failure, else empty."""
+        """Report the job's final end; called once.
+
+        `cause` is the root cause of a failure. Otherwise it is a note about the end, or empty.
+        """
         ...
 
     def fenced(self) -> None:
@@ -76,10 +79,10 @@ class ExecutionGateway(CoordinatorGateway, Protocol):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class JobContext:
-    """A job and its current state; only the scheduler and the states call it.
+    """A job and its current state, shared by the scheduler, the states and the other parts of the job.
 
     Attributes:
-        deployment_timeout: Seconds within which an attempt must be deployed.
+        deployment_timeout: Seconds that an attempt waits for the restore of master hooks.
         running: Factory of the running state; takes the subtasks that have reported the end of their data.
         operators: The parts of operators in the JobMaster; set by the scheduler before any event.
         uncovered: Uncommitted output of the sinks; set by the scheduler before any event.
@@ -230,7 +233,7 @@ class JobContext:
         """Abort the attempt's checkpoints, except one whose record is being written.
 
         Args:
-            for_good: Whether the job has done its work; `detail` then also answers later requests.
+            for_good: Whether the job ends, so no attempt follows; `detail` then also answers later requests.
         """
         self.operators.attempt_ended()
         if self.coordinator is not None:
@@ -255,7 +258,7 @@ class JobContext:
     ) -> None:
         """Write the job's end into the log, then call `then` with a note, which is empty after success.
 
-        If the log has another end, `ended_before` is called instead; without it, this JobMaster is fenced.
+        If the log already has an end, `ended_before` is called instead; without it, this JobMaster is fenced.
         """
         if not self.is_fenced:
             self._end.record(state, cause, then, ended_before or (lambda _: self.fence()), failure)

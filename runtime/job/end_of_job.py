@@ -1,10 +1,10 @@
 """The end of a job: its record, uncovered output, and the closing of coordinators and master hooks.
 
 `EndOfJob`: only the record in the decision log makes an end final. A JobMaster that restarts later finds the
-record and does nothing. Writes to an unavailable storage are retried a few times. Then the job ends anyway,
-with a note, and only its last report shows the end. Files are deleted after the record is written: until then
-the job could be restored from them. Coordinators and hooks are closed during the deletions. The closing and
-the deletions each have a timeout. So the end does not wait for a hook or a storage that hangs.
+record and only reports that end. Writes to an unavailable storage are retried a few times. Then the job ends
+anyway, with a note, and only its last report shows the end. Files are deleted after the record is written:
+until then the job could be restored from them. Coordinators and hooks are closed during the deletions. The
+closing and the deletions each have a timeout, so a hook or a storage that hangs can't block the end.
 
 `UncoveredOutput`: removes output that can't be committed any more. Output can be committed only if a
 completed snapshot names it, and the newest snapshot names all such output. So all other output is removed, on

@@ -9,8 +9,8 @@ of a vertex belong to one region, even if no channel connects them. They share t
 union list state, and the clean-up of one sink. So the restart of a region affects nothing that another region
 uses.
 
-Flink's regions are smaller: single subtasks where all edges are pointwise. Its sources and committers have
-coordinators that can restore one subtask.
+Flink's regions are smaller where all edges are pointwise: a region is then one pipeline of connected
+subtasks. Its sources and committers have coordinators that can restore one subtask.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ MAX_SECONDARY: Final = 16
 
 
 class FailureKind(Enum):
-    """The failed part: an operator, a subtask's process, or damaged state in the restored checkpoint."""
+    """The failed part: an operator, a process, damaged state in the restored checkpoint, or another part."""
 
     OPERATOR = "operator"
     PROCESS = "process"
@@ -232,7 +232,8 @@ class FailureCause:
         message: Description of the failure and where it happened, in a few lines, shortened by `fit_text`.
         subtask: The subtask that failed; `None` for a failure outside of subtasks.
         traceback: The user's traceback, shortened by `fit_text`.
-        recoverable: Whether another attempt may succeed. `False` fails the job at once.
+        recoverable: Whether another attempt may succeed. `False` fails the job without a restart, unless
+            `is_damage` allows one from an older checkpoint.
         is_damage: Whether the restored checkpoint is damaged; an older one may be intact.
         operator: The operator that failed; `None` if no operator failed, or it is unknown.
         defined_at: The user's line that put the operator into the graph.

@@ -45,7 +45,7 @@ class AttemptStart:
 
     Attributes:
         restore: The checkpoint that it starts from; `None` for a fresh start.
-        highest_id: The highest id of a completed checkpoint, -1 for none.
+        highest_id: The highest id of the job's completed checkpoints and its initial snapshot; -1 for none.
         assigned_id: The highest known id that was given to any checkpoint; -1 for none.
         orphans: Files that earlier attempts have left in the storage.
         taken_over: The restart strategy's memory from the log; `None` unless this JobMaster has taken the job
@@ -115,7 +115,8 @@ class JobLedger:
         known_attempt: An attempt that is known to have begun; a log that lacks it was deleted.
         open_location: Opens storages of snapshots that are not in `storage`.
         restore_from: URL of the snapshot from which the job starts while it has no snapshot of its own.
-        is_new: Whether the job was only just submitted. A log under its id then belongs to another job.
+        is_new: Whether the job was only just submitted. A log of another submission under its id then belongs
+            to another job.
         monotonic: Returns seconds that never go backwards; called by any thread.
         after_death: Counts the death of the previous JobMaster as a restart.
         writer: A token that only this JobMaster's process has.
@@ -172,7 +173,7 @@ class JobLedger:
 
     @property
     def storage_timeout(self) -> float | None:
-        """Return the seconds that the job's end may wait for the storage; `None` for a log in memory."""
+        """Return the seconds that the job's end may wait for the storage; `None` without checkpointing."""
         return None if self._checkpointing is None else self._storage_timeout
 
     def age(self) -> float:
@@ -206,9 +207,9 @@ class JobLedger:
     ) -> BeginOutcome | OnlyOlder:
         """Write a new attempt, for a region that restarts while the others continue.
 
-        Such a region starts from `newest` or not at all. For the other regions that checkpoint is complete,
-        and the coordinators of the region's sources have forgotten all that it covers. Raises the errors of
-        `begin_attempt`.
+        Such a region starts from `newest`, or from a newer checkpoint in the log, or not at all. For the
+        other regions `newest` is complete, and the coordinators of the region's sources have forgotten all
+        that it covers. Raises the errors of `begin_attempt`.
         """
         begun = self._write_attempt(now, restarts, None)
         if not isinstance(begun, AttemptBegun):
@@ -339,7 +340,7 @@ class JobLedger:
         return check_own_location(read_metadata(self._storage, record.metadata), self.paths.job_id)
 
     def newer_attempt(self) -> int | None:
-        """Return an attempt that another JobMaster has begun since; may run while another call runs."""
+        """Return a newer attempt of another JobMaster, or `None`; may run while another call runs."""
         return self._log.newer_attempt()
 
     def delete_at_end(self, state: JobState, paths: Iterable[str]) -> None:

@@ -2,12 +2,13 @@
 
 A source may have a master hook, which takes part in checkpoints. A source with an enumerator has a
 coordinator, and a user's operator may have one. All are restored before the subtasks are deployed, and closed
-at the end of the job. A coordinator learns of failed subtasks. Sources of an alignment group need no
-coordinator of their own: `AlignmentGroups` answers their reports.
+at the end of the job. When a region restarts, its coordinators learn of the failed subtasks. Sources of an
+alignment group need no coordinator of their own: `AlignmentGroups` answers their reports.
 
 Hooks, enumerators and coordinators are users' code. Their errors must not be raised here: the scheduler would
-be in an unknown state. An error while the job runs fails the attempt. An error at the end of the job is
-reported with the end. Each error names the operator.
+be in an unknown state. An error of a hook in a checkpoint fails that checkpoint, and names the hook. Any
+other error names the operator. While the job runs, it fails the attempt. At the end of the job, it is
+reported with the end.
 
 `EventLink` carries the events of one coordinator to its subtasks (Flink's `SubtaskGateway`). A subtask is
 present from its start until it fails or its attempt ends. An event for an absent subtask waits: an enumerator
@@ -149,7 +150,7 @@ class AlignmentGroups:
         return WatermarksAligned(report.number, _allowed(group.values(), alignment.max_drift))
 
     def forget(self, subtask: SubtaskId) -> None:
-        """Stop waiting for a subtask that has ended, until it reports again."""
+        """Stop waiting for a subtask that has failed, until it reports again."""
         for group in self._groups.values():
             group.pop(subtask, None)
 
@@ -178,7 +179,7 @@ class _JobHook:
 
 
 class JobOperators:
-    """Makes and drives the operator coordinators of a job.
+    """Makes and drives the operator coordinators and master hooks of a job.
 
     Args:
         allow_non_restored: Whether state of coordinators and hooks that no longer exist may be dropped.
@@ -269,11 +270,11 @@ class JobOperators:
     def come_back(
         self, subtasks: Iterable[SubtaskId], checkpoint: CompletedCheckpoint | None
     ) -> FailureCause | None:
-        """Restore these subtasks' coordinators from a checkpoint, or from nothing, while others continue.
+        """Prepare the coordinators of subtasks that restart from a checkpoint, or from nothing.
 
         All subtasks of an operator are restored together. A source's coordinator continues, and takes back
-        the splits that its readers forget. Any other coordinator is restored from the checkpoint, too.
-        Returns the cause if a coordinator could not be restored.
+        the splits that its readers forget. Any other coordinator is restored from the checkpoint. Returns the
+        cause if a coordinator could not be restored.
         """
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
         operators = {} if checkpoint is None else checkpoint.operators
@@ -374,7 +375,7 @@ class JobOperators:
         return CoordinatorHost(provider, context, self._codec, location)
 
     def _fail_job(self, cause: str | PenstockError) -> None:
-        """Fail the job, because a coordinator can't continue.
+        """Fail the attempt, because a coordinator can't continue.
 
         An `OperatorError` in the first attempt allows no restart until a checkpoint is complete.
         """

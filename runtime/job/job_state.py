@@ -155,6 +155,7 @@ class JobState(Enum):
     any of them -> cancelling -> cancelled
     running -> rescaling -> deploying             rescaling -> running, if its checkpoint fails
     running -> stopping -> finished               stopping -> failing, or running if no savepoint began
+    running -> restarting -> running              if only a region restarts
     """
 
     CREATED = "created"
@@ -176,7 +177,7 @@ class JobState(Enum):
 
     @property
     def is_coming_up(self) -> bool:
-        """Whether the job is about to run, for the first time or again, so that a request may wait."""
+        """Whether the job may soon run, for the first time or again, so that a request can wait."""
         return self in (
             JobState.CREATED,
             JobState.DEPLOYING,
@@ -212,7 +213,7 @@ class SchedulerStatistics:
         attempt: The current or last attempt; 0 before the first.
         restarts: Attempts, over the job's whole life, that began after a failure or after a JobMaster died.
         restored_checkpoint: The checkpoint that the attempt began from; `None` for a fresh start.
-        warning: A warning about that checkpoint, for the user; `None` for none.
+        warning: A warning for the user about that checkpoint, or about the end of the job; `None` for none.
         is_fenced: Whether another JobMaster owns the job; all other values are then the last known ones.
         failures: Failures of attempts, oldest first.
         transitions: Changes of the job's state, oldest first.

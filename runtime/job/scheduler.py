@@ -1,9 +1,11 @@
 """`JobScheduler`: one job from its start to its end (Flink's scheduler and its job states).
 
-The scheduler reacts to events and never waits. Subtasks, timers, storage and deployments answer later, and
-each answer carries its attempt. An answer of an older attempt is dropped. Only the answer to a stop goes
-directly to the `AttemptStop` that requested it. The job's state alone decides the meaning of an event; each
-state is a class in `states/`.
+The scheduler reacts to events and never waits. Answers of subtasks and deployments carry their attempt, and
+those of an older attempt are dropped. Timers and storage call back the part that waits for them, and the
+answer to a stop goes to the `AttemptStop` that requested it.
+
+Reports about checkpoints go to the checkpoint coordinator, and operators' events to `JobOperators`. The job's
+state decides the meaning of every other event; each state is a class in `states/`.
 
 A restarted JobMaster makes a new scheduler and calls `start`. The decision log has the number of the
 next attempt, the checkpoint to restore, and whether the job has ended.
@@ -226,7 +228,7 @@ class JobScheduler:
         """Take a savepoint, then a checkpoint.
 
         `on_answer` is called once: when the savepoint has failed, a newer checkpoint has completed, the job
-        ends, or all tries of a checkpoint have failed.
+        ends, or no checkpoint could be taken.
 
         Args:
             target: URL of the parent of the savepoint's folder; `None` for the checkpoint storage.
@@ -240,7 +242,7 @@ class JobScheduler:
         """Take a last savepoint and end the job.
 
         The job continues until the target is known to be writable. `on_answer` is called once with the
-        outcome of the savepoint; the job ends a little later.
+        outcome of the savepoint; after a success, the job ends a little later.
         """
 
         def stop() -> None:
@@ -343,7 +345,7 @@ class JobScheduler:
         return coordinator.history.details(newest=newest, checkpoint_id=checkpoint_id)
 
     def newest_checkpoint(self) -> CheckpointDetails | None:
-        """Return the newest completed checkpoint with each subtask's metrics; raises if it is damaged."""
+        """Return the newest completed checkpoint with each subtask's metrics; raises if these are damaged."""
         return None if self._job.coordinator is None else self._job.coordinator.history.newest_completed()
 
     @property

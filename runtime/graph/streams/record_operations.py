@@ -321,10 +321,11 @@ class RecordOperations(AsyncOperations[T_co]):
                 Each subtask creates an object of the class before the first batch. It calls the object's
                 method `close` at the end, if there is one.
             batch_format: `rows` passes a list of records to the function, `arrow` a `pyarrow.RecordBatch`.
-                For `arrow`, rows must be dicts. All rows of a batch have the same names and types; null is a
-                type of its own.
-            schema: The columns of all Arrow batches. With a schema, rows that lack values can share a batch
-                with others. A row or batch that does not fit without loss ends the job.
+                For `arrow`, rows must be dicts. All rows of a batch that is made from dicts have the same
+                names and types; null is a type of its own.
+            schema: Columns of the Arrow batches that the function receives. With a schema, rows that lack
+                values can share a batch with others. A row or batch that does not fit without loss fails the
+                job; only Python's floats may be rounded.
             fn_constructor_args: Positional arguments for the constructor of a class.
             fn_constructor_kwargs: Keyword arguments for the constructor of a class.
             **options: See `OperatorOptions`; `num_gpus=1` gives each subtask a GPU of its own.
@@ -363,8 +364,8 @@ class RecordOperations(AsyncOperations[T_co]):
         the rate directly after the source, or use unaligned checkpoints.
 
         Args:
-            per_second: Maximum number of records per second, greater than 0. A burst has at most a tenth of
-                this number.
+            per_second: Maximum number of records per second, greater than 0. A burst has at most about a
+                tenth of this number, or one record per subtask if that is more.
             **options: See `OperatorOptions`.
 
         Example:

@@ -52,8 +52,8 @@ class StreamEnvironment(NearestMembers):
     Args:
         name: Name of the job.
         parallelism: Number of subtasks of operators without a parallelism of their own.
-        max_parallelism: Number of key groups, which limits the subtasks of a keyed operator. By default 128,
-            more for operators with over 85 subtasks; it can't change once a job has saved state.
+        max_parallelism: Number of key groups, and maximum parallelism of every operator. By default 128,
+            more for operators with over 85 subtasks; it can't change once a job has saved keyed state.
         checkpointing: Interval and storage of checkpoints; none by default.
         restart: Restart strategy. By default a job with checkpoints is restarted with growing delays. A job
             without them fails for good, because a restart would begin from scratch.
@@ -270,8 +270,8 @@ class StreamEnvironment(NearestMembers):
         Args:
             name: Name of the job; by default the environment's.
             restore_from: Path or URL of the initial snapshot: a savepoint's folder, a retained
-                checkpoint (`<storage>/<job>/chk-...`), or `<storage>/<job>` for a job's newest checkpoint.
-                State is found by operator id, at any parallelism.
+                checkpoint (`<storage>/<job>/chk-...`), or `<storage>/<job>` for a job's newest checkpoint
+                or savepoint. State is found by operator id, at any parallelism.
             allow_non_restored_state: Whether to drop the state of operators that this job does not have,
                 instead of failing.
 
@@ -308,9 +308,9 @@ class StreamEnvironment(NearestMembers):
 
         Args:
             name: Name of the job; by default the environment's.
-            timeout: Maximum seconds to wait; `None` waits for ever.
-            progress: Whether to show a live line with records in and out, last checkpoint and restarts. If
-                the output is not a terminal, a plain line is printed every two seconds.
+            timeout: Maximum time to wait, as a `timedelta` or seconds; `None` waits for ever.
+            progress: Whether to show a live line with records in and out, last checkpoint and restarts.
+                Outside terminals and notebooks, a plain line is printed every two seconds.
             ui: Whether to open a browser that shows the job while it runs.
             restore_from: The snapshot to start from; see `submit`.
             allow_non_restored_state: See `submit`.

@@ -129,7 +129,9 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 
     @checked
     def allowed_lateness(self, lateness: Duration) -> Self:
-        """Keep event-time windows for a while after their end, and emit again for each late record.
+        """Keep event-time windows for a while after their end.
+
+        By default, a window then emits again for each late record.
 
         Args:
             lateness: A `timedelta`, or seconds of event time.
@@ -167,14 +169,16 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         window_function: Callable[[Unpack[Keys], TimeWindow, T], Iterable[Any] | None] | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Combine the records of each window; only the result so far is kept.
+        """Combine the records of each window.
+
+        Only the result so far is kept, except in count windows that slide: they keep their last records.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
             function: Takes the result so far and the next record, and returns the new result. It may change
                 and return either of the two.
             window_function: Takes the key if there is one, the window and the result. Returns the records to
-                emit; by default the result.
+                emit. Without this function, the result itself is emitted.
             **options: See `OperatorOptions`.
         """
         need_function("reduce", function)
@@ -228,7 +232,8 @@ class Windows(GroupedStream, Generic[T, *Keys]):
             window_function: Window function, as in `reduce`.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
                 Records are combined by key and window before they are sent, as long as that reduces their
-                number; `combine=False` turns this off.
+                number; `combine=False` turns this off. Sessions, `CountDistinct` and functions without
+                `merge` have no combiner, nor have functions that depend on the order if windows overlap.
         """
         call = function_or_columns(function, named, ("combine",), "apply")
         if call.function is None:
@@ -254,13 +259,16 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         function: Callable[[Unpack[Keys], TimeWindow, list[T]], Iterable[R] | None],
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]:
-        """Call a function with all records of each window, which are kept until the window is removed.
+        """Call a function with all records of each window.
+
+        The records are kept until the window is removed, the trigger purges it or an evictor removes them.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
-            function: Takes the key if there is one, the window and its records in order of arrival. Returns
-                the records to emit: a list, a generator, or `None`. The function may change the window's
-                records: overlapping windows have separate copies.
+            function: Takes the key if there is one, the window and its records in order of arrival. When
+                windows merge, the records of the earlier window come first. Returns the records to emit: a
+                list, a generator, or `None`. The function may change the window's records: overlapping
+                windows have separate copies.
             **options: See `OperatorOptions`.
         """
         need_function("apply", function)
@@ -305,7 +313,9 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 
 
 class WindowedStream(Windows[T, K]):
-    """Records of type `T` grouped by keys of type `K` and by windows; made by `KeyedStream.window`.
+    """Records of type `T` grouped by keys of type `K` and by windows.
+
+    Made by `KeyedStream.window` and `count_window`.
 
     A window emits when its trigger fires. The default trigger fires when event time, or processing time, has
     passed the end of the window. Results of event-time windows have the window's last microsecond as
@@ -319,11 +329,11 @@ class WindowedStream(Windows[T, K]):
 
 
 class AllWindowedStream(Windows[T]):
-    """All records of a stream grouped by windows; made by `DataStream.window_all`.
+    """All records of a stream grouped by windows; made by `DataStream.window_all` and `count_window_all`.
 
-    One subtask has all windows, so it must keep up with the whole stream. Aggregates of columns are combined
-    before the exchange. For other operations, reduce the records by key first, and apply `window_all` to the
-    results. The windows behave as in `WindowedStream`.
+    One subtask has all windows, so it must keep up with the whole stream. Most aggregates of columns are
+    combined before the exchange (see `aggregate`). For other operations, reduce the records by key first, and
+    apply `window_all` to the results. The windows behave as in `WindowedStream`.
     """
 
     def __repr__(self) -> str:

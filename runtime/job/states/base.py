@@ -50,10 +50,10 @@ class State:
         return False
 
     def deployed(self) -> None:
-        """Called when all subtasks are deployed."""
+        """Called when all subtasks of the attempt are deployed."""
 
     def started(self) -> None:
-        """Called when all subtasks run."""
+        """Called when all subtasks of the attempt have been started."""
 
     def failed(self, cause: FailureCause) -> None:
         """Called when a subtask, the deployment, a coordinator, a hook or checkpoints have failed."""

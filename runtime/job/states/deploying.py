@@ -2,8 +2,8 @@
 
 In order: `Created`, `Beginning`, `Delaying` (in `ending`), `Restoring`, `Deploying`, `Initialising`. The
 record of the attempt comes first: it fences older attempts. While the record is being written, its outcome is
-unknown, so a cancellation waits for it. A JobMaster that was restarted several times in a row waits before it
-deploys.
+unknown, so a cancellation waits for it. With exponential backoff, a JobMaster that was restarted several
+times in a row waits before it deploys.
 """
 
 from __future__ import annotations
