@@ -1,4 +1,4 @@
-"""How much of the kit of connectors runs every time: a connector that is like another one takes a few steps.
+"""Steps of the kit for a connector that is like another one: a few of them, so that tests stay fast.
 
 `PENSTOCK_DEEP=2` runs all of it.
 """

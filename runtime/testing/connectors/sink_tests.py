@@ -362,7 +362,7 @@ class SinkTests:
     def test_a_restart_from_an_older_savepoint_loses_no_record(
         self, world: SinkWorld, job: SinkJob, same_job: bool
     ) -> None:
-        """What was visible stays. Everything that the job writes from then on becomes visible, too."""
+        """Visible data stays. Everything that the job writes from then on becomes visible, too."""
         job.start()
         job.write(3)
         savepoint = job.checkpoint()
