@@ -19,8 +19,13 @@ FILES = sorted(file for part in ("runtime", "actors", "bridge") for file in (ROO
 PROVIDERS = packages_distributions()
 #: Pydantic requires one exact version of its core.
 PARTS = {"pydantic_core": ["pydantic"]}
-#: Only the tests that users inherit import this extra with the module.
-FOR_TESTS = ("runtime/testing/connectors/", "pytest")
+#: Folders that are loaded only where an extra is in use, and its modules: the tests that users inherit, and the
+#: clients of `KafkaWorld`.
+WITH_EXTRAS = [
+    ("runtime/testing/connectors/", "pytest"),
+    ("runtime/io/connectors/kafka/simulated/", "confluent_kafka"),
+    ("runtime/io/connectors/kafka/simulated/", "kafka"),
+]
 #: Py4J comes with the extra for Spark. IPython is looked for and used only where a notebook runs.
 OTHERS = {"py4j", "ipython"}
 
@@ -83,7 +88,8 @@ def test_what_runs_without_extras_imports_them_only_where_it_uses_them(part: str
         for file in FILES
         if file.relative_to(ROOT).parts[0] == part
         for place, names in distributions_of(file, at_import=True)
-        if not names & DECLARED and not (place.startswith(FOR_TESTS[0]) and place.endswith(FOR_TESTS[1]))
+        if not names & DECLARED
+        and not any(place.startswith(folder) and place.endswith(f" {name}") for folder, name in WITH_EXTRAS)
     ]
     assert early == []
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message, TopicPartition
+from kafka.partitioner.default import murmur2
 
 from penstock.runtime.io.connectors.kafka.simulated.admin import list_topics
 from penstock.runtime.io.connectors.kafka.simulated.broker import BrokerError
@@ -201,7 +201,7 @@ class SimulatedProducer:
         if sent.partition >= 0 or topic is None:
             return max(0, sent.partition)
         if sent.key is not None:
-            return zlib.crc32(sent.key) % len(topic.partitions)
+            return (murmur2(sent.key) & 0x7FFFFFFF) % len(topic.partitions)
         self._turn += 1
         return self._turn % len(topic.partitions)
 
