@@ -19,7 +19,7 @@ FILES = sorted(file for part in ("runtime", "actors", "bridge") for file in (ROO
 PROVIDERS = packages_distributions()
 #: Pydantic requires one exact version of its core.
 PARTS = {"pydantic_core": ["pydantic"]}
-#: Folders that are loaded only where an extra is in use, and its modules: the tests that users inherit, and the
+#: Folders that are loaded only where an extra is in use, and its modules: tests that users inherit, and
 #: clients of `KafkaWorld`.
 WITH_EXTRAS = [
     ("runtime/testing/connectors/", "pytest"),

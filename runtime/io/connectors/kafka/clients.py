@@ -65,8 +65,8 @@ class KafkaClients(Protocol):
         """Run a function in such a thread again and again; it must not raise.
 
         Args:
-            step: Returns the seconds until its next run, unless the worker is woken before: 0 for a run at
-                once, and infinity to wait for `wake` only. `ENDED` ends the thread.
+            step: Returns the seconds until its next run. `wake` ends the wait; after infinity only `wake`
+                does. `ENDED` ends the thread.
         """
         ...
 
