@@ -115,7 +115,8 @@ class KafkaFetcher:
         """Return the next batch of a partition that is not paused, if one is ready.
 
         Raises:
-            ConnectorError: The consumer has failed; raised when all batches before the failure are taken.
+            ConnectorError: The consumer has failed; raised when no earlier batch is left, except of paused
+                partitions. These may wait for the partitions that have failed.
         """
         with self._lock:
             for index, fetched in enumerate(self._ready):
@@ -123,7 +124,7 @@ class KafkaFetcher:
                     del self._ready[index]
                     self._worker.wake()
                     return fetched
-            if self._error is not None and not self._ready:
+            if self._error is not None:
                 raise self._error
             return None
 

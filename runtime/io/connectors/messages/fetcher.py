@@ -146,7 +146,8 @@ class MessageFetcher:
         """Return the next batch of a split that is not paused, if one is ready.
 
         Raises:
-            ConnectorError: A broker gives no answer; raised when all batches before the failure are taken.
+            ConnectorError: A broker gives no answer; raised when no earlier batch is left, except of paused
+                splits. These may wait for the split that has failed.
         """
         with self._lock:
             for index, fetched in enumerate(self._ready):
@@ -154,7 +155,7 @@ class MessageFetcher:
                     del self._ready[index]
                     self._call(self._inboxes[fetched.split].taken)
                     return fetched
-            if self._error is not None and not self._ready:
+            if self._error is not None:
                 raise self._error
             return None
 
@@ -183,6 +184,8 @@ class MessageFetcher:
     # -- the fetcher's thread -----------------------------------------------------------------------------
 
     def ready(self, fetched: ReceivedBatch) -> None:
+        if self._error is not None:
+            return  # else a busy split would put off the failure of another one for ever
         with self._lock:
             self._ready.append(fetched)
 

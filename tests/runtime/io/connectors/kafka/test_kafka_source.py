@@ -15,6 +15,7 @@ from penstock import ConfigurationError
 from penstock.formats import CsvLines, Json, Text
 from penstock.kafka import KafkaSource, OffsetsInitializer
 from penstock.runtime.errors import ConnectorError, OperatorError
+from penstock.runtime.io.connectors.errors import UnreadableInputError
 from penstock.runtime.io.connectors.kafka.enumerator import owner
 from penstock.runtime.trust.data import read_schema
 from penstock.testing import SourceHarness
@@ -440,6 +441,27 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(topic: Topic) -> N
         found += numbers_of(list(getattr(reader.poll(10).batch, "rows", ())))
     reader.close()
     assert found == [1, 0]
+
+
+def test_a_failure_is_not_hidden_by_a_paused_partition_that_waits_for_the_one_that_failed(
+    topic: Topic,
+) -> None:
+    topic.put(numbered(1))
+    source = topic.source(bounded=None)
+    reader = source.reader(context_of(topic), source.splits(1))
+    deadline = time.monotonic() + PATIENCE
+    while not reader._fetcher._ready and time.monotonic() < deadline:
+        time.sleep(0.005)
+    reader.pause_splits(frozenset({(topic.name, 0)}))
+    topic.put([b"no JSON"], partition=1)
+
+    def polled_until_it_fails() -> None:
+        while time.monotonic() < deadline:
+            reader.poll(10)
+
+    with pytest.raises(UnreadableInputError, match="the value is not JSON"):
+        polled_until_it_fails()
+    reader.close()
 
 
 # -- settings -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -129,5 +130,20 @@ def test_all_that_came_before_a_failure_is_given_out_and_then_the_failure() -> N
     reader = reader_of(Counting(away_after=3))
     polled(reader, 3)
     with pytest.raises(ConnectorError, match=r"the counter gave no answer for 0\.2 s: password=\*\*\*"):
+        polled(reader, 1)
+    reader.close()
+
+
+def test_a_split_that_fails_is_not_hidden_by_a_busy_one() -> None:
+    reader = reader_of(Counting(away_after=0), Counting())
+    with pytest.raises(ConnectorError, match="the counter gave no answer"):
+        polled(reader, sys.maxsize)
+    reader.close()
+
+
+def test_a_split_that_fails_is_not_hidden_by_a_paused_one_that_waits_for_it() -> None:
+    reader = reader_of(Counting(away_after=0), Counting())
+    reader.pause_splits({"r1"})
+    with pytest.raises(ConnectorError, match="the counter gave no answer"):
         polled(reader, 1)
     reader.close()
