@@ -286,10 +286,12 @@ class _WebhookReceiver:
         token = self._source.token
         if token is not None:
             given = request.headers.get("Authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            if not hmac.compare_digest(_bytes_of(given), f"Bearer {token}".encode()):
                 return _response(401, "the request has no valid token")
         key = request.headers.get(self._source.key_header)
-        if key is not None and len(key.encode(errors="replace")) > _MOST_KEY_BYTES:
+        if key is not None and not _is_text(key):
+            return _response(400, "the idempotency key is not UTF-8")
+        if key is not None and len(key.encode()) > _MOST_KEY_BYTES:
             return _response(400, f"the idempotency key has more than {_MOST_KEY_BYTES} bytes")
         if key is not None and key in self._keys:
             return await self._repeated(key)
@@ -312,7 +314,11 @@ class _WebhookReceiver:
         accepted = _Request(
             body,
             key,
-            {name: value for name, value in request.headers.items() if name.lower() != "authorization"},
+            {
+                name: _bytes_of(value).decode(errors="replace")
+                for name, value in request.headers.items()
+                if name.lower() != "authorization"
+            },
             time.time_ns() // 1000,
             f"POST {self._source.path} of {request.remote}, request {self._requests}",
             asyncio.get_running_loop().create_future(),
@@ -334,6 +340,15 @@ class _WebhookReceiver:
                 return _response(*await asyncio.shield(request.answer))
         except TimeoutError:
             return _response(503, "no checkpoint covers the request yet")
+
+
+def _bytes_of(header: str) -> bytes:
+    """The bytes of a header. aiohttp makes surrogates of bytes that are not UTF-8; no column holds these."""
+    return header.encode(errors="surrogateescape")
+
+
+def _is_text(header: str) -> bool:
+    return not any("\ud800" <= sign <= "\udfff" for sign in header)
 
 
 def _response(status: int, text: str) -> web.Response:

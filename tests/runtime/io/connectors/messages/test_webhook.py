@@ -198,6 +198,17 @@ def test_a_request_that_never_becomes_complete_leaves_room_for_others(webhook: W
         assert polled(harness, 1) == [1]
 
 
+def test_headers_that_are_not_utf_8_fail_neither_the_listener_nor_the_job(webhook: Webhook) -> None:
+    numbers = Json(pa.schema([("n", pa.int64())]))
+    source = webhook.source(batch_format="arrow", metadata=("headers",), value_format=numbers)
+    with SourceHarness(source) as harness:
+        assert status(webhook.send({"n": 1}, Authorization="Bearer \xff")) == 401
+        assert status(webhook.send({"n": 1}, "key-\xff")) == 400
+        webhook.send({"n": 2}, **{"X-Name": "a\xff"})
+        (row,) = polled(harness, 1)
+        assert {"name": "X-Name", "value": "a\N{REPLACEMENT CHARACTER}"} in row["headers"]
+
+
 def test_a_body_that_can_not_be_decoded_is_refused_at_once_and_may_come_again(webhook: Webhook) -> None:
     with SourceHarness(webhook.source()) as harness:
         bad, good = webhook.send(b"{", "a"), webhook.send(2, "b")
