@@ -43,6 +43,7 @@ from penstock.runtime.io.connectors.messages.reader import AcknowledgingReader
 from penstock.runtime.io.connectors.messages.settings import (
     check_declared_split,
     check_installed,
+    check_learns_nothing,
     check_takes_checkpoints,
     checked_names,
 )
@@ -176,6 +177,7 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
         checked_setting("on_lost", self.on_lost, ("error", "continue"))
         checked_setting("on_error", self.on_error, ("fail", "skip", "dead_letter"))
         checked_setting("batch_format", self.batch_format, ("rows", "arrow"))
+        check_learns_nothing("value_format", self.value_format)
         if self.max_unacknowledged < 1:
             msg = f"max_unacknowledged={self.max_unacknowledged} is not allowed: the least is 1"
             raise ConfigurationError(msg)

@@ -39,6 +39,7 @@ from penstock.runtime.io.connectors.messages.fetcher import Inbox, MessageFetche
 from penstock.runtime.io.connectors.messages.reader import AcknowledgingReader
 from penstock.runtime.io.connectors.messages.settings import (
     check_installed,
+    check_learns_nothing,
     check_takes_checkpoints,
     checked_names,
 )
@@ -146,6 +147,7 @@ class MqttSource(Generic[T_co], metaclass=NearestNames):
         checked_setting("protocol", self.protocol, ("5", "3.1.1"))
         checked_setting("on_error", self.on_error, ("fail", "skip", "dead_letter"))
         checked_setting("batch_format", self.batch_format, ("rows", "arrow"))
+        check_learns_nothing("value_format", self.value_format)
         if not 0 < self.max_unacknowledged <= 65_535:
             msg = f"max_unacknowledged={self.max_unacknowledged} is not allowed: use 1 to 65535"
             raise ConfigurationError(msg)

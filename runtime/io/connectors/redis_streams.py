@@ -38,6 +38,7 @@ from penstock.runtime.io.connectors.messages.reader import AcknowledgingReader
 from penstock.runtime.io.connectors.messages.settings import (
     check_declared_split,
     check_installed,
+    check_learns_nothing,
     checked_names,
 )
 from penstock.runtime.io.formats.format import Decoded, Decoder, Format
@@ -164,6 +165,7 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
         checked_setting("on_lost", self.on_lost, ("error", "continue"))
         checked_setting("on_error", self.on_error, ("fail", "skip", "dead_letter"))
         checked_setting("batch_format", self.batch_format, ("rows", "arrow"))
+        check_learns_nothing("value_format", self.value_format)
         if self.batch_format == "arrow" and self.value_field is None:
             msg = "batch_format='arrow' needs value_field=: the fields of an entry have no types"
             raise ConfigurationError(msg)

@@ -37,7 +37,7 @@ from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer, MessageParts
 from penstock.runtime.io.connectors.messages.fetcher import Inbox, MessageFetcher, Receiver
 from penstock.runtime.io.connectors.messages.reader import AcknowledgingReader
-from penstock.runtime.io.connectors.messages.settings import check_takes_checkpoints
+from penstock.runtime.io.connectors.messages.settings import check_learns_nothing, check_takes_checkpoints
 from penstock.runtime.io.formats.format import Format
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames
@@ -148,6 +148,7 @@ class WebhookSource(Generic[T_co], metaclass=NearestNames):
             checked_setting("metadata", name, tuple(_REQUEST.fields))
         checked_setting("on_error", self.on_error, ("reject", "skip", "dead_letter"))
         checked_setting("batch_format", self.batch_format, ("rows", "arrow"))
+        check_learns_nothing("value_format", self.value_format)
         if self.token == "" or (self.token is None and not _is_loopback(self.host)):
             msg = f"host={self.host!r} can be reached from other machines: give a token="
             raise ConfigurationError(msg)

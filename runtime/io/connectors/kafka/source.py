@@ -34,6 +34,7 @@ from penstock.runtime.io.connectors.kafka.reader import KafkaReader
 from penstock.runtime.io.connectors.kafka.records import KAFKA, METADATA, MetadataField
 from penstock.runtime.io.connectors.kafka.sample import first_values
 from penstock.runtime.io.connectors.messages.deserializer import KeyDecoder, MessageDeserializer
+from penstock.runtime.io.connectors.messages.settings import check_learns_nothing
 from penstock.runtime.io.formats.format import Decoder, Format, HasSubject
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.io.formats.json_learning import schema_of_values
@@ -126,6 +127,8 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         KafkaCluster(self.bootstrap_servers, self.properties)
         for name in self.metadata:
             checked_setting("metadata", name, tuple(METADATA))
+        if self.key_format is not None:
+            check_learns_nothing("key_format", self.key_format)
         if self.key_format is not None and self.key_field in self.metadata:
             msg = (
                 f"metadata and key_format both make the field {self.key_field!r}: leave it out of metadata, "

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.formats.format import Format
+from penstock.runtime.io.formats.json_format import Json
 
 
 def check_installed(module: str, system: str, extra: str) -> None:
@@ -32,6 +34,16 @@ def checked_names(setting: str, given: str | Sequence[str]) -> tuple[str, ...]:
         msg = f"{setting}={given!r} has a name twice"
         raise ConfigurationError(msg)
     return names
+
+
+def check_learns_nothing(setting: str, form: Format) -> None:
+    """Refuse a format that learns its schema where no sample can be read before the job starts."""
+    if isinstance(form, Json) and form.learns:
+        msg = (
+            f"{setting}=Json('infer') is not allowed: no sample is read here before the job starts. Give a "
+            "schema to Json"
+        )
+        raise ConfigurationError(msg)
 
 
 def check_declared_split(setting: str, name: str, declared: Iterable[str]) -> None:

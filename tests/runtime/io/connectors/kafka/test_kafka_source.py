@@ -481,6 +481,7 @@ def test_a_topic_that_does_not_exist_is_named(topic: Topic) -> None:
         ({"topic_pattern": "("}, "is no regular expression"),
         ({"topics": "a", "metadata": ("when",)}, "metadata='when' is not allowed"),
         ({"topics": "a", "metadata": ("key",), "key_format": Json()}, "both make the field 'key'"),
+        ({"topics": "a", "key_format": Json("infer")}, "key_format=.* no sample is read here"),
         ({"topics": "a", "isolation_level": "dirty"}, "isolation_level='dirty' is not allowed"),
         ({"topics": "a", "starting_offsets": OffsetsInitializer.committed_offsets()}, "needs group_id="),
         ({"topics": "a", "properties": {"group.id": "g"}}, "properties can't set 'group.id'"),
