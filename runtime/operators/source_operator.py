@@ -76,6 +76,8 @@ class RequestedSplits(Generic[T]):
         self._progress = SplitProgress(())
         self._is_asking = False
         self._no_more = False
+        #: Whether the enumerator gives out splits one assignment after another, as far as it is known.
+        self._asks_for_more = False
         self._ended = EndedReaders()
         #: Whether the reader that was polled last makes new records.
         self.makes_new_records = False
@@ -97,7 +99,9 @@ class RequestedSplits(Generic[T]):
             polled = replace(polled, split=(self._assignment, polled.split))
         if not polled.finished:
             return polled
-        reader, self._reader, self._pauses = self._reader, None, None
+        reader = self._reader
+        self._asks_for_more = not isinstance(reader, AddsSplits)
+        self._reader, self._pauses = None, None
         self._ended.add(reader)
         return replace(polled, finished=self._nothing().finished)
 
@@ -141,7 +145,8 @@ class RequestedSplits(Generic[T]):
         """The lag of the current reader; unknown while other splits wait here or with the enumerator."""
         reader = self._reader
         if reader is None:
-            return None if self._waiting else NOTHING_LEFT
+            is_unknown = self._waiting or (self._asks_for_more and not self._no_more)
+            return None if is_unknown else NOTHING_LEFT
         may_get_more = not self._no_more and not isinstance(reader, AddsSplits)
         if self._waiting or may_get_more or not isinstance(reader, ReportsLag):
             return None

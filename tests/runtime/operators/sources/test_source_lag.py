@@ -100,7 +100,11 @@ def test_the_lag_of_requested_splits_is_known_when_no_more_come() -> None:
     assert reader.lag() is None, "its reader has not begun"
     reader.poll(1)
     assert reader.lag() is None, "the enumerator may have more"
+    reader.poll(9)
+    assert reader.lag() is None, "it has asked for more"
+    reader.handle_event((4,))
     reader.handle_event(NO_MORE_SPLITS)
+    reader.poll(1)
     assert reader.lag() == SourceLag.of([SplitLag("numbers", 3)])
     reader.poll(9)
     assert reader.lag() == SourceLag.of([])
