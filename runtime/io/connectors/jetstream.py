@@ -403,14 +403,16 @@ class _JetStreamReceiver:
         elif stream.config.retention != "limits" and any(map(self._has_acknowledged_more, others)):
             what = "later messages were acknowledged: a later checkpoint had covered them"
         elif state.first_seq > position and self._split.subject == _ALL:
-            what = f"the stream begins at {state.first_seq}: earlier messages were deleted"
+            what = _begins_later(stream)
         else:
             return
-        msg = (
+        raise self._lost(position, what)
+
+    def _lost(self, position: int, what: str) -> LostInputError:
+        return LostInputError(
             f"{self.where}: the job continues at message {position}, and {what}. To continue without the "
             "lost messages, set on_lost='continue'"
         )
-        raise LostInputError(msg)
 
     def _has_acknowledged_more(self, other: ConsumerInfo) -> bool:
         """Return whether a consumer acknowledged deliveries that the position does not have.
@@ -455,6 +457,7 @@ class _JetStreamReceiver:
         stop, position = self._split.stopping_sequence, self._split.next_sequence or 0
         new: list[Msg] = []
         tokens: list[tuple[int, str]] = []
+        skipped: list[int] = []
         is_gap = False
         for message in messages:
             number = message.metadata.sequence
@@ -466,15 +469,26 @@ class _JetStreamReceiver:
             if stop is not None and number.stream > stop:
                 continue
             if number.stream >= position:
+                if 1 < position < number.stream:
+                    skipped.append(position)
                 position = number.stream + 1
                 new.append(message)
             tokens.append((number.stream, message.reply))
         if stop is not None and messages and messages[-1].metadata.sequence.stream >= stop and not is_gap:
             position = stop + 1
+        if skipped and self._split.subject == _ALL and self._source.on_lost == "error":
+            await self._check_not_deleted(skipped[0])
         await self._move(inbox, position, new, tokens)
         if is_gap:
             msg = "a delivery is missing; the messages are requested again"
             raise ConnectionResetError(msg)
+
+    async def _check_not_deleted(self, position: int) -> None:
+        """Check that limits did not delete a message before its delivery; single messages may be missing."""
+        assert self._client is not None
+        stream = await self._client.jetstream(timeout=_ANSWER).stream_info(self._source.stream)
+        if stream.state.first_seq > position:
+            raise self._lost(position, _begins_later(stream))
 
     async def _move(self, inbox: Inbox, position: int, new: list[Msg], tokens: list[tuple[int, str]]) -> None:
         polled: Polled[Any] = self._deserializer.polled(new)
@@ -497,6 +511,10 @@ class _JetStreamReceiver:
 
     async def close(self) -> None:
         await self._disconnect()
+
+
+def _begins_later(stream: StreamInfo) -> str:
+    return f"the stream begins at {stream.state.first_seq}: earlier messages were deleted"
 
 
 def _micros(message: Msg) -> int:

@@ -216,6 +216,29 @@ def test_messages_that_limits_have_deleted_are_an_error(stream: Stream) -> None:
     assert "the stream begins at 4" in failure_of(stream.source(), restored=[snapshot])
 
 
+def test_messages_that_limits_delete_in_front_of_a_slow_reader_are_an_error(stream: Stream) -> None:
+    stream.put(*range(10))
+    for on_lost in ("error", "continue"):
+        with SourceHarness(stream.source(max_unacknowledged=4, on_lost=on_lost)) as harness:
+            begin = stream.state().first_seq
+            assert len(polled(harness, 4)) == 4
+            stream.purge(below=begin + 5)
+            covered(harness)
+            if on_lost == "error":
+                with pytest.raises(OperatorError, match="message 5, and the stream begins at 6"):
+                    polled(harness, 1)
+                stream.put(*range(10, 16))
+            else:
+                assert polled(harness, 4) == [10, 11, 12, 13]
+
+
+def test_a_single_message_that_was_deleted_is_no_error(stream: Stream) -> None:
+    stream.put(*range(4))
+    stream.server.run(lambda js: js.delete_msg(stream.name, 3))
+    with SourceHarness(stream.source()) as harness:
+        assert polled(harness, 3) == [0, 1, 3]
+
+
 def test_a_stream_that_was_created_again_is_an_error(stream: Stream) -> None:
     stream.put(1, 2)
     with SourceHarness(stream.source()) as harness:
