@@ -201,7 +201,8 @@ class SimulatedProducer:
         if sent.partition >= 0 or topic is None:
             return max(0, sent.partition)
         if sent.key is not None:
-            return (murmur2(sent.key) & 0x7FFFFFFF) % len(topic.partitions)
+            digest: int = murmur2(sent.key)
+            return (digest & 0x7FFFFFFF) % len(topic.partitions)
         self._turn += 1
         return self._turn % len(topic.partitions)
 
