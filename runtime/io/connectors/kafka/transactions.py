@@ -126,13 +126,17 @@ class TransactionOwner:
 
 def commit_transactions(
     cluster: KafkaCluster, committables: Sequence[KafkaCommittable], *, allow_missing: bool
-) -> None:
+) -> list[KafkaCommittable]:
     """Commit transactions; those that are committed already stay so.
+
+    Returns:
+        The committed transactions: all, except lost ones with `allow_missing`.
 
     Raises:
         LostOutputError: The broker has aborted or forgotten a transaction, and it must not be missing.
         ConnectorError: The broker refuses, or does not answer in time.
     """
+    committed = []
     for committable in committables:
         name, producer, epoch = (committable.transactional_id, committable.producer_id, committable.epoch)
         try:
@@ -146,6 +150,9 @@ def commit_transactions(
                 raise cluster.failure(unknown) from unknown
             if fate is not None:
                 _report_lost(committable, fate, allow_missing=allow_missing)
+                continue
+        committed.append(committable)
+    return committed
 
 
 def fate_of(committable: KafkaCommittable, now: TransactionDescription | None) -> str | None:

@@ -343,10 +343,10 @@ class ExactlyOnceWriter:
         return (committable,)
 
     def commit(self, committables: Sequence[KafkaCommittable], permit: CommitPermit) -> None:
-        commit_transactions(self._cluster, committables, allow_missing=self._allow_missing)
+        committed = commit_transactions(self._cluster, committables, allow_missing=self._allow_missing)
         self._flushed -= {(each.transactional_id, each.epoch) for each in committables}
         self._show_open()
-        names = [committable.transactional_id for committable in committables]
+        names = [committable.transactional_id for committable in committed]
         self._free += [name for name in names if self._ids.attempt_of(name) == self._attempt]
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
