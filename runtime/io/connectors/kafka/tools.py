@@ -1,4 +1,4 @@
-"""The work of `penstock kafka`: lag behind a checkpoint; transactions that are listed and ended by hand.
+"""The work of `penstock kafka`: the lag of a checkpoint; listing and ending transactions by hand.
 
 A commit by hand is as safe as one of the job. It names a transaction by its id, its producer's id and its
 epoch, and the broker refuses any other. An abort by hand drops the records. A job writes them again, unless
@@ -207,7 +207,7 @@ def check_numbers(cluster: KafkaCluster, transactional_id: str, producer_id: int
 
 
 def check_open(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> list[TransactionDescription]:
-    """Describe transactions that are to be aborted.
+    """Check that transactions are open, and describe them.
 
     Raises:
         ConfigurationError: Kafka does not know an id, or it has no open transaction.

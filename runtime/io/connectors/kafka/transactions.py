@@ -223,7 +223,7 @@ def without_covered(
 
 
 def abort_transactions(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> None:
-    """Abort open transactions, several at a time; one that fails does not keep the others.
+    """Abort open transactions, several at a time; an abort that fails does not stop the others.
 
     Raises:
         ConnectorError: A coordinator refuses, or does not answer in time.
@@ -234,7 +234,7 @@ def abort_transactions(cluster: KafkaCluster, transactional_ids: Sequence[str]) 
 
 
 def abort_transaction(cluster: KafkaCluster, transactional_id: str, timeout: float = REQUEST_TIMEOUT) -> None:
-    """Abort an open transaction and fence its producer, by beginning another producer with the id.
+    """Abort an open transaction and fence its producer, by starting another producer with the id.
 
     A plain abort would leave the epoch as it is. An earlier committable of the id would then look like a
     transaction that has timed out.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds within which all records of a transaction must be acknowledged.
+#: Seconds within which all records that were sent must be acknowledged.
 _FLUSH_TIMEOUT: Final = 120.0
 
 #: Seconds for a producer to begin a transaction; it asks the coordinator three times.

@@ -111,7 +111,7 @@ class SimulatedProducer:
             elif fate is not Fate.ANSWERED:
                 run.spend(run.slowness() if fate is Fate.SLOW else 0.1)
             if fate.is_done:
-                # An answer that is lost is asked for again; numbers of records prevent repeated ones.
+                # If an answer is lost, the client sends again; sequence numbers prevent duplicates.
                 self._send(len(self._queue))
             elif run.clock.monotonic() >= deadline:
                 break
