@@ -42,7 +42,7 @@ OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "Pre
 _COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})
 #: Seconds to repeat a request whose error is retriable.
 _TIMEOUT: Final = 10.0
-#: Seconds between two looks at transactions that end.
+#: Seconds between two checks whether transactions have ended.
 _BETWEEN_LOOKS: Final = 0.05
 #: Transactions that are aborted at the same time.
 _AT_A_TIME: Final = 8

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 #: Seconds within which all records that were sent must be acknowledged.
 _FLUSH_TIMEOUT: Final = 120.0
 
-#: Seconds for a producer to begin a transaction; it asks the coordinator three times.
+#: Seconds for a producer to begin a transaction, which takes several requests to the coordinator.
 _BEGIN_TIMEOUT: Final = 3 * REQUEST_TIMEOUT
 #: Seconds to abort a transaction when the writer is closed.
 _END: Final = 5.0
@@ -48,7 +48,7 @@ _SAFE_AGE: Final = 0.9
 
 #: Settings of librdkafka that a user may replace.
 _DEFAULTS: Final[Mapping[str, Any]] = {
-    # With a transactional id librdkafka would wait for the transaction's timeout.
+    # With a transactional id, librdkafka's default is about the transaction's timeout.
     "socket.timeout.ms": 60_000,
     "linger.ms": 5,
     "batch.size": 1_000_000,
