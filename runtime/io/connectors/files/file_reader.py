@@ -191,7 +191,7 @@ class FileReader:
         return waiting if current is None else waiting.plus(SourceLag.of([current]))
 
     def _measure(self) -> None:
-        """Measure the open split: for lines, a position is a sum over a block."""
+        """Measure the open split, at most once a second: for lines, `position` scans the current block."""
         now = self._clock.monotonic()
         if now >= self._measure_at and self._current is not None:
             self._measure_at = now + _MEASURE_EVERY
