@@ -276,7 +276,7 @@ def test_a_reader_that_was_taken_for_dead_takes_no_message_from_its_successor(st
             )
             stream.put(*range(4))
             assert polled(harness, 4) == [0, 1, 2, 3]
-            with pytest.raises(OperatorError, match="was deleted, such as by a newer attempt"):
+            with pytest.raises(OperatorError, match="was deleted, perhaps by a newer attempt"):
                 polled(zombie, 5)
 
 
@@ -367,8 +367,8 @@ def test_a_job_without_checkpoints_is_refused() -> None:
     [
         ({"starting_position": "newest"}, "starting_position='newest' is not allowed"),
         ({"metadata": ("offset",)}, "metadata='offset' is not allowed"),
-        ({"subjects": ()}, "give a name or several"),
-        ({"max_unacknowledged": 0}, "the least is 1"),
+        ({"subjects": ()}, "give one or more names"),
+        ({"max_unacknowledged": 0}, "give at least 1"),
     ],
 )
 def test_settings_that_are_not_allowed_are_refused(settings: dict[str, Any], why: str) -> None:
