@@ -6,8 +6,8 @@ the interpreter's lock, as a regular expression once did for 25 s. Such a proces
 every attempt. (Flink's `HeartbeatManager` sees only the silence, and waits 50 s. A thread for heartbeats, as
 in Kafka Streams, waits for the same lock in Python.)
 
-Processor time tells a busy process from a hung one: only the busy one uses it. A stopped process can't
-measure its own, so another process on the same node reads it from the kernel.
+Processor time distinguishes a busy process from a hung one: only the busy one uses it. A stopped process
+can't measure its own, so another process on the same node reads it from the kernel.
 
 - After `suspect_after` seconds of silence the processor time is read, again and again.
 - After `reported_after` seconds the process is reported to users (`SILENT`).

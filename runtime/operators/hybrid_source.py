@@ -224,7 +224,7 @@ class HybridReader(Generic[T]):
         return replace(polled, finished=not self._waiting)
 
     def add_splits(self, splits: Sequence[_Split]) -> None:
-        """Read these splits beside those of the same phase if its reader can, else when it has finished."""
+        """Add these splits to the reader of their phase if it can take them; else read them after it."""
         ordered = sorted(splits, key=lambda split: split[0])
         for place, some in groupby(ordered, key=lambda split: split[:2]):
             if place == self._place and isinstance(self._reader, AddsSplits):

@@ -1,7 +1,7 @@
 """Writes records as Avro.
 
-fastavro accepts 1.5 and `True` as integers. So records are written as columns of exact types by pyruhvro, or
-are validated first.
+fastavro accepts 1.5 and `True` as integers. So records are written as columns of exact types with pyruhvro,
+or are validated first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.runtime.record.elements import ArrowBatch, Batch
 
 
 class AvroEncoder:
-    """Encodes records by a schema."""
+    """Encodes records with a schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema

@@ -94,7 +94,7 @@ def _as_read(kind: pa.DataType) -> pa.DataType:
 
 
 class LearnedDecoder:
-    """Decodes values by a schema that the splits of its reader contain.
+    """Decodes values with a schema that the splits of its reader contain.
 
     Args:
         of_schema: Creates the decoder.

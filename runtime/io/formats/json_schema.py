@@ -1,8 +1,8 @@
 """JSON values that are validated against a JSON Schema.
 
 jsonschema-rs validates the values that Python's parser returns. With a registry each value begins with the
-id of its schema. The registered schema says what the writer promised; the reader validates by its own schema
-if it has one.
+id of its schema. The registered schema says what the writer promised; the reader validates against its own
+schema if it has one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class JsonSchema:
     """JSON that must be valid against a JSON Schema.
 
     Args:
-        schema: The JSON Schema, as text or parsed; without it each value is validated by the schema whose
-            id it begins with.
+        schema: The JSON Schema, as text or parsed; without it each value is validated against the schema
+            whose id it begins with.
         columns: Names and types of the columns, as the schema of `Json`. Columns need it; rows then have
             these types.
         registry: A schema registry. Each value then begins with the id of its schema (Confluent's format).
@@ -132,7 +132,7 @@ def _referred(parts: Mapping[str, str], uri: str) -> Any:
 
 
 class ValidatingDecoder:
-    """Decodes JSON by another decoder, and moves values that are not valid to the bad ones."""
+    """Decodes JSON with another decoder, and moves values that are not valid to the bad ones."""
 
     def __init__(self, validator: Any, decoder: Decoder) -> None:
         self._validator = validator

@@ -1,7 +1,7 @@
 """Protobuf messages as rows and columns.
 
-ptars decodes messages to columns; rows have the values of these columns, which takes a fifth of the time of
-Python's messages. An unset field without presence has its default; any other unset field is null. Enums are
+ptars decodes messages to columns; rows are made from these columns, in a fifth of the time that Python's
+messages take. An unset field without presence has its default; any other unset field is null. Enums are
 numbers, because a message may hold a number that the reader's enum lacks. Unknown fields are ignored, so a
 reader accepts messages of newer and older schemas.
 

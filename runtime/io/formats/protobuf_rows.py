@@ -1,4 +1,4 @@
-"""Protobuf messages as rows by Python's library, for messages that hold themselves.
+"""Protobuf messages as rows, decoded by Python's library, for messages that hold themselves.
 
 Such a message has no columns, so ptars can't decode it. The rows have the same values as those of ptars.
 """

@@ -4,7 +4,7 @@ A marker of 16 bytes follows the header and each block. So a file is cut into by
 A range owns the blocks whose preceding marker begins in it. The position is the beginning of the next block;
 a block is read as a whole.
 
-Each file is read by the schema in its header. Columns need one schema for all files: the reader's, or else
+Each file is read with the schema in its header. Columns need one schema for all files: the reader's, or else
 that of the first file. It is part of each split, so a restored job has the same columns.
 """
 

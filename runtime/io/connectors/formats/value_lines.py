@@ -28,7 +28,7 @@ from penstock.runtime.record.elements import BatchFormat
 
 
 class ValueLineReader(LineReader):
-    """Decodes the lines of one split by a format."""
+    """Decodes the lines of one split with a format."""
 
     _form: ValueLines
 
