@@ -9,10 +9,11 @@ with a lower number than the position is a redelivery: it is dropped.
 or `workqueue` deletes them then. At most `max_unacknowledged` messages are open: the server sends no more
 until the next checkpoint is complete. So the rate is at most this number per checkpoint interval.
 
-**A gap is never silent.** The server numbers its deliveries. If one is missing, such as after a lost
-connection, a new consumer begins after the last covered message. If messages after the position are gone, the
-job fails: limits have deleted them, or a later checkpoint than the restored one has acknowledged them. A
-stream with `limits` keeps acknowledged messages, so a job can read them again from an older savepoint.
+**Gaps.** The server numbers its deliveries. If one is missing, such as after a lost connection, a new
+consumer begins after the last covered message. If messages after the position are gone, the job fails: limits
+have deleted them, or a later checkpoint than the restored one has acknowledged them. A split with a filter
+does not notice deletions by limits. A stream with `limits` keeps acknowledged messages, so a job can read
+them again from an older savepoint.
 
 The source must never delete a consumer before its successor exists: without one, a stream with the retention
 `interest` drops its messages. A `workqueue` is the exception. It allows one consumer, and keeps its messages.
