@@ -1,6 +1,6 @@
 """Files with one record per line.
 
-The lines of a slice are decoded together, which is fast. `LineReader` computes its position in bytes only on
+The lines of a block are decoded together, which is fast. `LineReader` computes its position in bytes only on
 request, from the number of lines returned from the current block. So reading does not slow down.
 
 **Files that are one JSON array** are recognised. An array over several lines is refused. An array on one line

@@ -1,6 +1,6 @@
 r"""Files with one value per line: a format of `runtime/io/formats/` decodes the lines.
 
-Lines end with `\n` or `\r\n`. The lines of a slice are decoded together, and the format finds the bad ones.
+Lines end with `\n` or `\r\n`. The lines of a poll are decoded together, and the format finds the bad ones.
 Blank lines are skipped, except for text and bytes. Files in an encoding other than UTF-8 are recoded first.
 """
 

@@ -23,7 +23,7 @@ def check_installed(module: str, system: str, extra: str) -> None:
 
 
 def checked_names(setting: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one name or several as a tuple; refuse an empty name, a name twice, and no name."""
+    """Return one name or several as a tuple; refuse an empty name, a repeated name, and no name."""
     names = (given,) if isinstance(given, str) else tuple(given)
     if not names or not all(isinstance(name, str) and name for name in names):
         msg = f"{setting}={given!r} is not allowed: give one or more names"
