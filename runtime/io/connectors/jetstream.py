@@ -484,7 +484,7 @@ class _JetStreamReceiver:
         await inbox.put(polled, place, kept, is_last=self._split.is_finished)
 
     async def acknowledge(self, tokens: Sequence[tuple[int, str]]) -> None:
-        """Acknowledge messages; those of an earlier connection come again, and are acknowledged then."""
+        """Acknowledge messages; those of an earlier connection are delivered again and acknowledged then."""
         self._covered = max(self._covered or 0, max(number for number, _ in tokens))
         while self._open_messages and self._open_messages[0] <= self._covered:
             self._open_messages.popleft()

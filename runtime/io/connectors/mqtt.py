@@ -5,7 +5,7 @@ message with QoS 1 in the session until it is acknowledged. The source acknowled
 checkpoint covers it. So a message whose checkpoint is not complete comes again: none is lost.
 
 **Why not exactly once.** A message has no number and no id of its own. After a new connection the broker
-sends again what was not acknowledged. Packet ids don't identify these messages: a broker may give them new
+sends unacknowledged messages again. Packet ids don't identify these messages: a broker may give them new
 ids. The duplicate flag does not identify them, either: brokers set it for messages that were never read. So
 a message that a checkpoint covers, and whose acknowledgement was lost, is processed again. If records have
 an id of their own, `dedup` drops the repetition.

@@ -11,7 +11,8 @@ that a dead consumer had received would have to be claimed, but not those of liv
 
 **What is acknowledged.** With `group`, the group's position is set to the last entry of each completed
 checkpoint (`XGROUP SETID`). `XINFO GROUPS` then shows how far the job is, and programs that trim the stream
-can keep what is not read. With `delete_covered` the source itself deletes what a completed checkpoint covers.
+can keep unread entries. With `delete_covered` the source itself deletes entries that a completed checkpoint
+covers.
 
 **What must never happen** is a gap without an error. A stream with `MAXLEN` may lose entries that were not
 read yet. Redis 7 counts all entries that were ever added, and trims the oldest first. The position has the

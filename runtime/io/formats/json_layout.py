@@ -3,7 +3,7 @@
 A program that writes a topic gives each object the same fields, in one order, with the same blanks. So the
 bytes between two field values are the same in each object: `{"id": `, then `, "user": "`, and so on. These
 are the *literals* of the layout, which the first object of a batch shows. Numpy finds all quotes in one
-pass. They give the place of each value, and each object's literals are compared with the first one's.
+pass. They give the position of each value, and each object's literals are compared with the first one's.
 
 **Why this is exact.** Every byte of a batch is accounted for. It is in a literal that is equal to the first
 object's, in a string, or in a number, `true` or `false` that is checked. There are no backslashes and no
@@ -73,7 +73,7 @@ def parse_alike(values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | 
         return None
     words = np.ndarray(len(padded) - _WORD + 1, "<u8", padded, strides=(1,))
     text = _Text(padded, length, signs, words)
-    # For each quote of an object, its places in all objects.
+    # For each quote of an object, its positions in all objects.
     places = np.ascontiguousarray(quotes.reshape(len(values), of_one).T)
     starts = _starts_of_literals(layout, places, length)
     if starts[0][0] != 0 or (signs[starts[0][1:] - 1] != _LINE_END).any():
@@ -138,7 +138,7 @@ def _is_read(kind: pa.DataType, is_string: bool) -> bool:
 
 
 def _starts_of_literals(layout: _Layout, places: _Places, length: int) -> list[_Places]:
-    """The place of each literal in each object, if the object has the layout."""
+    """The position of each literal in each object, if the object has the layout."""
     starts, quote = [], 0
     for literal in layout.literals[:-1]:
         starts.append(places[quote] - literal.index(b'"'))
@@ -181,7 +181,7 @@ class _Text(NamedTuple):
     def column(
         self, starts: _Places, ends: _Places, is_string: bool, kind: pa.DataType | None
     ) -> pa.Array | None:
-        """Read the values between places.
+        """Read the values between positions.
 
         Args:
             kind: Type of the column; `None` if the values are only checked.
