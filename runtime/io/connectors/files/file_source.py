@@ -66,7 +66,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     URLs (`file://`, `s3://`, `gs://`, `az://`) may also name files, folders and globs; a list may mix all
     kinds. Relative paths become absolute in the program that builds the graph. Folders and globs skip files
     and folders whose names begin with `_` or `.`. A glob whose last part begins with such a character does
-    not skip these files. Text, JSON and CSV files that end in `.gz`, `.bz2` or `.xz` are decompressed.
+    not skip these files. Files that end in `.gz`, `.bz2` or `.xz` are decompressed, except Parquet and Avro
+    container files.
 
     Attributes:
         locations: Absolute paths and URLs.
@@ -143,8 +144,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     ) -> FileSource[Any]:
         """JSON lines: each line is a JSON value; blank lines are skipped.
 
-        A file that is one JSON array over several lines is refused when the job starts, if it is one of the
-        up to four files that are sampled.
+        When the job starts, up to four files are sampled. A file that is one JSON array over several lines is
+        then refused.
 
         Args:
             locations: Paths, folders, globs or URLs. `FileSource` describes them, and the other arguments.

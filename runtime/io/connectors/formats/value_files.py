@@ -1,6 +1,6 @@
 """Chooses how files hold the values of a format: the framing, and the reader for it.
 
-Some readers of files are faster than the format's decoder: blocks of JSON lines are parsed to columns, and a
+Some readers of files are faster than the format's decoder. Blocks of JSON lines are parsed to columns, and a
 block of text is decoded at once. The CSV reader also accepts line ends in quotes. Apart from that, the
 readers return the same records as the format.
 """
