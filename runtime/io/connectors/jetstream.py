@@ -407,7 +407,7 @@ class _JetStreamReceiver:
         else:
             return
         msg = (
-            f"{self.where}: the job continues at message {position}, and {what}. To continue without the "
+            f"{self.where}: the job must continue at message {position}, but {what}. To continue without the "
             "lost messages, set on_lost='continue'"
         )
         raise LostInputError(msg)

@@ -350,11 +350,11 @@ class _RedisReceiver:
         if _parsed(numbers.last_id) < _parsed(last_id) or (passed or 0) > (numbers.added or passed or 0):
             what = "the stream was deleted or created again, or the server lost its last entries"
         elif _parsed(numbers.deleted_id) > _parsed(last_id) or (numbers.gone or 0) > (passed or math.inf):
-            what = "later entries were deleted, such as by MAXLEN, before they were read"
+            what = "later entries were deleted before they were read, for example by MAXLEN"
         else:
             return
         msg = (
-            f"{self.where}: the job continues after the entry {last_id}, and {what}. To continue without "
+            f"{self.where}: the job must continue after the entry {last_id}, but {what}. To continue without "
             "the lost entries, set on_lost='continue'"
         )
         raise LostInputError(msg)

@@ -7,7 +7,7 @@ pass. They give the position of each value, and each object's literals are compa
 
 **Why this is exact.** Every byte of a batch is accounted for. It is in a literal that is equal to the first
 object's, in a string, or in a number, `true` or `false` that is checked. There are no backslashes and no
-control characters but the line ends between objects, so a quote always begins or ends a string. A layout
+control characters except the line ends between objects, so a quote always begins or ends a string. A layout
 has no two fields with one name.
 
 Anything else gives `None`, and Arrow's parser decides. Examples are another order, a missing field, `null`, a
