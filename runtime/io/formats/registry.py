@@ -19,7 +19,7 @@ import tenacity
 
 from penstock.runtime.error_text import shown
 from penstock.runtime.errors import ConfigurationError, ConnectorError
-from penstock.runtime.redaction import without_secrets
+from penstock.runtime.redaction import redacted, without_secrets
 from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -109,7 +109,7 @@ class SchemaRegistry:
             object.__setattr__(self, name, seconds_in(name, getattr(self, name), above=0.0))
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            msg = f"url={self.url!r} is not the URL of a schema registry: give one such as 'http://host:8081'"
+            msg = f"url={redacted(self.url)!r} is not the URL of a schema registry: give one such as 'http://host:8081'"
             raise ConfigurationError(msg)
         if sum((self.auth is not None, self.token is not None, parts.username is not None)) > 1:
             msg = "a schema registry takes only one of these: auth, a bearer token, a user in the URL"
