@@ -2,10 +2,10 @@
 
     python benchmarks/formats.py --json formats.json
 
-A record has seven fields: two integers, a float, a boolean and three texts. In every round each contender
+A record has seven fields: two integers, a float, a boolean and three strings. In every round each contender
 decodes or encodes the same batch, one after another, in this process. The figures are nanoseconds of
 processor time a record, the median of all rounds. A library alone does less than a format. It fails the whole
-batch for one bad value. Most take a text for a number, keep one of two fields with one name, or round an
+batch for one bad value. Most accept a string as a number, keep one of two fields with one name, or round an
 integer.
 """
 

@@ -3,14 +3,14 @@
     python benchmarks/kafka_to_kafka.py --json kafka.json
     python benchmarks/kafka_to_kafka.py --only "Penstock, columns" "consume loop" --rounds 3
 
-A real Apache Kafka runs beside (`make kafka`). All contenders read the same topics of two partitions and
-write the same sums, which are compared with independent ones. Records and contenders are in
-`peers/kafka_orders.py` and `peers/kafka_sums.py`. Each contender runs twice in a round, over different
-numbers of records. A rate is the difference in records divided by the difference in time, so it excludes
-start and warm-up. A system in Java runs over the smaller number once more at first, because its compiler
-warms up. `start` is the time of the first run minus the time of its records. A second of a core
-is a second of processor time of a contender's processes, without the broker's. On a busy machine compare
-those rates.
+The broker is a real Apache Kafka on the same machine (`make kafka` fetches it). The contenders read topics
+of two partitions, and a slow contender reads fewer records. Their sums are compared with independent ones.
+Records and contenders are in `peers/kafka_orders.py` and `peers/kafka_sums.py`. Each contender runs twice in
+a round, over different numbers of records. A rate is the difference in records divided by the difference in
+time, so it excludes start and warm-up. A system in Java first runs once more over the smaller number, to warm
+up its compiler. `start` is the time of the first run minus the time of its records. A second of a core is a
+second of processor time of a contender's processes, without the broker's. On a busy machine compare those
+rates.
 
 The last part kills the process of a job with SIGKILL. It measures the time until a consumer of committed
 records has the first one of the next attempt.
@@ -54,7 +54,7 @@ from penstock import Checkpointing, FixedDelay, StreamEnvironment
 from penstock.kafka import KafkaSink, KafkaSource
 from penstock.testing import kill_process
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # a broker
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # for `serving.kafka`
 
 from serving.kafka import kafka_broker
 
@@ -233,7 +233,7 @@ def keep(
 
 @dataclass(frozen=True)
 class WithProcess:
-    """Adds the process of a record's subtask."""
+    """Replaces an order by its number and the process of its subtask."""
 
     def __call__(self, order: dict[str, Any]) -> dict[str, Any]:
         """Return the number of an order, and the process."""
@@ -298,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures, orders = Figures(), Orders()
     with scratch() as folder, kafka_broker(folder / "kafka") as broker:
         sums = Sums(broker.bootstrap, folder)
-        # This starts the cluster's processes, and fetches the transactions' coordinator.
+        # A first job loads Ray from disk, and makes the broker start its transaction coordinator.
         orders.write(broker.bootstrap, "orders-1000", 1_000)
         make_topic(broker.bootstrap, "warm-up-1000")
         own(sums, "warm-up", [1_000], batch_format="arrow", parallelism=2)
@@ -318,8 +318,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"Sums by {orders.users:,} users and second; {orders.event_rate:,} records in a second of event "
         "time. "
         f"A checkpoint, or a commit, every {EVERY:g} s, but {_SHORT_EVERY:g} s in the job that is killed. "
-        "Spark has two cores, Flink parallelism 2, and Penstock parallelism 1 where nothing else is said. "
-        "Quix and the loop are one process."
+        "Spark has two cores, Flink parallelism 2, and Penstock parallelism 1 unless stated otherwise. "
+        "Quix and the loop run in one process each."
     )
     for name, settings in {
         "Flink": FLINK,

@@ -321,7 +321,7 @@ class Machine:
         cpus: Number of processors.
         processor: Model of the processors.
         system: Operating system and its version.
-        load_average: Runnable processes over the last 1, 5 and 15 minutes, including the benchmark's own.
+        load_average: The system's load averages over the last 1, 5 and 15 minutes, including the benchmark.
     """
 
     cpus: int

@@ -93,7 +93,7 @@ def chain_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
 
 
 class CountedSum(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
-    """A keyed sum that emits flat dicts. Penstock inspects each dict, because `process` sets an attribute."""
+    """A keyed sum that emits flat dicts. Penstock copies each dict, because `process` sets an attribute."""
 
     total = ValueState(int, default=0)
 

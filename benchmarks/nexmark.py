@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--best",
         action="store_true",
-        help="over rows only queries without columns and those of Bytewax and Klein",
+        help="run over rows only the queries without columns, and those of Bytewax and Klein",
     )
     given = parser.parse_args(arguments)
     if given.without_peers:

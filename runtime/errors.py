@@ -172,7 +172,7 @@ class BadInputError(PenstockError):
 
 
 class LostInputError(SuppressRestartsError):
-    """Input that was read is lost, and no checkpoint covers it."""
+    """Input that the job needs is lost: its system has deleted it, and no checkpoint covers it."""
 
 
 class LostOutputError(SuppressRestartsError):

@@ -18,6 +18,7 @@ from test_durations import STOPPED, Asked, arguments
 import penstock
 from penstock import cluster, spark, state
 from penstock.actors.client import jobs
+from penstock.formats import Json
 
 LOCATION = re.compile(r"\bLocations?\b")
 #: Names of places.
@@ -37,7 +38,12 @@ NO_PLACES = {
     "OperatorContext.location": "the operator in the job",
     "OperatorHarness.abort_checkpoint.snapshot": "the snapshot itself",
     "OperatorHarness.complete_checkpoint.snapshot": "the snapshot itself",
+    "SinkTests.make_world.folder": "what the kit hands to a test",
+    "SinkTests.outside.tmp_path": "pytest's own fixture",
     "SourceHarness.complete_checkpoint.snapshot": "the snapshot itself",
+    "SourceTests.make_world.folder": "what the kit hands to a test",
+    "SourceTests.outside.tmp_path": "pytest's own fixture",
+    "WebhookSource.path": "the path of a URL",
     "check_declared.path": "what a snapshot names",
     "check_directory.directory": "what a snapshot names",
 }
@@ -84,6 +90,8 @@ CALLS: dict[str, Callable[..., Any]] = {
         }.items()
         for form in forms
     },
+    "FileSink.records": lambda directory: penstock.FileSink.records(directory, Json()),
+    "FileSource.records": lambda locations: penstock.FileSource.records(locations, Json()),
     "StreamEnvironment.run": lambda restore_from: env().run(restore_from=restore_from),
     "StreamEnvironment.submit": lambda restore_from: env().submit(restore_from=restore_from),
     "RayJobHandle.savepoint": lambda savepoint: handle().savepoint(savepoint),

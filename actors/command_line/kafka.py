@@ -1,7 +1,7 @@
 """`penstock kafka lag` and `penstock kafka transactions list | commit | abort`.
 
 The settings of Kafka's clients come from a file, because a command's arguments are visible to other users of
-the machine. No output shows their values.
+the machine. No output shows the secret ones.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ ConfigOption = Annotated[
         "--config",
         metavar="FILE",
         envvar=CONFIG,
-        help="Settings of librdkafka, one `name=value` on a line, such as sasl.password. Never printed.",
+        help="File with settings of librdkafka, one `name=value` on a line. Secrets are never shown.",
     ),
 ]
 FromOption = Annotated[
@@ -167,7 +167,7 @@ def commit(
         int | None, typer.Option(metavar="N", help="The producer's epoch, for a single ID without --from.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Without --from: even if the job runs, or may run.")
+        bool, typer.Option("--force", help="Without --from: do not check whether the job runs.")
     ] = False,
     brokers: BrokersOption = None,
     config: ConfigOption = None,
@@ -202,14 +202,14 @@ def commit(
 def abort(
     ids: IdsArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Even if the job runs, or may run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not check whether the job runs.")] = False,
     brokers: BrokersOption = None,
     config: ConfigOption = None,
     address: AddressOption = None,
 ) -> None:
     """Abort open transactions: their records are lost. Asks first.
 
-    Commit those that the job's newest checkpoint or savepoint covers before: `commit --from SNAPSHOT`.
+    First commit those that the job's newest checkpoint or savepoint covers: `commit --from SNAPSHOT`.
     """
     cluster = _cluster(brokers, config)
     ids = list(dict.fromkeys(ids))
@@ -294,7 +294,7 @@ def _opened(snapshot: str) -> OpenedSnapshot:
 
 
 def _covered(snapshot: str, ids: list[str]) -> list[KafkaCommittable]:
-    """The transactions of a snapshot, or those of them that are wanted."""
+    """The transactions that a snapshot covers; with `ids`, only these."""
     covered = [committable for _, committable in committables_in(_opened(snapshot))]
     names = {committable.transactional_id for committable in covered}
     for name in ids:
@@ -305,7 +305,7 @@ def _covered(snapshot: str, ids: list[str]) -> list[KafkaCommittable]:
 
 
 def _refuse_running(transactional_id: str, address: str | None, *, force: bool) -> None:
-    """Refuse a transaction whose job runs, or whose job can't be asked for."""
+    """Refuse a transaction whose job runs or may run."""
     owner = TransactionOwner.of(transactional_id)
     if force or owner is None:
         return

@@ -187,7 +187,7 @@ def lag_table(report: JobReport) -> Table:
 
 
 def metrics_table(report: JobReport) -> Table:
-    """One row for each counter, gauge and histogram that the user's code defines."""
+    """One row for each counter, gauge and histogram that the program or a connector defines."""
     table = _table("operator", "metric", "kind", "value")
     for operator in report.operators:
         counted = report.statistics.operators.get(operator.id, OperatorStatistics())

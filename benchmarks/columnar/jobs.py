@@ -12,7 +12,7 @@ from penstock.aggregates import Sum
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.windows import TumblingEventTimeWindows
 
-#: Maximum out-of-orderness of records, in seconds.
+#: Out-of-orderness that the watermarks allow for, in seconds; records of `files.moments` have at most 2 s.
 LATENESS = 5.0
 
 

@@ -1,8 +1,8 @@
 """The benchmark's jobs in Bytewax: one worker in this process, with a recovery store.
 
-It runs in Bytewax's own Python environment. Bytewax has no operators for aggregates that emit changes, for
-rankings, or for joins without windows that emit each pair once. So only three groups of
-queries are here: stateless queries, queries that a function with state per key can answer, and windows.
+The program runs in Bytewax's own Python environment. Bytewax has no operators for aggregates that emit
+changes, for rankings, or for joins without windows that emit each pair once. So only three groups of queries
+are here: stateless queries, queries that a function with state per key can answer, and windows.
 """
 
 from __future__ import annotations

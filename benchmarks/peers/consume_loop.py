@@ -1,8 +1,7 @@
-"""Sums by user and second in a loop over `consume()` of confluent-kafka, with orjson and a dict; a program.
+"""Program: sums by user and second in a loop over confluent-kafka's `consume()`, with orjson and a dict.
 
 Its argument is JSON: `servers`, `settings` of the consumer, and `jobs` with a name and a number of orders.
-A job reads `orders-COUNT` and writes `NAME-COUNT`. It keeps nothing that would survive its death, and
-writes its sums at the end.
+A job reads `orders-COUNT` and writes `NAME-COUNT`. It takes no checkpoints, and writes its sums at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sums by user and second in Flink SQL, from Kafka to Kafka; a program for the Python of Flink's environment.
+"""Program for Flink's Python environment: sums by user and second in Flink SQL, from Kafka to Kafka.
 
 Its argument is JSON: `servers`, `settings` of Flink, `jars` of its connector, and `jobs` with a name and a
 number of orders. A job reads `orders-COUNT` and writes `NAME-COUNT`.

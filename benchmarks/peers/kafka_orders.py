@@ -91,7 +91,7 @@ class Orders:
                 closes their windows.
 
         Raises:
-            AssertionError: A sum is wrong, missing or there twice.
+            AssertionError: A sum is wrong, is missing or occurs twice.
         """
         expected = self.sums(count)
         found = list(read(servers, topic))
@@ -109,7 +109,7 @@ class Orders:
 def make_topic(servers: str, topic: str) -> None:
     """Make an empty topic that keeps its records."""
     wanted = NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})
-    admin = AdminClient({"bootstrap.servers": servers})  # no request outlives it
+    admin = AdminClient({"bootstrap.servers": servers})  # must live until its request has ended
     admin.create_topics([wanted])[topic].result(PATIENCE)
 
 

@@ -42,7 +42,7 @@ SCHEMA: Final = pa.schema(
 )
 _SECOND: Final = timedelta(seconds=1)
 
-#: Settings of librdkafka for the loop and for Quix. By default a full queue waits a second.
+#: Settings of librdkafka for the loop and for Quix. By default a full queue pauses fetching for a second.
 CONSUMER: Final[Mapping[str, Any]] = {
     "fetch.queue.backoff.ms": 10,
     "queued.min.messages": 1_000_000,
@@ -52,7 +52,7 @@ CONSUMER: Final[Mapping[str, Any]] = {
 }
 FLINK: Final = {**flink_queries.SETTINGS, "parallelism.default": "2"}
 SPARK: Final = spark_queries.SETTINGS
-#: As many for each system; few would leave Spark waiting for its own planning.
+#: Maximum orders in a micro-batch of Spark; with few orders, Spark's planning would take most of the time.
 ORDERS_PER_TRIGGER: Final = 500_000
 
 

@@ -1,4 +1,4 @@
-"""Runs Klein's pipelines, one after another, on a cluster of the Ray in Klein's environment.
+"""Runs Klein's pipelines, one after another, on a cluster of the Ray version in Klein's environment.
 
 Klein runs three queries without state, and one running aggregate by key as a process function. Its windows
 can only reduce, and its joins and SQL accept no streams of changes.

@@ -70,7 +70,7 @@ def run_spark(given: Mapping[str, Any], folders: Mapping[int, Path]) -> list[End
 
 
 def run(python: Path, program: str, given: Mapping[str, Any], **environment: str) -> list[Ended]:
-    """Run the jobs of `given` by a peer's program.
+    """Run the jobs of `given` with a peer's program.
 
     A job that ends the program, or takes longer than `PATIENCE`, is reported as one that the peer can't run.
     The remaining jobs of its query are skipped. Jobs of other queries then run in a new process.

@@ -1,8 +1,8 @@
-"""Sums by user and second in Quix Streams; a program for the Python of Quix's environment.
+"""Program for Quix's Python environment: sums by user and second in Quix Streams.
 
 Its argument is JSON: `servers`, a `folder` for state, `guarantee`, `settings` of the consumer, and `jobs`
-with a name and a number of orders. A job reads `orders-COUNT` and writes `NAME-COUNT`. The windows are by
-the key of the records, so no record is written to another topic first.
+with a name and a number of orders. A job reads `orders-COUNT` and writes `NAME-COUNT`. The windows are
+grouped by the records' key, so no record is written to another topic first.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Ended:
     failure: str | None = None
 
     def say(self) -> None:
-        """Print it for the benchmark."""
+        """Print the job for the benchmark."""
         print(MARK + json.dumps(asdict(self), default=plain), flush=True)
 
 

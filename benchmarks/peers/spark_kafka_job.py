@@ -1,4 +1,4 @@
-"""Sums by user and second in Structured Streaming, from Kafka to Kafka; a program.
+"""Program: sums by user and second in Structured Streaming, from Kafka to Kafka.
 
 Its argument is JSON: `servers`, `settings` of Spark, `jars` of its connector, `orders_per_trigger`, a
 `folder` for checkpoints, and `jobs`. A job has a name and a number of orders. It reads `orders-COUNT` and

@@ -1,13 +1,13 @@
 """Decides whether a silent process hangs, is busy, or is only late.
 
 Ray reports a process that dies, but not one that hangs. A signal may have stopped it, or its memory may be on
-a disk that does not answer. So its answers must be tracked. Silence alone proves nothing: C code
-may hold the interpreter's lock, as a regular expression once did for 25 s. Such a process would be killed
-again in every attempt. (Flink's `HeartbeatManager` sees only the silence, and waits 50 s. A thread for
-heartbeats, as in Kafka Streams, waits for the same lock in Python.)
+a disk that does not answer. So its answers must be tracked. Silence alone proves nothing: C code may hold
+the interpreter's lock, as a regular expression once did for 25 s. Such a process would be killed again in
+every attempt. (Flink's `HeartbeatManager` sees only the silence, and waits 50 s. A thread for heartbeats, as
+in Kafka Streams, waits for the same lock in Python.)
 
-Processor time tells a busy process from a hung one: only the busy one uses it. A stopped process can't
-measure its own, so another process on the same node reads it from the kernel.
+Processor time distinguishes a busy process from a hung one: only the busy one uses it. A stopped process
+can't measure its own, so another process on the same node reads it from the kernel.
 
 - After `suspect_after` seconds of silence the processor time is read, again and again.
 - After `reported_after` seconds the process is reported to users (`SILENT`).

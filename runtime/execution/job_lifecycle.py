@@ -103,7 +103,7 @@ class JobHost(Protocol):
         ...
 
     def keep_last_report(self, then: Then) -> None:
-        """Write an ended job's report to storage again: the earlier process may have died before that."""
+        """Write an ended job's report to storage: the earlier process may have died before it did so."""
         ...
 
     def close(self, *, in_storage: bool, stays: bool, then: Callable[[bool], None]) -> None:

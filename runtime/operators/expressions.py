@@ -1,7 +1,7 @@
 """`pyarrow.compute` expressions over Arrow batches.
 
 Arrow's own engine (Acero) computes them, with an overhead of tens of microseconds per batch.
-`row_expressions` does the same for rows.
+`row_expressions` computes them over rows.
 
 `fields_of` reads the fields of an expression from its serialized form, since an expression has no attributes
 for them and its text is ambiguous. Arrow writes an expression as a schema whose metadata lists calls,

@@ -7,8 +7,8 @@ source's start. So a reader, also after a restore, knows the source of each spli
 
 **The switch.** The history has ended when no reader has a split, and no more splits will come. Only then does
 the live source begin, in all readers. So no record of the history follows a live record. A reader without
-splits keeps its watermark until it gets a live split. `switch` runs in the background. Its result is in the
-enumerator's state and in the live splits.
+splits keeps its watermark until it gets a live split, unless the strategy's idleness makes it idle. `switch`
+runs in the background. Its result is in the enumerator's state and in the live splits.
 
 **Why nothing is lost or read twice.** A checkpoint holds each split once, in a reader or in the enumerator
 (`source_coordinator.py`). If the enumerator's state was taken in the history phase, no reader has a live
@@ -86,7 +86,7 @@ class HybridSource(Generic[T], metaclass=NearestNames):
     No record of the second source is read before the last record of the first. After a restart of the
     source's region alone this holds for each reader, but not between readers. Records are read exactly
     once, also when a job is restored before, during or after the switch, and at another parallelism. Until
-    the switch a reader without splits keeps its watermark.
+    the switch a reader without splits keeps its watermark, unless the strategy has `with_idleness`.
 
     Args:
         history: The bounded source. Its splits are assigned on request, as by `OnRequest`.
@@ -224,7 +224,7 @@ class HybridReader(Generic[T]):
         return replace(polled, finished=not self._waiting)
 
     def add_splits(self, splits: Sequence[_Split]) -> None:
-        """Read these splits beside those of the same phase if its reader can, else when it has finished."""
+        """Add these splits to the reader of their phase if it can take them; else read them after it."""
         ordered = sorted(splits, key=lambda split: split[0])
         for place, some in groupby(ordered, key=lambda split: split[:2]):
             if place == self._place and isinstance(self._reader, AddsSplits):

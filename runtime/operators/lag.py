@@ -1,7 +1,7 @@
 """`SourceLag`: records, bytes and splits that a reader has not read yet, in total and by split.
 
-Records and bytes are counted where a connector knows them. A number that one reader does not know is unknown
-for the whole source: a sum of some readers would look like a small lag.
+Records and bytes are counted where a connector knows them. A number that is unknown for one reader is unknown
+for the whole source. The sum of the other readers would look like a small lag.
 """
 
 from __future__ import annotations

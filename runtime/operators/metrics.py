@@ -45,7 +45,7 @@ LATE_OF_SIDE: Final = "late_records_left", "late_records_right"
 #: Counters of the records of each input of an operator with two inputs.
 RECORDS_OF_INPUT: Final = "records_in_1", "records_in_2"
 
-#: Counter of a lookup: calls of the user's function, and keys that were looked up in a table.
+#: Counter of a lookup: calls of the user's function; over rows also keys that were looked up in a table.
 LOOKUP_CALLS: Final = "lookup_calls"
 
 #: Records of each side that a join holds.
@@ -501,7 +501,7 @@ class OperatorStatistics:
 
     @property
     def histograms(self) -> dict[str, HistogramStatistics]:
-        """The user's histograms by name."""
+        """The histograms by name: those of the user and of connectors."""
         return {name: value for name, value in self.extra.items() if isinstance(value, HistogramStatistics)}
 
     def plus(self, other: OperatorStatistics) -> OperatorStatistics:
@@ -521,5 +521,5 @@ class OperatorStatistics:
         )
 
     def with_metrics(self, metrics: Mapping[str, MetricValue]) -> OperatorStatistics:
-        """Return these statistics with the user's metrics added."""
+        """Return these statistics with metrics added."""
         return replace(self, extra={**self.extra, **metrics})

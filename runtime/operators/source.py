@@ -1,7 +1,7 @@
 """`Source`: the interface of a job's inputs, their readers and their enumerators.
 
-`Source` and `Sink` are plain protocols; no base class is needed. All methods of a reader or writer are called
-by the task thread of its subtask; they may block for a short while.
+`Source` and `Sink` are plain protocols; no base class is needed. The task thread of the subtask calls all
+methods of a reader or writer, except `lag`; they may block for a short while.
 
 A source is divided into *splits*. A split is any value that the codec can encode: a dataclass, a tuple, a
 dict. It includes its read position, so a reader's snapshot is just its unfinished splits.

@@ -190,7 +190,7 @@ class RequestedSplits(Generic[T]):
 
 
 def can_pause_splits(reader: PausesSplits | None) -> bool:
-    """Whether a reader pauses single splits now; one that has a reader of its own depends on that."""
+    """Whether a reader pauses single splits now; for a reader of readers, the current one decides."""
     return reader is not None and getattr(reader, "can_pause_splits", True) is True
 
 

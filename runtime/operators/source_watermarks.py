@@ -31,8 +31,8 @@ the next report replaces a lost answer.
 Alignment never stops a source permanently:
 
 * The slowest subtask of a group is within its own drift, so it reads. A paused subtask continues reporting.
-* A subtask that is idle or has ended reports that, and no longer counts. The JobMaster forgets the
-  reports of failed subtasks. A subtask that has not reported yet does not count either.
+* A subtask that is idle or has ended reports that, and no longer counts. The JobMaster forgets the reports of
+  failed subtasks. A subtask that has not reported yet does not count either.
 * A subtask without a watermark holds back the others, as it holds back event time. It is never paused itself.
   If it has nothing to read, idleness lets the others continue.
 * Barriers don't wait: a source takes barriers even while it is paused and does not poll.

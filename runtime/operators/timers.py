@@ -13,7 +13,7 @@ time do not fire then, as in Flink.
 *Timers are keyed state.* A timer is an entry of a nested table, by key and moment; its value is the number of
 its registration. So it is in the snapshot as soon as it is set, and moves with its key when the job is
 rescaled. A checkpoint writes the timers that were set since the last checkpoint and have not fired, and the
-deletions of older timers. A key has at most one timer for each moment.
+deletions of older timers. A key has at most one timer of each kind of time for a moment.
 
 The table has no order, so a heap in memory orders the timers. It is built from the table when the operator
 opens. A deleted timer stays in the heap until it reaches the top. A heap item is valid only if the table

@@ -1,9 +1,10 @@
 """`OperatorHarness`: one operator in one subtask, without a cluster.
 
 The harness runs the same code as a job: operator chain, keyed state backend with incremental snapshots, value
-codec and redistribution of state. Time passes only when a test advances it, and files stay in memory. So
-tests of restored state, and of commits that wait for their checkpoint, also hold on a cluster. The harness
-resembles Flink's `OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver`.
+codec and redistribution of state. Time passes only when a test advances it, or while `end_of_data` waits for
+coroutines. Snapshots stay in memory. So tests of restored state, and of commits that wait for their
+checkpoint, also hold on a cluster. The harness resembles Flink's `OneInputStreamOperatorTestHarness` and
+Kafka's `TopologyTestDriver`.
 """
 
 from __future__ import annotations
@@ -380,7 +381,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._chain.notify_checkpoint_aborted(snapshot.checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
-        """The operator's counters, and the user's metrics."""
+        """The operator's counters, and the metrics of users and connectors."""
         (statistics,) = self._chain.statistics().values()
         return statistics
 

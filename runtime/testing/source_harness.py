@@ -170,7 +170,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         self._operator.notify_checkpoint_complete(snapshot.checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
-        """Counters of the records that were read, skipped or emitted as dead letters."""
+        """Counters of records that were read, skipped or emitted as dead letters, with metrics and lag."""
         return self._operator.statistics()
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ Programs begin with `from penstock import StreamEnvironment`. Other public names
 - `penstock.connected`: functions of two connected streams;
 - `penstock.operators`: for authors of operators;
 - `penstock.kafka`: source and sink of Kafka topics;
+- `penstock.redis`, `penstock.nats`, `penstock.mqtt`: sources of Redis Streams, NATS JetStream and MQTT;
+- `penstock.http`: a source of HTTP requests, and a sink that sends them;
 - `penstock.formats`: how records become bytes, and bytes records;
 - `penstock.connectors`: for authors of sources and sinks;
 - `penstock.testing`: harnesses, and the simulation of a whole job;

@@ -12,7 +12,7 @@ from penstock.runtime.record.elements import Batch
 
 
 class UnreadableInputError(BadRecordError, BadInputError):
-    """Content of a file can't be read; the message names the file and the position."""
+    """The content of a file or a message can't be read; the error names the place of the record."""
 
 
 class RefusedRecordError(BadRecordError, SuppressRestartsError):

@@ -1,23 +1,24 @@
 """`HttpSink`: sends each record as an HTTP request, with an `Idempotency-Key`.
 
 HTTP has no transactions. A request that got no answer may have been carried out, and must be sent again.
-Only the receiver can notice that it is the same. For this each request has an `Idempotency-Key`. A receiver
-that carries out each key once gets exactly once; any other gets at least once.
+Only the receiver can detect the repetition. For this each request has an `Idempotency-Key`. Delivery is
+exactly once if the receiver carries out each key once; otherwise it is at least once.
 
 **Sent at commit** (`"exactly_once"`). Requests wait until a completed checkpoint covers them. The checkpoint
 holds their bodies and keys, so a commit that is repeated after a failure sends the same keys. A record that
-is made again after a failure may differ, such as by the order of two inputs. A request that was sent before
-its checkpoint could then not be taken back. So no request is sent earlier. It costs an interval of
-checkpoints in time, and the interval's records in memory and state.
+is made again after a failure may differ, for example if two inputs arrive in another order. A request that
+was already sent could not be taken back, so no request is sent before its checkpoint is complete. This delays
+a request by up to a checkpoint interval, and keeps the records of the interval in memory and state.
 
-**Sent at once** (`"at_least_once"`). Requests are sent as records come, and a checkpoint waits for their
+**Sent at once** (`"at_least_once"`). Requests are sent as records arrive, and a checkpoint waits for their
 answers. After a failure the records since the last checkpoint are sent again. Their keys are the same only
-if `idempotency_key` makes them from the record.
+if `idempotency_key` derives them from the record.
 
-A key that is not given is the job, the operator, the subtask, the attempt and a number. It is unique. A job
-that starts from an *older* savepoint makes new keys for records that were sent: use `idempotency_key` there.
+Without `idempotency_key` a key is unique: it has the job, the operator, the subtask, the attempt and a
+number. A job that starts from an *older* savepoint makes new keys for records that were already sent. It
+needs an `idempotency_key`.
 
-Requests are sent concurrently, so they arrive in no order; `max_concurrent=1` keeps the order of a subtask.
+Requests are sent concurrently, so they arrive in any order; `max_concurrent=1` keeps the order of a subtask.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 HttpGuarantee: TypeAlias = Literal["exactly_once", "at_least_once"]
 
-#: Statuses after which the same request may succeed; 409: a try before it is still being carried out.
+#: Statuses after which the same request may succeed; 409: an earlier try is still being carried out.
 _PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507})
 #: Longest pause between two tries, in seconds.
 _LONGEST_PAUSE: Final = 10.0
@@ -78,9 +79,9 @@ class HttpSink(Generic[T_contra], metaclass=NearestNames):
     """Sends each record as a request.
 
     Attributes:
-        url: The receiver: `http://` or `https://`. Texts hide secrets in it.
+        url: The receiver: `http://` or `https://`. Messages and logs hide secrets in it.
         method: Method of the requests.
-        headers: Further headers, such as `Authorization`. No text shows them.
+        headers: Further headers, such as `Authorization`. No message or log shows them.
         value_format: Encodes the bodies.
         content_type: Type of the bodies.
         idempotency_key: Name of a field, or a function of the record, whose text identifies the record. By
@@ -88,9 +89,9 @@ class HttpSink(Generic[T_contra], metaclass=NearestNames):
         delivery_guarantee: `"exactly_once"` sends requests when a completed checkpoint covers them, for a
             receiver that carries out each key once. `"at_least_once"` sends them at once.
         max_concurrent: Maximum number of requests at a time, in each subtask.
-        timeout: Longest time of one try.
-        give_up_after: Time without success until the attempt fails; tries before it have growing pauses.
-        on_refused: What happens to a request that is answered with a status such as 400. `"fail"` fails the
+        timeout: Maximum time of one try.
+        give_up_after: Time without success until the attempt fails; the pauses between tries grow.
+        on_refused: Treatment of a request that is answered with a status such as 400. `"fail"` fails the
             job, and `"skip"` drops the record with a warning.
 
     Raises:
@@ -119,13 +120,13 @@ class HttpSink(Generic[T_contra], metaclass=NearestNames):
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            msg = f"url={redacted(self.url)!r} is not allowed: it begins with http:// or https://, and a host"
+            msg = f"url={redacted(self.url)!r} is not allowed: give http:// or https:// and a host"
             raise ConfigurationError(msg)
         checked_setting("method", self.method, ("POST", "PUT", "PATCH"))
         checked_setting("delivery_guarantee", self.delivery_guarantee, ("exactly_once", "at_least_once"))
         checked_setting("on_refused", self.on_refused, ("fail", "skip"))
         if self.max_concurrent < 1:
-            msg = f"max_concurrent={self.max_concurrent} is not allowed: the least is 1"
+            msg = f"max_concurrent={self.max_concurrent} is not allowed: give at least 1"
             raise ConfigurationError(msg)
         for name in ("timeout", "give_up_after"):
             object.__setattr__(self, name, seconds_in(name, getattr(self, name), above=0.0))
@@ -191,7 +192,7 @@ class HttpWriter:
 
 def _checked_key(key: str, row: Any) -> str:
     if not key or not key.isascii() or not key.isprintable():
-        msg = f"the idempotency key {shown(key)} of the record {shown(row)} is no printable ASCII text"
+        msg = f"the idempotency key {shown(key)} of the record {shown(row)} is not printable ASCII text"
         raise BadRecordError(msg)
     return key
 
@@ -200,7 +201,7 @@ class _PassingError(Exception):
     """A try without success, after which another may succeed.
 
     Attributes:
-        retry_after: Seconds for which the receiver asks.
+        retry_after: Pause that the receiver requests, in seconds; 0 for none.
     """
 
     def __init__(self, text: str, retry_after: float = 0.0) -> None:
@@ -246,10 +247,10 @@ class _HttpClient:
                 self._running.append(future)
 
     def finish(self) -> None:
-        """Wait until all requests are accepted; each wait is bounded by `give_up_after`.
+        """Wait until all requests are accepted or dropped; one without success fails after `give_up_after`.
 
         Raises:
-            ConnectorError: The receiver gives no answer.
+            ConnectorError: A request had no success.
             RefusedRecordError: The receiver refuses a request.
         """
         running, self._running = self._running, []

@@ -2,17 +2,18 @@
 
 **Why it is exactly once.** A message has a sequence number in its stream. The position of a split is the next
 number, and checkpoints hold it. Each attempt makes a consumer of its own, which begins at the position. So a
-process that was taken for dead takes no message from its successor. Messages come in order, and one with a
-lower number than the position is a redelivery: it is dropped.
+process that was wrongly considered dead takes no message from its successor. Messages come in order, and one
+with a lower number than the position is a redelivery: it is dropped.
 
 **What is acknowledged.** Messages that a completed checkpoint covers. A stream with the retention `interest`
 or `workqueue` deletes them then. At most `max_unacknowledged` messages are open: the server sends no more
-until the next checkpoint is complete. So the rate is at most this number for each interval of checkpoints.
+until the next checkpoint is complete. So the rate is at most this number per checkpoint interval.
 
-**A gap is never silent.** The server numbers its deliveries. If one is missing, such as after a lost
-connection, a new consumer begins behind the last covered message. If the stream no longer has messages behind
-the position, the job fails. Limits have deleted them, or a later checkpoint than the restored one has
-acknowledged them. For a stream with `limits`, an older savepoint reads them again.
+**Gaps.** The server numbers its deliveries. If one is missing, such as after a lost connection, a new
+consumer begins after the last covered message. If messages after the position are gone, the job fails: limits
+have deleted them, or a later checkpoint than the restored one has acknowledged them. A split with a filter
+does not notice deletions by limits. A stream with `limits` keeps acknowledged messages, so a job can read
+them again from an older savepoint.
 
 The source must never delete a consumer before its successor exists: without one, a stream with the retention
 `interest` drops its messages. A `workqueue` is the exception. It allows one consumer, and keeps its messages.
@@ -65,7 +66,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 logger = logging.getLogger(__name__)
 
-#: Fields of a message that a record may have beside those of its value.
+#: Fields of a message that a record may have in addition to those of its value.
 JetStreamField: TypeAlias = Literal["subject", "sequence", "timestamp", "headers"]
 
 #: The filter of a source that reads a whole stream.
@@ -77,7 +78,7 @@ _ANSWER: Final = 5.0
 _ACK_WAIT: Final = 86_400.0
 #: Seconds until the server deletes the consumer of a job that no longer reads a stream with `limits`.
 _INACTIVE: Final = 3600.0
-#: Most messages of one request.
+#: Maximum messages of one request.
 _MOST: Final = 10_000
 #: Seconds without an answer until the attempt fails.
 GIVE_UP_AFTER: Final = 60.0
@@ -120,7 +121,7 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
     """Reads a stream; a record is the decoded value of a message.
 
     Attributes:
-        servers: URL of a server, or of several: `nats://host:4222`. Texts hide passwords.
+        servers: URL of a server, or of several: `nats://host:4222`. Messages and logs hide passwords.
         stream: Name of the stream, which must exist.
         subjects: Filters of subjects, which must not overlap. Each is a split that one subtask reads in
             order. Without any, the whole stream is one split.
@@ -130,14 +131,15 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
         starting_position: Where a job without a snapshot starts: `"earliest"`, `"latest"`, or a time.
         bounded: Whether the source ends at the message that was the last one when the job began.
         consumer: Beginning of the names of consumers; by default it contains the job's id. A job that
-            replaces another one takes over its consumers if both have this name. Streams that are no
-            `limits` streams need it. Two running jobs must not share it.
+            replaces another one takes over its consumers if both have this name. For a stream without
+            `limits` retention, a replacing job needs it. Two running jobs must not share it.
         max_unacknowledged: Maximum number of messages that are read before a checkpoint covers them.
-        on_lost: What happens if messages behind the position are gone: `"error"` or `"continue"`.
+        on_lost: What happens if messages after the position are gone: `"error"` or `"continue"`.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
         give_up_after: Time without an answer of the server until the attempt fails.
-        properties: Further settings of `nats.connect`, such as `user_credentials`. No text shows them.
+        properties: Further settings of `nats.connect`, such as `user_credentials`. No message or log
+            shows them.
 
     Raises:
         ConfigurationError: A setting has a value that is not allowed, or nats-py is not installed.
@@ -179,7 +181,7 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
         checked_setting("batch_format", self.batch_format, ("rows", "arrow"))
         check_learns_nothing("value_format", self.value_format)
         if self.max_unacknowledged < 1:
-            msg = f"max_unacknowledged={self.max_unacknowledged} is not allowed: the least is 1"
+            msg = f"max_unacknowledged={self.max_unacknowledged} is not allowed: give at least 1"
             raise ConfigurationError(msg)
         seconds = seconds_in("give_up_after", self.give_up_after, above=0.0)
         object.__setattr__(self, "give_up_after", seconds)
@@ -270,7 +272,7 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def _log(error: Exception) -> None:
-    """Log what the client does on its own; a lasting failure is an error of the next request."""
+    """Log errors of the client's background work; a lasting failure makes the next request fail."""
     logger.info("NATS: %s", redacted(str(error)))
 
 
@@ -279,7 +281,7 @@ def _refused(where: str, what: str, error: BaseException) -> ConnectorError:
 
 
 def _consumer_name(prefix: str, subject: str) -> str:
-    """The beginning of the names of a split's consumers; names may not have dots and spaces."""
+    """The beginning of the names of a split's consumers; names must not contain dots or spaces."""
     readable = re.sub(r"[^\w-]", "_", f"{prefix}-{'all' if subject == _ALL else subject}")
     return f"{readable}-{uuid.uuid5(uuid.NAMESPACE_URL, f'{prefix} {subject}').hex[:8]}-"
 
@@ -339,7 +341,7 @@ class _JetStreamReceiver:
         stream = await jetstream.stream_info(self._source.stream)
         before = [each async for each in self._consumers(jetstream)]
         if self._consumer is not None and self._consumer not in {each.name for each in before}:
-            msg = f"{self.where}: the consumer {self._consumer!r} was deleted, such as by a newer attempt"
+            msg = f"{self.where}: the consumer {self._consumer!r} was deleted, perhaps by a newer attempt"
             raise ConnectorError(msg)
         self._check_nothing_lost(stream, [each for each in before if each.name != self._consumer])
         is_queue = stream.config.retention == "workqueue"
@@ -410,12 +412,12 @@ class _JetStreamReceiver:
 
     def _lost(self, position: int, what: str) -> LostInputError:
         return LostInputError(
-            f"{self.where}: the job continues at message {position}, and {what}. To continue without the "
+            f"{self.where}: the job must continue at message {position}, but {what}. To continue without the "
             "lost messages, set on_lost='continue'"
         )
 
     def _has_acknowledged_more(self, other: ConsumerInfo) -> bool:
-        """Return whether a consumer acknowledged deliveries that the position does not have.
+        """Return whether a consumer acknowledged deliveries that the position does not include.
 
         Stream sequences can't decide: the floor of a consumer passes messages that don't match its filter.
         """
@@ -498,7 +500,7 @@ class _JetStreamReceiver:
         await inbox.put(polled, place, kept, is_last=self._split.is_finished)
 
     async def acknowledge(self, tokens: Sequence[tuple[int, str]]) -> None:
-        """Acknowledge messages; those of an earlier connection come again, and are acknowledged then."""
+        """Acknowledge messages; those of an earlier connection are delivered again and acknowledged then."""
         self._covered = max(self._covered or 0, max(number for number, _ in tokens))
         while self._open_messages and self._open_messages[0] <= self._covered:
             self._open_messages.popleft()

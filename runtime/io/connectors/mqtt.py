@@ -5,18 +5,18 @@ message with QoS 1 in the session until it is acknowledged. The source acknowled
 checkpoint covers it. So a message whose checkpoint is not complete comes again: none is lost.
 
 **Why not exactly once.** A message has no number and no id of its own. After a new connection the broker
-sends again what was not acknowledged. Packet ids don't tell which messages these are: a broker may give them
-new ids. The flag for duplicates does not tell, either: brokers set it for messages that were never read. So
+sends unacknowledged messages again. Packet ids don't identify these messages: a broker may give them new
+ids. The duplicate flag does not identify them, either: brokers set it for messages that were never read. So
 a message that a checkpoint covers, and whose acknowledgement was lost, is processed again. If records have
-an id of their own, `dedup` drops the second.
+an id of their own, `dedup` drops the repetition.
 
 **Limits.** The broker sends a limited number of messages until one is acknowledged. So the rate is at most
-this number for each interval of checkpoints. Version 5 takes it from `max_unacknowledged`, if the broker
-follows the standard. Brokers have limits of their own (Mosquitto: `max_inflight_messages`, 20 by default).
+this number per checkpoint interval. In version 5 `max_unacknowledged` sets the limit, if the broker follows
+the standard. Brokers have limits of their own (Mosquitto: `max_inflight_messages`, 20 by default).
 Messages that were published with QoS 0 are not kept, and may be lost.
 
 An acknowledgement names a packet id, which is valid for one connection only. So a token has its connection.
-One of an earlier connection is never sent: it would acknowledge another message.
+A token of an earlier connection is never sent: it would acknowledge another message.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ T_co = TypeVar("T_co", covariant=True)
 
 logger = logging.getLogger(__name__)
 
-#: Fields of a message that a record may have beside those of its value.
+#: Fields of a message that a record may have in addition to those of its value.
 MqttField: TypeAlias = Literal["topic", "qos", "retain"]
 
 #: Seconds of one wait for messages, and for an answer.
 _WAIT: Final = 1.0
 _ANSWER: Final = 10.0
-#: Messages that wait in memory; more wait in the connection. Only those with QoS 0 can be so many.
+#: Maximum messages in memory; more wait in the connection. Only messages with QoS 0 can reach this number.
 _MOST_WAITING: Final = 70_000
-#: Reasons to refuse a connection that pass: the server is unavailable or busy, a quota, the rate.
+#: Temporary reasons to refuse a connection: the server is unavailable or busy, a quota, the rate.
 _PASSING: Final = frozenset({136, 137, 151, 159})
 #: Seconds without an answer until the attempt fails.
 GIVE_UP_AFTER: Final = 60.0
@@ -96,15 +96,16 @@ class MqttSource(Generic[T_co], metaclass=NearestNames):
             if it has the same name. Two running jobs must not share it.
         port: Port of the broker.
         username: Name of the user.
-        password: Password of the user. No text shows it.
+        password: Password of the user. No message or log shows it.
         tls: Whether the connection uses TLS.
-        ca_file: Certificates that are trusted instead of the system's.
+        ca_file: File of certificates that are trusted instead of the system's.
         protocol: Version of the protocol: `"5"` or `"3.1.1"`.
         value_format: Decodes the values of messages.
         metadata: Fields that are added to those of the value: `"topic"`, `"qos"`, `"retain"`. They replace
             fields of the value with these names.
-        max_unacknowledged: Maximum number of messages before a checkpoint covers them, for version 5.
-        session_expiry: Time for which the broker keeps the session of a job that does not run, for version 5.
+        max_unacknowledged: Maximum number of messages that no completed checkpoint covers (version 5 only).
+        session_expiry: Time for which the broker keeps the session of a job that does not run (version 5
+            only).
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
         give_up_after: Time without a connection until the attempt fails.
@@ -177,7 +178,7 @@ class MqttSource(Generic[T_co], metaclass=NearestNames):
 
 
 class _MqttReceiver:
-    """Subscribes, and acknowledges what is covered.
+    """Subscribes, and acknowledges messages that a checkpoint covers.
 
     Args:
         is_first: Whether the session may be a new one.
@@ -290,7 +291,7 @@ class _Connection:
         self._client.connect(self._source.host, self._source.port, clean_start=False, properties=properties)
 
     async def take(self, most: int) -> list[MQTTMessage]:
-        """Wait for messages; empty if none come within a second and the connection is there."""
+        """Wait for messages; empty if none arrive within a second and the connection is not lost."""
         if not self._messages and self._lost is None:
             try:
                 await asyncio.wait_for(self._changed.wait(), _WAIT)

@@ -2,22 +2,24 @@
 
 **Why it is exactly once.** A stream is a log: its entries keep their order and their ids, and reading changes
 nothing. So the position in a stream is the id of the last entry, and checkpoints hold it. A restored job
-continues behind that id. This also holds for an older savepoint, after a rescale, and while a process that
-was taken for dead still reads.
+continues after that id. This also holds for an older savepoint, after a rescale, and while a process that
+was wrongly considered dead still reads.
 
-**Why it is no consumer of a group.** `XREADGROUP` moves a position that all readers share and that no
+**Why it is not a consumer of a group.** `XREADGROUP` moves a position that all readers share and that no
 checkpoint can move back. An older savepoint would miss the entries that were acknowledged since. Entries
-that a dead consumer had received would have to be claimed, beside living consumers that have some, too.
+that a dead consumer had received would have to be claimed, but not those of living consumers.
 
-**What is acknowledged.** With `group`, the group's position is set behind the entries of each completed
+**What is acknowledged.** With `group`, the group's position is set to the last entry of each completed
 checkpoint (`XGROUP SETID`). `XINFO GROUPS` then shows how far the job is, and programs that trim the stream
-can keep what is not read. With `delete_covered` the source itself deletes what a completed checkpoint covers.
+can keep unread entries. With `delete_covered` the source itself deletes entries that a completed checkpoint
+covers.
 
 **What must never happen** is a gap without an error. A stream with `MAXLEN` may lose entries that were not
 read yet. Redis 7 counts all entries that were ever added, and trims the oldest first. The position has the
-number of entries up to it, those that are gone among them. Each read gets the stream's numbers in the same
+number of entries up to it, including deleted ones. Each read gets the stream's numbers in the same
 transaction. If more entries are gone than the position counts, one of them was not read. `XDEL` may delete
-any entry; Redis reports the highest id. Redis 6 has no such numbers, so there a gap is not seen.
+any entry; Redis 7 reports the highest deleted id. Redis 6 has neither number, so the source does not notice
+deleted entries there.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: Fields of an entry that a record may have beside those of its value.
+#: Fields of an entry that a record may have in addition to those of its value.
 RedisField: TypeAlias = Literal["stream", "id", "timestamp", "fields"]
 
 #: An entry: stream, id, and its fields.
@@ -109,8 +111,9 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
     """Reads streams of Redis; a record is an entry. One subtask reads a stream.
 
     Attributes:
-        url: The server: `redis://host:6379/0`, `rediss://` with TLS, or `unix://`. Texts hide its password.
-        streams: Key of a stream, or of several. One that does not exist yet is empty.
+        url: The server: `redis://host:6379/0`, `rediss://` with TLS, or `unix://`. Messages and logs
+            hide its password.
+        streams: Key of a stream, or of several. A stream that does not exist yet counts as empty.
         value_field: The field that `value_format` decodes. `None`: a record is a dict of all fields, as text.
         value_format: Decodes the values of that field.
         metadata: Fields that are added to those of the value: `"stream"`, `"id"`, `"timestamp"`
@@ -118,15 +121,15 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
             with these names.
         starting_position: Where a job without a snapshot starts: `"earliest"`, `"latest"`, or a time.
         bounded: Whether the source ends at the entry that was the last one when the job began.
-        group: Group whose position is set behind the entries of each completed checkpoint.
+        group: Group whose position is set to the last entry of each completed checkpoint.
         delete_covered: Whether entries are deleted when a completed checkpoint covers them. No other
             program may then need them, and no older savepoint can be restored.
-        on_lost: What happens if entries behind the position were deleted. `"error"` fails the job, and
+        on_lost: What happens if entries after the position were deleted. `"error"` fails the job, and
             `"continue"` reads the next entry. Only Redis 7 and later report such entries.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches, which need `value_field`.
         give_up_after: Time without an answer of the server until the attempt fails.
-        properties: Further settings of redis-py's client, such as `password`. No text shows them.
+        properties: Further settings of redis-py's client, such as `password`. No message or log shows them.
 
     Raises:
         ConfigurationError: A setting has a value that is not allowed, or redis-py is not installed.
@@ -176,7 +179,7 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
         """Make a split of each stream, at the position where the job starts.
 
         Raises:
-            ConnectorError: The server gives no answer, or a key is no stream.
+            ConnectorError: The server gives no answer, or a key is not a stream.
         """
         import redis
 
@@ -349,11 +352,11 @@ class _RedisReceiver:
         if _parsed(numbers.last_id) < _parsed(last_id) or (passed or 0) > (numbers.added or passed or 0):
             what = "the stream was deleted or created again, or the server lost its last entries"
         elif _parsed(numbers.deleted_id) > _parsed(last_id) or (numbers.gone or 0) > (passed or math.inf):
-            what = "later entries were deleted, such as by MAXLEN, before they were read"
+            what = "later entries were deleted before they were read, for example by MAXLEN"
         else:
             return
         msg = (
-            f"{self.where}: the job continues behind the entry {last_id}, and {what}. To continue without "
+            f"{self.where}: the job must continue after the entry {last_id}, but {what}. To continue without "
             "the lost entries, set on_lost='continue'"
         )
         raise LostInputError(msg)
@@ -416,7 +419,7 @@ class _EntryDecoder:
             try:
                 rows.append({name.decode(): value.decode() for name, value in fields.items()})
             except UnicodeDecodeError as error:
-                bad.append((index, f"a field is no UTF-8 text ({error.reason})"))
+                bad.append((index, f"a field is not UTF-8 text ({error.reason})"))
         return Decoded(RowBatch(rows), bad)
 
     def close(self) -> None:

@@ -7,14 +7,15 @@ sender repeats until it gets 200. An answer takes about an interval of checkpoin
 **Once or at least once.** An answer may be lost on its way, and then the sender repeats a request whose
 record was processed. With an idempotency key each record is processed once: the state of the job has the keys
 of the latest `remembered_keys` requests. A request with a known key is answered, and makes no record. The
-sender must repeat a request with its key, before as many others came. Without keys, a record may come again.
+sender must repeat a request with its key, before `remembered_keys` others have come. Without keys, a record
+may come again.
 
 **Back-pressure.** At most `max_unacknowledged` requests wait. More are answered with 429, and a job that ends
 answers with 503. Both have `Retry-After`.
 
 A request can't be read again. So a job that starts from an older savepoint does not get the requests that a
 later checkpoint covered. There is one listener, on the node of its subtask. It listens on loopback unless
-`host` says otherwise, and then it needs a token. For TLS put a proxy before it.
+`host` says otherwise, and then it needs a token. For TLS put a proxy in front of it.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ from penstock.runtime.time.durations import Duration, seconds_in
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: Fields of a request that a record may have beside those of its value.
+#: Fields of a request that a record may have in addition to those of its value.
 WebhookField: TypeAlias = Literal["key", "headers", "timestamp"]
-#: What happens to a request whose body can't be decoded.
+#: Treatment of a request whose body can't be decoded.
 OnBadRequest: TypeAlias = Literal["reject", "skip", "dead_letter"]
 
-#: Seconds until a port that is in use fails the attempt: the attempt before may not have ended yet.
+#: Seconds until a port that is in use fails the attempt: the previous attempt may not have ended yet.
 _GIVE_UP_AFTER: Final = 30.0
 #: Seconds for senders whose requests are not complete when the listener ends.
 _SHUTDOWN: Final = 0.5
@@ -60,7 +61,7 @@ _SHUTDOWN: Final = 0.5
 _RETRY_AFTER: Final = "1"
 #: The answer to a request that a completed checkpoint covers.
 _COVERED: Final = "a completed checkpoint covers the request"
-#: Most bytes of an idempotency key.
+#: Maximum bytes of an idempotency key.
 _MOST_KEY_BYTES: Final = 255
 
 
@@ -93,7 +94,8 @@ class WebhookSource(Generic[T_co], metaclass=NearestNames):
         port: Port of the listener, on the node of its subtask.
         path: Path of the requests.
         host: Address on which it listens; one that is not loopback needs a token.
-        token: Token that requests must have: `Authorization: Bearer TOKEN`. No text shows it.
+        token: Token that requests must have: `Authorization: Bearer TOKEN`. No message or
+            log shows it.
         value_format: Decodes the bodies.
         metadata: Fields that are added to those of the value: `"key"`, `"headers"` (without
             `Authorization`), `"timestamp"` (microseconds, of the arrival). They replace fields of the value
@@ -102,7 +104,8 @@ class WebhookSource(Generic[T_co], metaclass=NearestNames):
         remembered_keys: Number of latest keys in the state; a repetition of such a request makes no record.
         max_unacknowledged: Maximum number of requests that wait for a checkpoint.
         max_body_bytes: Maximum size of a body; a larger one is answered with 413.
-        answer_within: Longest time that a request waits; then it is answered with 503, and must be repeated.
+        answer_within: Maximum time that a request waits for a checkpoint; then it is answered with 503, and
+            must be repeated.
         on_error: What happens to a body that can't be decoded. `"reject"` answers 400 at once. `"skip"` and
             `"dead_letter"` accept the request.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
@@ -138,11 +141,11 @@ class WebhookSource(Generic[T_co], metaclass=NearestNames):
             msg = f"port={self.port} is not allowed: use 1 to 65535"
             raise ConfigurationError(msg)
         if not self.path.startswith("/"):
-            msg = f"path={self.path!r} is not allowed: it begins with '/'"
+            msg = f"path={self.path!r} is not allowed: it must begin with '/'"
             raise ConfigurationError(msg)
         for name in ("remembered_keys", "max_unacknowledged", "max_body_bytes"):
             if getattr(self, name) < 1:
-                msg = f"{name}={getattr(self, name)} is not allowed: the least is 1"
+                msg = f"{name}={getattr(self, name)} is not allowed: give at least 1"
                 raise ConfigurationError(msg)
         for name in self.metadata:
             checked_setting("metadata", name, tuple(_REQUEST.fields))

@@ -1,12 +1,12 @@
 """Formats of records: bytes to values and back, for connectors whose records are single values.
 
 - `format`: the protocols `Format`, `Decoder` and `Encoder`. `parts` finds the bad values of a batch.
-- `plain`: bytes and text. `json_format`, `json_schema`, `avro`, `protobuf`: one format each. CSV is beside
-  the files of CSV.
+- `plain`: bytes and text. `json_format`, `json_schema`, `avro`, `protobuf`: one format each. The format of
+  CSV lines is with the readers of CSV files.
 - `json_rows`, `json_columns`, `json_text`: parsers and writer of JSON, also for files.
-- `avro_schema`, `avro_resolution`: Avro's types as columns, and a writer's schema against a reader's.
+- `avro_schema`: Avro's types as columns. `avro_resolution`: resolves a writer's schema against a reader's.
   `avro_encoder` writes records.
-- `json_learning`: the schema of JSON, learned from a sample. `protobuf_rows`: messages that hold themselves.
+- `json_learning`: the schema of JSON, learned from a sample. `protobuf_rows`: rows of recursive messages.
 - `registry`: a client of the schema registry. `registered`: values that begin with the id of a schema.
 - `varints`: integers of Protobuf and Avro. `rows`: rows of batches.
 - `settings`: checks, and imports of libraries.

@@ -1,8 +1,8 @@
 """Avro records as rows and columns.
 
-pyruhvro decodes most schemas to columns; rows have the values of these columns, which takes a third of the
-time of fastavro. Other schemas are decoded by fastavro; columns then have the values of these rows. So rows
-and columns are equal for every schema. Both libraries ignore bytes after a record.
+pyruhvro decodes most schemas to columns; rows are made from these columns, in a third of the time that
+fastavro takes. Other schemas are decoded by fastavro, and columns are made from its rows. So rows and columns
+have equal values for every schema. Both libraries ignore bytes after a record.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Avro:
 
     Args:
         schema: Schema of the written values. With a registry it is the schema of the encoder, and that of
-            the rows and columns that are read if there is no `reader_schema`. Files have a schema of their
-            own.
+            the rows and columns that are read if there is no `reader_schema`. Each container file has its
+            own schema.
         reader_schema: Schema of the rows and columns that are read. Avro's rules of schema resolution apply.
         registry: A schema registry. Each value then begins with the id of its schema (Confluent's format).
         subject: The subject of `schema` in the registry. Connectors with topics set `topic-value` or
@@ -55,7 +55,7 @@ class Avro:
         register: Whether to register `schema` when it is not in the registry.
 
     Raises:
-        ConfigurationError: A schema is wrong, or a library is missing.
+        ConfigurationError: A schema is invalid, or a library is missing.
 
     Example:
         >>> order = Avro({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
@@ -160,7 +160,7 @@ class AvroDecoder:
         return decoded_rows(values, self._rows if self._columns else self._slow_rows, self._why)
 
     def decode_block(self, data: bytes, count: int) -> Decoded:
-        """Decode a block of a container file: records that stand one after the other.
+        """Decode a block of a container file: consecutive records.
 
         Raises:
             ValueError: The block does not have this number of the writer's records.
@@ -221,7 +221,7 @@ class AvroDecoder:
     def _slow_rows(self, values: Sequence[bytes]) -> Sequence[Any] | None:
         try:
             return [self._read_one(value) for value in values]
-        except Exception:  # damaged bytes raise anything; `_why` tells the error
+        except Exception:  # damaged bytes raise anything; `_why` finds the error
             return None
 
     def _slow_columns(self, values: Sequence[bytes]) -> pa.RecordBatch | None:
@@ -259,7 +259,7 @@ class AvroDecoder:
         return f"the value is not an Avro record: {what}"
 
     def _misfit(self, value: bytes) -> str | None:
-        """The first field of the reader's schema that the value does not fit; `None` if it is no record."""
+        """The first field of the reader's schema that a record does not fit; `None` for other bad values."""
         if self._reader is self._writer:
             return None
         try:
@@ -275,7 +275,7 @@ class AvroDecoder:
 
 
 class _ColumnDecoder:
-    """Decodes values to columns by pyruhvro."""
+    """Decodes values to columns with pyruhvro."""
 
     def __init__(
         self, text: str, columns: pa.Schema, project: Callable[[pa.RecordBatch], pa.RecordBatch | None] | None
@@ -303,12 +303,13 @@ class _ColumnDecoder:
         return self._checked(without_panic(self._deserialize, given, self._text))
 
     def of_block(self, data: bytes, count: int) -> pa.RecordBatch | None:
-        """Decode records that stand one after the other; `None` if they must be read one by one.
+        """Decode consecutive records; `None` if they must be read one by one.
 
-        Behind their number such records are an array in Avro's encoding, and so one value for the library.
+        Preceded by their number, such records are Avro's encoding of an array, which the library reads as one
+        value.
         """
         if count > len(data):
-            return None  # no record is empty, and the library would reserve memory for all of them
+            return None  # a record has at least a byte, and the library would reserve memory for `count`
         array = b"".join((zigzag_varint(count), data, b"\0"))
         try:
             (column,) = without_panic(self._deserialize, [array], self._array_text).columns

@@ -1,7 +1,7 @@
 """Writes records as Avro.
 
-fastavro takes 1.5 and `True` for integers. So records are written as columns of exact types by pyruhvro, or
-are validated first.
+fastavro accepts 1.5 and `True` as integers. So records are written as columns of exact types with pyruhvro,
+or are validated first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.runtime.record.elements import ArrowBatch, Batch
 
 
 class AvroEncoder:
-    """Encodes records by a schema."""
+    """Encodes records with a schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -90,7 +90,7 @@ class AvroEncoder:
         try:
             self._fastavro.validation.validate(row, self._schema, strict=False)
             self._fastavro.schemaless_writer(output, self._schema, row, strict_allow_default=True)
-        except Exception as error:  # values of users raise anything
+        except Exception as error:  # users' values may raise anything
             msg = (
                 f"a record can't be written as Avro: {type(error).__name__}: {shown(str(error))}; the record "
                 f"is {shown(row)}. Map the records to dicts that fit the schema {self._schema['name']!r}"

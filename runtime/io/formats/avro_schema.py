@@ -11,7 +11,7 @@ Columns have these types. A nullable type is a union of null and the type.
     decimal                                      decimal128
     array, map, record                           list, map, struct
 
-pyruhvro ends the process for a huge array of nulls, and keeps two entries of a map with one key. It lacks
+pyruhvro crashes the process for a huge array of nulls, and keeps two entries of a map with one key. It lacks
 bytes, decimals and times of day. Such schemas are left to fastavro.
 """
 
@@ -72,8 +72,8 @@ class FastSchema(NamedTuple):
 
     Attributes:
         text: The schema for pyruhvro, as JSON.
-        columns: The columns; all may be null.
-        is_flat: Whether no field holds other values.
+        columns: The columns; all are nullable.
+        is_flat: Whether no field is a record, an array or a map.
     """
 
     text: str
@@ -85,7 +85,7 @@ def parsed_schema(schema: str | Mapping[str, Any], parts: Sequence[str] = ()) ->
     """Parse and check a schema; types of uuid become strings.
 
     Args:
-        parts: Schemas of types that the schema names, each after those that it names itself.
+        parts: Schemas of types that the schema refers to, each after those that it refers to itself.
 
     Raises:
         ConfigurationError: The schema is not an Avro schema of a record.
@@ -106,7 +106,7 @@ def parsed_schema(schema: str | Mapping[str, Any], parts: Sequence[str] = ()) ->
         msg = f"schema= is not an Avro schema: {type(error).__name__}: {error}"
         raise ConfigurationError(msg) from error
     if not isinstance(found, dict) or found.get("type") != "record":
-        msg = f"schema= must be an Avro record, and it is {found!r:.200}"
+        msg = f"schema= must be an Avro record, but it is {found!r:.200}"
         raise ConfigurationError(msg)
     return found
 
@@ -125,10 +125,10 @@ def _without_uuids(schema: Any) -> Any:
 
 
 def _with_types(schema: Any, named: Mapping[str, Any], known: set[str]) -> Any:
-    """A parsed schema that has each type where it is named first.
+    """Return a parsed schema that defines each type where it is first used.
 
     Args:
-        known: Names of types that the schema has already.
+        known: Names of types that the schema has already defined.
     """
     if isinstance(schema, str):
         return schema if schema not in named or schema in known else _with_types(named[schema], named, known)

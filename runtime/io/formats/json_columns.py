@@ -3,9 +3,9 @@
 `json_layout.py` parses many objects of one layout, in half the time. Arrow's parser reads all others.
 
 Arrow parses many objects in one call, one after the other, and ignores the white space between them. So the
-caller must know that an object ends where a value ends. Then as many objects as values mean one object in
-each value. Arrow's parser rounds integers in columns of floats, ignores time zones in columns without a zone,
-and does not check the digits of decimals. These are checked afterwards.
+caller must know that an object ends where a value ends. Then an equal number of objects and values means one
+object in each value. Arrow's parser rounds integers in columns of floats, ignores time zones in columns
+without a zone, and does not check the digits of decimals. These are checked afterwards.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ BLANK: Final = b" \t\r\n"
 _LINE_END: Final = 10
 #: Fewer objects are parsed by Arrow, which has less to do before the first one.
 FEWEST: Final = 2_048
-#: Objects that are parsed at a time. Of more, the places and tokens leave the processor's cache.
+#: Objects that are parsed at a time. With more, positions and tokens would not fit the processor's cache.
 _BLOCK: Final = 16_384
-#: Blocks that are not tried by their layout after many tries in vain.
+#: Maximum number of blocks that go to Arrow's parser after blocks without one layout.
 _LONGEST_WAIT: Final = 64
 #: A float represents every integer up to this one exactly.
 _EXACT: Final = 1 << 53
@@ -51,7 +51,8 @@ class JsonColumns:
         self.empty: pa.RecordBatch = pa.RecordBatch.from_pylist([], schema)
         self._unknown = unknown
         self._encoding = encoding
-        #: Whether objects may be parsed by their layout, and blocks to leave out after it was in vain.
+        #: Whether objects may be parsed by their layout. After a failure some blocks skip this: the number of
+        #: blocks that still do, and the number after the next failure.
         self._reads_alike = unknown == "ignore" and encoding == "utf-8"
         self._waits, self._next_wait = 0, 1
 
@@ -98,7 +99,7 @@ class JsonColumns:
     def parsed(
         self, text: bytes, objects: int, values: Callable[[], Iterable[bytes]]
     ) -> pa.RecordBatch | None:
-        """Parse a text of values, which end between objects; return `None` unless each is one object.
+        """Parse values that all end between objects, not within one; `None` unless each is one object.
 
         Args:
             text: The values with line ends between them.

@@ -1,7 +1,7 @@
 """JSON values as records.
 
 Rows without a schema may be any JSON value, and are equal to the rows that `FileSource.json` reads. Columns,
-and rows with a schema, come from Arrow's parser, by the rules of columns in files.
+and rows with a schema, have the values that Arrow's parser returns, as in columns of files.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Json:
         schema: The wanted fields and their types; other fields are ignored. Columns need a schema. With one,
             rows are dicts that have the same values as the columns. A field that an object lacks is null.
             With `"infer"` a source learns the schema when the job starts without a snapshot.
-        default: Converts an object unknown to JSON into a JSON value when records are written. With a schema,
-            timestamps and decimals are texts that it reads.
+        default: Converts an object unknown to JSON into a JSON value when records are written. Without
+            `default` but with a schema, timestamps and decimals become strings that the schema can read.
         sample: Number of values from which `"infer"` learns the schema.
 
     Raises:
@@ -175,7 +175,7 @@ class JsonValueEncoder:
             try:
                 return list(map(fast, rows))
             except (ValueError, TypeError, OverflowError, RecursionError):
-                pass  # Python's encoder decides: this one refuses integers of more than 64 bits
+                pass  # Python's encoder decides: the fast one refuses integers of more than 64 bits
         check_names(rows)
         encode, join = self._encode, "".join
         return [None if row is None else join(encode(row, 0)).encode() for row in rows]

@@ -3,11 +3,11 @@
 A program that writes a topic gives each object the same fields, in one order, with the same blanks. So the
 bytes between two field values are the same in each object: `{"id": `, then `, "user": "`, and so on. These
 are the *literals* of the layout, which the first object of a batch shows. Numpy finds all quotes in one
-pass. They give the place of each value, and each object's literals are compared with the first one's.
+pass. They give the position of each value, and each object's literals are compared with the first one's.
 
 **Why this is exact.** Every byte of a batch is accounted for. It is in a literal that is equal to the first
 object's, in a string, or in a number, `true` or `false` that is checked. There are no backslashes and no
-control characters but the line ends between objects, so a quote always begins or ends a string. A layout
+control characters except the line ends between objects, so a quote always begins or ends a string. A layout
 has no two fields with one name.
 
 Anything else gives `None`, and Arrow's parser decides. Examples are another order, a missing field, `null`, a
@@ -25,15 +25,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Bytes behind the text, so that eight bytes can be read at any place of it.
+#: Bytes after the text, so that eight bytes can be read at each of its positions.
 _PADDING: Final = b" " * 8
 _WORD: Final = 8
 _SPACE, _QUOTE, _MINUS, _DOT, _ZERO, _NINE, _E = b' "-.09e'
-#: The bit that makes an ASCII letter a small one.
+#: The bit that makes an ASCII letter lower-case.
 _LOWER: Final = 32
 _LINE_END: Final = 10
 _FIELD: Final = re.compile(rb'"([^"]*)" *: *(?:"([^"]*)"|([-+.0-9A-Za-z]+)) *(, *(?=")|\})')
-#: A value of a field that the schema lacks. There, too, Arrow refuses `1e400`, which no float holds.
+#: A value of a field that the schema lacks. Arrow refuses `1e400` even there, so exponents are left to it.
 _SCALAR: Final = r"^(-?(0|[1-9][0-9]*)(\.[0-9]+)?|true|false|null)$"
 _LONGEST_SCALAR: Final = 300
 #: A float represents every integer below this one exactly.
@@ -73,7 +73,7 @@ def parse_alike(values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | 
         return None
     words = np.ndarray(len(padded) - _WORD + 1, "<u8", padded, strides=(1,))
     text = _Text(padded, length, signs, words)
-    # For each quote of an object, its places in all objects.
+    # For each quote of an object, its positions in all objects.
     places = np.ascontiguousarray(quotes.reshape(len(values), of_one).T)
     starts = _starts_of_literals(layout, places, length)
     if starts[0][0] != 0 or (signs[starts[0][1:] - 1] != _LINE_END).any():
@@ -138,7 +138,7 @@ def _is_read(kind: pa.DataType, is_string: bool) -> bool:
 
 
 def _starts_of_literals(layout: _Layout, places: _Places, length: int) -> list[_Places]:
-    """The place of each literal in each object, if the object has the layout."""
+    """The position of each literal in each object, if the object has the layout."""
     starts, quote = [], 0
     for literal in layout.literals[:-1]:
         starts.append(places[quote] - literal.index(b'"'))
@@ -155,7 +155,7 @@ class _Text(NamedTuple):
     Attributes:
         length: Number of bytes without the padding.
         signs: The bytes.
-        words: The eight bytes from each place on.
+        words: The eight bytes that begin at each position.
     """
 
     padded: bytes
@@ -164,7 +164,7 @@ class _Text(NamedTuple):
     words: npt.NDArray[np.uint64]
 
     def has(self, places: _Places, literal: bytes) -> bool:
-        """Whether a literal stands at all these places."""
+        """Whether a literal is at all these positions."""
         if places[0] < 0 or places[-1] + len(literal) > self.length:
             return False
         last = len(literal) - _WORD
@@ -181,13 +181,13 @@ class _Text(NamedTuple):
     def column(
         self, starts: _Places, ends: _Places, is_string: bool, kind: pa.DataType | None
     ) -> pa.Array | None:
-        """Read the values between places.
+        """Read the values between positions.
 
         Args:
             kind: Type of the column; `None` if the values are only checked.
 
         Returns:
-            The values, or `None` if one of them is no such value.
+            The values, or `None` if one of them is not such a value.
         """
         widths = ends - starts
         if widths.min() < (0 if is_string else 1):
@@ -232,7 +232,7 @@ def _are_scalars(tokens: pa.Array) -> bool:
 
 
 def _are_numbers(tokens: pa.Array, *, is_float: bool) -> bool:
-    """Whether all tokens that Arrow casts to numbers are numbers of JSON; Arrow also takes `007` and `1.`."""
+    """Whether all tokens that Arrow casts to numbers are JSON numbers; Arrow also accepts `007` and `1.`."""
     _, bounds, data = tokens.buffers()
     signs = np.frombuffer(data, np.uint8)
     places = np.frombuffer(bounds, np.int32)[: len(tokens) + 1]
@@ -253,5 +253,5 @@ def _are_numbers(tokens: pa.Array, *, is_float: bool) -> bool:
     after_zeros = signs[starts[zeros] + 1]
     if ((after_zeros != _DOT) & (after_zeros | _LOWER != _E)).any():
         return False
-    # All tokens begin and end with a digit, so `1.e5` is the last number that only Arrow takes.
+    # All tokens begin and end with a digit, so `1.e5` is the only form left that JSON does not have.
     return not ((signs[:-1] == _DOT) & (signs[1:] | _LOWER == _E)).any()

@@ -26,7 +26,7 @@ def learned_schema(objects: Sequence[bytes], *, skips_bad: bool) -> pa.Schema:
         skips_bad: Whether an object that can't be read with the others is left out.
 
     Raises:
-        pa.ArrowException: The objects have no columns in common.
+        pa.ArrowException: The objects can't be read as columns, or not with the same columns.
     """
     schema = _schema_of(objects, skips_bad=skips_bad)
     return pa.schema([(field.name, _as_read(field.type)) for field in schema])
@@ -52,7 +52,7 @@ def _schema_of(objects: Sequence[bytes], *, skips_bad: bool) -> pa.Schema:
 
 
 def schema_of_values(values: Sequence[bytes | None]) -> bytes:
-    """The columns of a sample of values, serialized; values that are no objects are left out.
+    """The columns of a sample of values, serialized; values that are not objects are left out.
 
     Raises:
         ConnectorError: No value is an object.
@@ -94,7 +94,7 @@ def _as_read(kind: pa.DataType) -> pa.DataType:
 
 
 class LearnedDecoder:
-    """Decodes values by a schema that the splits of its reader contain.
+    """Decodes values with a schema that the splits of its reader contain.
 
     Args:
         of_schema: Creates the decoder.
@@ -108,11 +108,11 @@ class LearnedDecoder:
         """Take the schema of a split; all splits of a job have the same one.
 
         Raises:
-            ConnectorError: The split has none.
+            ConnectorError: The split has no schema.
         """
         if not schema:
             msg = (
-                "the snapshot has no learned schema, because the job read by another format then. Give Json "
+                "the snapshot has no learned schema, because the job read another format then. Give Json "
                 "a schema=, or start without the snapshot"
             )
             raise ConnectorError(msg)

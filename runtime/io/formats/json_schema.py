@@ -1,8 +1,8 @@
 """JSON values that are validated against a JSON Schema.
 
-jsonschema-rs validates the bytes that Python's parser would read. With a registry each value begins with the
-id of its schema. The registered schema says what the writer promised; the reader validates by its own schema
-if it has one.
+jsonschema-rs validates the values that Python's parser returns. With a registry each value begins with the
+id of its schema. The registered schema says what the writer promised; the reader validates against its own
+schema if it has one.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat, Row
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
-    """JSON that must be valid by a JSON Schema.
+    """JSON that must be valid against a JSON Schema.
 
     Args:
-        schema: The JSON Schema, as text or parsed; without it each value is validated by the schema that it
-            names in the registry.
+        schema: The JSON Schema, as text or parsed; without it each value is validated against the schema
+            whose id it begins with.
         columns: Names and types of the columns, as the schema of `Json`. Columns need it; rows then have
             these types.
         registry: A schema registry. Each value then begins with the id of its schema (Confluent's format).
@@ -46,7 +46,7 @@ class JsonSchema:
         register: Whether to register the schema when it is not in the registry.
 
     Raises:
-        ConfigurationError: The schema is wrong, or missing without a registry, or a library is missing.
+        ConfigurationError: The schema is invalid, or missing without a registry, or a library is missing.
 
     Example:
         >>> positive = JsonSchema({"type": "integer", "minimum": 1})
@@ -132,7 +132,7 @@ def _referred(parts: Mapping[str, str], uri: str) -> Any:
 
 
 class ValidatingDecoder:
-    """Decodes JSON by another decoder, and moves values that are not valid to the bad ones."""
+    """Decodes JSON with another decoder, and moves values that are not valid to the bad ones."""
 
     def __init__(self, validator: Any, decoder: Decoder) -> None:
         self._validator = validator
@@ -176,7 +176,7 @@ class ValidatingDecoder:
 
 
 class ValidatingEncoder:
-    """Encodes records that are valid."""
+    """Encodes records, and refuses those that are not valid."""
 
     def __init__(self, validator: Any) -> None:
         self._validator = validator
@@ -193,7 +193,7 @@ class ValidatingEncoder:
             if not self._validator.is_valid(parsed):
                 error = next(self._validator.iter_errors(parsed))
                 msg = (
-                    f"a record is not valid by the JSON Schema: {shown(error.message)}; the record is "
+                    f"a record is not valid against the JSON Schema: {shown(error.message)}; the record is "
                     f"{shown(row)}"
                 )
                 raise BadRecordError(msg)

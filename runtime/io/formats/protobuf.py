@@ -1,12 +1,12 @@
 """Protobuf messages as rows and columns.
 
-ptars decodes messages to columns; rows have the values of these columns, which takes a fifth of the time of
-Python's messages. A field without presence has its default, any other unset field is null. Enums are numbers,
-because a message may hold a number that the reader's enum lacks. Unknown fields are ignored, so a reader
-takes messages of newer and older schemas.
+ptars decodes messages to columns; rows are made from these columns, in a fifth of the time that Python's
+messages take. An unset field without presence has its default; any other unset field is null. Enums are
+numbers, because a message may hold a number that the reader's enum lacks. Unknown fields are ignored, so a
+reader accepts messages of newer and older schemas.
 
-With a registry the indexes of the message in its file stand between the header and the message, as zigzag
-varints: their count, then each. The first message of a file is the single byte 0.
+With a registry the indexes of the message in its file are between the header and the message, as zigzag
+varints: their count, then each. For the first message of a file they are the single byte 0.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Protobuf:
 
 
 def _descriptors_of(file: Any) -> bytes:
-    """A file and its imports as a serialised set; each file stands behind those that it imports."""
+    """A file and its imports as a serialised set; each file follows those that it imports."""
     pb2 = imported("google.protobuf.descriptor_pb2", "Protobuf", "protobuf")
     files: dict[str, Any] = {}
 
@@ -153,7 +153,7 @@ class _Message:
                 f"name={name!r} is not a message of the descriptors: give its full name, such as 'shop.Order'"
             )
             raise ConfigurationError(msg) from error
-        except Exception as error:  # also an error of the library that is no public class
+        except Exception as error:  # also an error of the library that is not a public class
             msg = f"the descriptors of {name!r} can't be used: {type(error).__name__}: {error}"
             raise ConfigurationError(msg) from error
         self.name: str = self.descriptor.full_name
@@ -228,7 +228,7 @@ class _Message:
 
 
 def _registered_text(file: Any) -> str:
-    """A file as the registry takes it besides text: base64 of its serialised descriptor."""
+    """A file in a form that the registry accepts besides text: base64 of its serialised descriptor."""
     described = imported("google.protobuf.descriptor_pb2", "Protobuf", "protobuf").FileDescriptorProto()
     file.CopyToProto(described)
     return base64.b64encode(described.SerializeToString(deterministic=True)).decode()
@@ -296,7 +296,7 @@ class _IndexedDecoder:
             used = next((one for one in self._prefixes if value.startswith(one)), None)
             if used is None:
                 bad.append(
-                    (index, f"the value is another message than {self._name}, by its indexes {value[:4]!r}")
+                    (index, f"the value is not a message {self._name}: its indexes begin {value[:4]!r}")
                 )
             else:
                 places.append(index)

@@ -1,4 +1,4 @@
-"""Protobuf messages as rows by Python's library, for messages that hold themselves.
+"""Protobuf messages as rows, decoded by Python's library, for messages that hold themselves.
 
 Such a message has no columns, so ptars can't decode it. The rows have the same values as those of ptars.
 """
@@ -15,7 +15,7 @@ from penstock.runtime.io.formats.settings import imported
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: Messages that hold one value, which rows have in their place.
+#: Messages that hold one value; rows have the value instead of the message.
 WRAPPERS: Final = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")

@@ -1,7 +1,7 @@
 """A client of Confluent's schema registry.
 
-Each request has a bound, and each call gives up after `give_up_after`. A schema with an id never changes, so
-it is cached for ever. Secrets are sent in headers only, and no text shows them.
+Each request has a timeout, and each call fails after `give_up_after`. A schema with an id never changes, so
+it is cached for ever. Secrets are sent in headers only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tenacity
 
 from penstock.runtime.error_text import shown
 from penstock.runtime.errors import ConfigurationError, ConnectorError
-from penstock.runtime.redaction import without_secrets
+from penstock.runtime.redaction import redacted, without_secrets
 from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -27,7 +27,7 @@ _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _PASSING: Final = frozenset((408, 429, 500, 502, 503, 504))
 #: Error codes of the registry: no such subject, version or schema.
 _NOT_FOUND: Final = frozenset((40401, 40402, 40403))
-#: Longest answer that is read.
+#: Maximum bytes of an answer that are read.
 _MOST_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -86,11 +86,11 @@ class SchemaRegistry:
         auth: User and password for basic authentication. `repr` does not show them.
         token: A bearer token. `repr` does not show it.
         timeout: Time for one request.
-        give_up_after: Time of tries after which a call fails.
+        give_up_after: Time without success after which a call fails.
         ca_file: A file of trusted certificates; by default those of the system.
 
     Raises:
-        ConfigurationError: The URL is wrong, or there are two ways of authentication.
+        ConfigurationError: The URL is invalid, or there are two ways of authentication.
 
     Example:
         >>> SchemaRegistry("http://localhost:8081", auth=("me", "secret"))
@@ -109,7 +109,7 @@ class SchemaRegistry:
             object.__setattr__(self, name, seconds_in(name, getattr(self, name), above=0.0))
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            msg = f"url={self.url!r} is not the URL of a schema registry: give one such as 'http://host:8081'"
+            msg = f"url={redacted(self.url)!r} is not the URL of a schema registry: give one such as 'http://host:8081'"
             raise ConfigurationError(msg)
         if sum((self.auth is not None, self.token is not None, parts.username is not None)) > 1:
             msg = "a schema registry takes only one of these: auth, a bearer token, a user in the URL"

@@ -38,7 +38,7 @@ def check_field_names(fields: Iterable[pa.Field]) -> None:
 
 
 def without_panic(call: Callable[..., Any], *values: Any) -> Any:
-    """Call a library in Rust; some of them panic for damaged bytes instead of raising an error.
+    """Call a library written in Rust, which may panic on damaged bytes instead of raising an error.
 
     Raises:
         ValueError: The library panicked.

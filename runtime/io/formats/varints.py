@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def varint(number: int) -> bytes:
-    """A number of at least 0.
+    """Encode a number of at least 0.
 
     Example:
         >>> varint(5).hex(), varint(300).hex()
@@ -22,12 +22,12 @@ def varint(number: int) -> bytes:
 
 
 def zigzag_varint(number: int) -> bytes:
-    """A number of at least 0, as a zigzag number."""
+    """Encode a number of at least 0 as a zigzag number."""
     return varint(2 * number)
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int] | None:
-    """The number at an offset, and the offset behind it; `None` if the data end within it.
+    """The number at an offset, and the offset after it; `None` if the data end within it.
 
     Raises:
         ValueError: It has more than ten bytes.
@@ -50,6 +50,6 @@ def read_varint(data: bytes, at: int) -> tuple[int, int] | None:
 
 
 def read_zigzag_varint(data: bytes, at: int) -> tuple[int, int] | None:
-    """A zigzag number; otherwise as `read_varint`."""
+    """Read a zigzag number; otherwise like `read_varint`."""
     found = read_varint(data, at)
     return None if found is None else ((found[0] >> 1) ^ -(found[0] & 1), found[1])

@@ -2,8 +2,8 @@
 
 `answer_of` runs on the event loop of the operator, so it needs no lock. It uses the loop's clock, which is
 simulated in a simulation. A call has exactly one outcome. The timeout covers the whole call, including all
-tries and the pauses between them, as in Flink. When it expires, the running try or pause is cancelled first,
-and only then the outcome is decided. So no later try can answer a call that has timed out.
+tries and the pauses between them, as in Flink. When it expires, the running try or pause is cancelled before
+the outcome is decided. So no later try can answer a call that has timed out.
 
 `asyncio.timeout` is used instead of `asyncio.wait_for`. In Python 3.11 `wait_for` runs the call in another
 task, and cancelling this task could lose an answer that had just arrived.

@@ -55,9 +55,8 @@ class KeyedCoProcessFunction(TimerFunction[R], ABC, Generic[K, T1, T2, R]):
     """A function of two streams with the same kind of key (Flink's `KeyedCoProcessFunction`).
 
     Records of both streams with the same key are processed in one subtask, and share the key's state and
-    timers.
-    States are declared as in a `KeyedProcessFunction`. The order between the streams is not defined. A record
-    may come before or after its partner, so keep the first of the two in state.
+    timers. States are declared as in a `KeyedProcessFunction`. The order between the streams is not defined.
+    A record may come before or after its partner, so keep the first of the two in state.
 
     Example:
         >>> from penstock import ValueState

@@ -1,6 +1,6 @@
 """`stream.lookup(...)` with a coroutine function: calls are in flight as in `map_async`.
 
-Calls, snapshots, restores and the emission of results work as `async_map.py` says, except for:
+Calls, snapshots, restores and the emission of results work as `async_map.py` describes, except for:
 
 - *Keys.* Calls for one key run one after the other. So records of a key keep their order, even with
   `ordered=False`. With a cache, a record that waited for a call for its key then finds the result there. So a

@@ -15,8 +15,9 @@ waits, because no record may come in between. A relaxed target waits if the reco
 target always waits. A partial match without targets is deleted. So no two partial matches are equal. No match
 is found twice, unless its records can be divided into the runs of a group in two ways.
 
-A decision depends on the record and on the *state* of a partial match: its newest step, counts and targets.
-Only a condition that takes the match needs more. So partial matches in the same state share a decision.
+A decision depends on the record and on the *state* of a partial match. The state is the newest step, counts
+and targets, and whether `not_next` applies to the record. Only a condition that takes the match needs more.
+So partial matches in the same state share a decision.
 
 - If a greedy step can take a record, all targets that leave this step or pass over it end. In a group that
   repeats, this holds for the run of the group to which the greedy step belongs.

@@ -1,7 +1,7 @@
 """`PatternOperator`: finds a pattern in the records of each key, in the order of their timestamps.
 
 Records wait for the watermark as in `sorted_by_time` (`time_order.py`). Then `Matcher` processes them in the
-order of their timestamps. A watermark also lets partial matches time out if no record comes. For this, an
+order of their timestamps. A watermark also lets partial matches time out if no record arrives. For this an
 index in memory has the next deadline of each key. The operator builds the index from the state when it opens.
 Deadlines at a moment are handled before its records, so a record at exactly the limit comes too late.
 
@@ -9,7 +9,7 @@ Deadlines at a moment are handled before its records, so a record at exactly the
 each partial match of a key, which refers to records by number. `matched_records` has each of these records
 once, however many partial matches share it. A checkpoint writes the partial matches and records that have
 changed since the last checkpoint. A record is deleted with its last partial match, and a key with its last
-record. So if the pattern has a time limit, the state of a key is deleted even if no further record comes.
+record. So if the pattern has a time limit, the state of a key is deleted even if no further record arrives.
 
 Partial matches depend on the steps of the pattern. So the operator refuses to restore partial matches of
 other steps. Conditions and limits may change.

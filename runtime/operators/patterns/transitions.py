@@ -64,7 +64,7 @@ class _Loop(NamedTuple):
 
 
 class TransitionGraph:
-    """The transitions of a pattern; others refer to them by index.
+    """The transitions of a pattern; partial matches refer to them by index.
 
     Attributes:
         leaves: The leaves in their order.

@@ -32,7 +32,7 @@ def check_no_secret(secret: str, texts: Iterable[tuple[str, str | bytes]]) -> No
     Raises:
         AssertionError: A text shows it.
     """
-    assert secret, "a secret that is empty can't be looked for: give the world a password"
+    assert secret, "the secret is empty, so no text can be searched for it: give the world a password"
     for place, text in texts:
         shown = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
         assert secret.encode() not in shown, (

@@ -173,7 +173,7 @@ class SinkJob:
         self._operators.clear()
 
     def fork(self) -> SinkJob:
-        """Let the running attempt live on by itself, as a process that was cut off; this job has none."""
+        """Let the running attempt live on by itself, as a process that was cut off; this job keeps none."""
         zombie = copy.copy(self)
         self._subtasks, self._operators = [], []
         return zombie
@@ -233,7 +233,7 @@ STEPS: Final[tuple[Step, ...]] = (
 
 
 def run_steps(job: SinkJob, last: str) -> None:
-    """Start a job and run its steps up to and with this one."""
+    """Start a job and run its steps up to and including `last`."""
     taken: list[SinkCheckpoint] = []
     job.start()
     for name, step in STEPS:

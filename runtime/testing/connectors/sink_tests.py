@@ -52,7 +52,7 @@ class SinkTests:
         is_shared: Whether several jobs may write to one world at a time.
         seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
         faults: Additional faults of the simulated jobs.
-        steps: Steps of a job, each of which its death follows; leave out some for a slow real system.
+        steps: Steps of a job after which it dies; leave out some for a slow real system.
         simulated: Whether whole jobs are simulated. Set it to false for a real system that is too slow.
     """
 
@@ -73,7 +73,7 @@ class SinkTests:
         raise NotImplementedError(msg)
 
     def make_model(self) -> Callable[[], Any] | None:
-        """Return what makes a model of the world, in which whole jobs are simulated.
+        """Return a function that makes a model of the world, in which whole jobs are simulated.
 
         By default they are simulated in worlds of `make_world`. A model for tests of a real system is an
         `ExternalWorld` with the same methods.

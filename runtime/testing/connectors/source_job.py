@@ -96,7 +96,7 @@ class SourceJob:
         self._most_polls = most_polls
         self._attempt = 0
         self._last_id = 0 if restored is None else restored.snapshots[0].checkpoint_id
-        #: Rows of this job, each with its subtask; those of a restored job are not among them.
+        #: Rows of this job, each with its subtask, without those of a job whose checkpoint it restores.
         self._read: list[tuple[int, Any]] = []
         self._covered_elsewhere = 0 if restored is None else restored.count
         self.subtasks: list[SourceHarness] = []
@@ -154,7 +154,7 @@ class SourceJob:
         return count
 
     def read(self, least: int) -> int:
-        """Poll until at least so many new rows were read, or the source has ended; return their number.
+        """Poll until at least `least` new rows are read, or the source has ended; return their number.
 
         Raises:
             AssertionError: The source gives no more rows and does not end.
@@ -226,7 +226,7 @@ class SourceJob:
         self._enumerator = None
 
     def fork(self) -> SourceJob:
-        """Let the running attempt live on by itself, as a process that was cut off; this job has none."""
+        """Let the running attempt live on by itself, as a process that was cut off; this job keeps none."""
         zombie = copy.copy(self)
         zombie._read = list(self._read)
         self.subtasks, self._enumerator = [], None
@@ -360,7 +360,7 @@ STEPS: Final[tuple[Step, ...]] = (
 
 
 def run_steps(job: SourceJob, last: str) -> None:
-    """Start a job and run its steps up to and with this one."""
+    """Start a job and run its steps up to and including `last`."""
     taken: list[SourceCheckpoint] = []
     job.start()
     for name, step in STEPS:

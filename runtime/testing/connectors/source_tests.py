@@ -49,7 +49,7 @@ class SourceTests:
         is_resumable: Whether a record that a completed checkpoint covers can be read again, by any job.
         seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
         faults: Additional faults of the simulated jobs.
-        steps: Steps of a job, each of which its death follows; leave out some for a slow real system.
+        steps: Steps of a job after which it dies; leave out some for a slow real system.
         simulated: Whether whole jobs are simulated. Set it to false for a real system that is too slow.
         most_polls: Polls without a record after which a test no longer waits for the real system.
     """
@@ -71,7 +71,7 @@ class SourceTests:
         raise NotImplementedError(msg)
 
     def make_model(self) -> Callable[[], Any] | None:
-        """Return what makes a model of the world, in which whole jobs are simulated.
+        """Return a function that makes a model of the world, in which whole jobs are simulated.
 
         By default they are simulated in worlds of `make_world`. A model for tests of a real system is an
         `ExternalWorld` with the same methods.

@@ -186,12 +186,12 @@ class FileReader:
         return [*current, *self._waiting]
 
     def lag(self) -> SourceLag:
-        """Files or parts of files that are left, and their bytes if the format reads bytes in order."""
+        """Files or parts of files that are left, and their bytes if they are known for each of these."""
         current, waiting = self._current_lag, SourceLag(None, self._waiting_bytes, len(self._waiting))
         return waiting if current is None else waiting.plus(SourceLag.of([current]))
 
     def _measure(self) -> None:
-        """Measure the open split: for lines, a position is a sum over a block."""
+        """Measure the open split, at most once a second: for lines, `position` scans the current block."""
         now = self._clock.monotonic()
         if now >= self._measure_at and self._current is not None:
             self._measure_at = now + _MEASURE_EVERY

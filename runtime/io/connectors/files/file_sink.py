@@ -1,4 +1,4 @@
-"""`FileSink`: writes files that appear exactly when a checkpoint covers them.
+"""`FileSink`: writes files that appear only when a completed checkpoint covers them.
 
 Rows go to a file whose name begins with `_`; folder readers skip such names (Spark, Hive, `FileSource`).
 A checkpoint ends the file and makes it durable; after it completes, the file gets its final name. A crash in

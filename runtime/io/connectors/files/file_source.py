@@ -1,8 +1,8 @@
-"""`FileSource`: reads text, JSON lines, CSV and Parquet files from local disks and object stores.
+"""`FileSource`: reads files of text, JSON lines, CSV, Parquet and other formats.
 
-The files are listed once, when the job starts without a snapshot; the source ends after reading them. Every
-position is exact, so a restored job continues with the very next record. Several subtasks share the files
-and the ranges of large files.
+The files are on local disks or in object stores. They are listed once, when the job starts without a
+snapshot; the source ends after reading them. Every position is exact, so a restored job continues with the
+very next record. Several subtasks share the files and the ranges of large files.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     URLs (`file://`, `s3://`, `gs://`, `az://`) may also name files, folders and globs; a list may mix all
     kinds. Relative paths become absolute in the program that builds the graph. Folders and globs skip files
     and folders whose names begin with `_` or `.`. A glob whose last part begins with such a character does
-    not skip these files. Text, JSON and CSV files that end in `.gz`, `.bz2` or `.xz` are decompressed.
+    not skip these files. Files that end in `.gz`, `.bz2` or `.xz` are decompressed, except Parquet and Avro
+    container files.
 
     Attributes:
         locations: Absolute paths and URLs.
@@ -143,7 +144,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     ) -> FileSource[Any]:
         """JSON lines: each line is a JSON value; blank lines are skipped.
 
-        A file that is one JSON array over several lines is refused when the job starts.
+        When the job starts, up to four files are sampled. A file that is one JSON array over several lines is
+        then refused.
 
         Args:
             locations: Paths, folders, globs or URLs. `FileSource` describes them, and the other arguments.
@@ -297,13 +299,13 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
 
         Args:
             locations: Paths, folders, globs or URLs. `FileSource` describes them, and the other arguments.
-            format: Decodes the values, such as `Avro()` or `Protobuf(Order)`. Files of Avro have a schema of
-                their own.
+            format: Decodes the values, such as `Avro()` or `Protobuf(Order)`. Each Avro container file has
+                its own schema.
             framing: The arrangement of the values in a file. `"lines"`: each line is a value.
-                `"length_delimited"`: each value stands behind its length as a varint, as Protobuf's
+                `"length_delimited"`: each value follows its length, a varint, as Protobuf's
                 `writeDelimitedTo` writes it. `"container"`: Avro's object container files. By default
                 `"container"` for Avro, `"length_delimited"` for Protobuf, bytes and values with a schema
-                registry, and else `"lines"`.
+                registry, and `"lines"` for other formats.
             split_size: Maximum part of a file that one subtask reads at a time, in bytes; a file of
                 `"length_delimited"` is one part.
             on_error: Handling of values that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.

@@ -1,10 +1,10 @@
 """Avro's object container files: a header with the schema, then blocks of records.
 
-A marker of 16 bytes stands behind the header and behind each block. So a file is cut into byte ranges
-without reading it. A range owns the blocks whose preceding marker begins in it.
-The position is the beginning of the next block; a block is read as a whole.
+A marker of 16 bytes follows the header and each block. So a file is cut into byte ranges without reading it.
+A range owns the blocks whose preceding marker begins in it. The position is the beginning of the next block;
+a block is read as a whole.
 
-Each file is read by the schema in its header. Columns need one schema for all files: the reader's, or else
+Each file is read with the schema in its header. Columns need one schema for all files: the reader's, or else
 that of the first file. It is part of each split, so a restored job has the same columns.
 """
 
@@ -51,7 +51,7 @@ _LARGEST_HEADER: Final = 16 * 1024 * 1024
 
 
 def _snappy(data: bytes) -> bytes:
-    """Decompress a block of snappy, whose checksum stands behind it and whose size before it."""
+    """Decompress a snappy block; it begins with its decompressed size, and a checksum follows it."""
     size, shift = 0, 0
     for byte in data[:5]:
         size |= (byte & 0x7F) << shift
@@ -92,10 +92,10 @@ class Header(NamedTuple):
 
 
 def read_header(handle: InputFile, path: str) -> Header:
-    """Read the header of a file, which is at its beginning.
+    """Read the header at the beginning of a file.
 
     Raises:
-        UnreadableInputError: The file is no container file, or its codec is unknown.
+        UnreadableInputError: The file is not a container file, or its codec is unknown.
     """
     read = imported("fastavro", "Avro", "avro").schemaless_reader
     data = b""
@@ -110,13 +110,13 @@ def read_header(handle: InputFile, path: str) -> Header:
             marker = stream.read(MARKER_BYTES)
             schema = metadata["avro.schema"].decode()
             codec = metadata.get("avro.codec", b"null").decode()
-        except Exception as error:  # damaged bytes raise anything, and so does a header that is not all read
+        except Exception as error:  # damaged bytes raise anything, and so does an incomplete header
             if len(data) < _LARGEST_HEADER:
                 continue
             msg = f"{path}: its header can't be read: {type(error).__name__}: {error}"
             raise UnreadableInputError(msg) from error
         if codec not in _CODECS:
-            msg = f"{path}: its blocks have the codec {codec!r}, and known are {', '.join(_CODECS)}"
+            msg = f"{path}: its blocks have the codec {codec!r}; known codecs are {', '.join(_CODECS)}"
             raise UnreadableInputError(msg)
         if len(marker) == MARKER_BYTES:
             return Header(schema, codec, marker, stream.tell())
@@ -257,7 +257,7 @@ class AvroFileReader:
         return data, count
 
     def _block_header(self) -> tuple[int, int, int] | None:
-        """Number of records, size and first byte of the block; `None` if more bytes are needed."""
+        """Number of records, size and offset of the block's data; `None` if more bytes are needed."""
         try:
             count = read_zigzag_varint(self._data, 0)
             size = None if count is None else read_zigzag_varint(self._data, count[1])

@@ -1,8 +1,8 @@
-"""Files whose values stand one after the other, each behind its length in bytes as a varint.
+"""Files of values, each preceded by its length in bytes as a varint.
 
 Protobuf's `writeDelimitedTo` and `parseDelimitedFrom` use this framing. A value may hold any bytes, so a file
-can't be read from its middle: it is one split. A file that ends within a value, or has a length that no
-varint has, is damaged. Its reader fails, because it can't find the next value.
+can't be read from its middle: it is one split. A file is damaged if it ends within a value, or if a length is
+not a valid varint or too large. Its reader then fails, because it can't find the next value.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.runtime.io.formats.varints import read_varint
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import BatchFormat
 
-#: Largest value, as in Protobuf.
+#: Maximum size of a value in bytes, as in Protobuf.
 LARGEST_VALUE: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class DelimitedValues:
-    """A file format of values of `format` behind their lengths."""
+    """A file format: values of `format`, each preceded by its length."""
 
     format: Format
     batch_format: BatchFormat
@@ -100,7 +100,7 @@ class DelimitedReader:
         return (start, start + size) if start + size <= len(self._data) else None
 
     def _more(self, at: int) -> bool:
-        """Read the bytes behind an offset of the data; return `False` at the end of the file."""
+        """Drop the data before an offset, and read more; return `False` at the end of the file."""
         self._drop(at)
         # Doubled for large values, so that their bytes are not copied once for each block.
         size = max(BLOCK_BYTES, len(self._data))
@@ -131,7 +131,7 @@ class DelimitedReader:
 
     def _damaged(self, at: int, why: str) -> UnreadableInputError:
         msg = (
-            f"{self._split.path} is damaged at byte {self._offset + at}: {why}. Check that its values stand "
-            "behind their lengths (framing='length_delimited'), write it again, or leave it out"
+            f"{self._split.path} is damaged at byte {self._offset + at}: {why}. Check that each value "
+            "follows its length (framing='length_delimited'), write it again, or leave it out"
         )
         return UnreadableInputError(msg)

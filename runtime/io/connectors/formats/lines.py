@@ -1,11 +1,11 @@
 """Files with one record per line.
 
-The lines of a slice are decoded together, which is fast. `LineReader` computes its position in bytes only on
+The lines of a block are decoded together, which is fast. `LineReader` computes its position in bytes only on
 request, from the number of lines returned from the current block. So reading does not slow down.
 
 **Files that are one JSON array** are recognised. An array over several lines is refused. An array on one line
-is valid JSON lines, with a single record that is a list. If that list holds objects, a warning explains how
-the file is read.
+is valid JSON lines, with a single record that is a list. If that list holds objects, a source of rows warns
+how the file is read, and a source of columns refuses the file. At most `SAMPLED_FILES` files are inspected.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def warnings_of_arrays(
         refuse: Whether an array of objects on one line is an error, too.
 
     Raises:
-        ConnectorError: A file is one JSON array over several lines.
+        ConnectorError: A file is one JSON array over several lines, or with `refuse` on one line.
     """
     warnings = []
     for info in some_of(files):

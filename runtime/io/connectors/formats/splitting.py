@@ -117,7 +117,7 @@ class RecodedFile:
     def _decoder_of(self, head: bytes) -> tuple[codecs.IncrementalDecoder, bytes]:
         """Return the decoder for the byte order, and the first bytes without the mark."""
         family = self._encoding[:6]
-        # A text in UTF-16 may begin with a zero, so only marks of its own family are considered.
+        # A UTF-16 text that begins with NUL has the mark of UTF-32, so only marks of the family count.
         for name, mark in _MARKS:
             if name.startswith(family) and head.startswith(mark):
                 if self._encoding not in (name, family):
@@ -195,7 +195,7 @@ class FileSplit:
         start: First byte of the range.
         end: First byte after the range, or `UNKNOWN_END`.
         position: Start of the next record, in bytes (of the decompressed file, in UTF-8 if it is recoded);
-            `None` before the start.
+            `None` before the first read.
     """
 
     path: str
@@ -206,7 +206,7 @@ class FileSplit:
 
     @property
     def bytes_left(self) -> int | None:
-        """Bytes behind the position; `None` in a file whose records are not cut from its own bytes."""
+        """Bytes after the position; `None` for a compressed or recoded file."""
         begin = self.start if self.position is None else self.position
         return None if self.end == UNKNOWN_END else max(0, self.end - begin)
 

@@ -1,4 +1,4 @@
-"""Writes the values of a format to files: as lines, behind their lengths, or in container files of Avro."""
+"""Writes the values of a format to files: as lines, after their lengths, or in Avro container files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.io.formats.varints import varint
 from penstock.runtime.record.elements import Batch
 
-#: How values stand in a file.
+#: The arrangement of values in a file.
 Framing: TypeAlias = Literal["lines", "length_delimited", "container"]
 
 
@@ -56,7 +56,7 @@ class ValueEncoders:
 
 
 class LinesEncoder:
-    """Writes each value and a line end; `None` is JSON's null, and no other format has it."""
+    """Writes each value and a line end; `None` becomes JSON's null, and other formats refuse it."""
 
     def __init__(self, form: Format, encoder: Encoder) -> None:
         self._format = form
@@ -82,7 +82,7 @@ class LinesEncoder:
         if (data.count(b"\n") > len(values) or b"\r\n" in data) and not isinstance(self._format, CsvLines):
             at = next(at for at, value in enumerate(values) if b"\n" in value or value.endswith(b"\r"))
             msg = (
-                f"a record has a line end, so it is no line of a file: {shown(rows_of(batch)[at])}. "
+                f"a record has a line end, so it can't be one line of a file: {shown(rows_of(batch)[at])}. "
                 'Give FileSink.records framing="length_delimited", or remove the line end'
             )
             raise BadRecordError(msg)
@@ -99,7 +99,7 @@ class LinesEncoder:
 
 
 class LengthsEncoder(LinesEncoder):
-    """Writes each value behind its length."""
+    """Writes each value after its length."""
 
     def _framed(self, values: Sequence[Any], batch: Batch) -> bytes:
         return b"".join([part for value in values for part in (varint(len(value)), value)])

@@ -1,8 +1,8 @@
 """Chooses how files hold the values of a format: the framing, and the reader for it.
 
-Some readers of files are faster than the format's decoder, or find more. Blocks of JSON lines are parsed to
-columns, and a block of text is decoded at once. Rows of CSV may have line ends in quotes. The readers return
-the same records as the format.
+Some readers of files are faster than the format's decoder. Blocks of JSON lines are parsed to columns, and a
+block of text is decoded at once. The CSV reader also accepts line ends in quotes. Apart from that, the
+readers return the same records as the format.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def sink_format(form: Format, framing: Framing | None, extension: str | None) ->
     """The file format that writes the values of a format.
 
     Raises:
-        ConfigurationError: The framing does not fit the format, or the extension can't be one.
+        ConfigurationError: The framing does not fit the format, or the extension is not allowed.
     """
     framing = framing_of(form, framing)
     if extension is not None and not (extension.isascii() and extension.replace(".", "").isalnum()):

@@ -1,7 +1,7 @@
 r"""Files with one value per line: a format of `runtime/io/formats/` decodes the lines.
 
-Lines end with `\n` or `\r\n`. The lines of a slice are decoded together, and the format finds the bad ones.
-Blank lines are no values, except of text and bytes. Files in another encoding than UTF-8 are recoded first.
+Lines end with `\n` or `\r\n`. The lines of a poll are decoded together, and the format finds the bad ones.
+Blank lines are skipped, except for text and bytes. Files in an encoding other than UTF-8 are recoded first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.runtime.record.elements import BatchFormat
 
 
 class ValueLineReader(LineReader):
-    """Decodes the lines of one split by a format."""
+    """Decodes the lines of one split with a format."""
 
     _form: ValueLines
 
@@ -109,7 +109,7 @@ class ValueLines(LineFormat):
 
 @dataclass(frozen=True, slots=True)
 class JsonLines(ValueLines):
-    """JSON lines; a file that is one JSON array is refused when the job starts."""
+    """JSON lines; a file that is one JSON array over several lines is refused when the job starts."""
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
         warnings = warnings_of_arrays(files, filesystem, self.encoding, self.stored_as, refuse=False)

@@ -165,7 +165,7 @@ def clients_of(bootstrap_servers: object) -> KafkaClients:
 
 
 def serve(bootstrap_servers: str, clients: KafkaClients | None) -> None:
-    """Use these clients for an address of this process; `None` ends that."""
+    """Use these clients for an address in this process; `None` ends that."""
     _SIMULATED.pop(bootstrap_servers, None)
     if clients is not None:
         _SIMULATED[bootstrap_servers] = clients

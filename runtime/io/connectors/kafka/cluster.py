@@ -135,7 +135,7 @@ class Refusals:
     librdkafka tries again for ever. Its calls only time out, and only a callback receives the reason.
 
     Attributes:
-        reason: `None` while they have not refused it.
+        reason: `None` until they refuse it.
     """
 
     def __init__(self) -> None:

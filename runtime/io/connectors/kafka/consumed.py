@@ -1,9 +1,9 @@
-"""Sorts the messages of one `consume()` by partition, and keeps the cycle collector away from them.
+"""Sorts the messages of one poll by partition, and keeps the cycle collector away from them.
 
-A topic has hundreds of thousands of messages a second, so nothing here runs per message in Python. Each
+A topic may have hundreds of thousands of messages a second, so little here runs per message in Python. Each
 message is an object that the collector would look at several times while a batch is made. That costs more
-than all else: 1.4 of 2.9 microseconds a message. Messages are in no cycles, and a batch drops them within a
-second.
+than anything else: 1.4 of 2.9 microseconds a message. Messages are in no cycles, and a batch drops them
+within a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Collect no cycles in this process until the block ends; a program that has disabled this stays so."""
+    """Collect no cycles in this process until the block ends; collection that was off stays off."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

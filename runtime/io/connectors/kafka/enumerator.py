@@ -139,15 +139,18 @@ class KafkaSourceEnumerator:
         self._look_again()
 
     def _unanswered(self, error: BaseException) -> None:
-        """Look again; only the first look fails the job, at once or when brokers have not answered thrice."""
+        """Repeat a failed search; only the first one fails the job.
+
+        It fails at once, or at its third try if the error may pass.
+        """
         if not self._is_listed:
             self._first_looks += 1
             if self._first_looks >= _MOST_FIRST_LOOKS or not may_pass(error):
                 raise error
-            logger.warning("%s: partitions are looked for again: %s", self._context.operator_id, error)
+            logger.warning("%s: the search for partitions is repeated: %s", self._context.operator_id, error)
             self._look(after=0.0)
             return
-        logger.warning("%s: new partitions can't be looked for: %s", self._context.operator_id, error)
+        logger.warning("%s: the search for new partitions failed: %s", self._context.operator_id, error)
         self._look_again()
 
     def _look_again(self) -> None:

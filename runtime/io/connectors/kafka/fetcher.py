@@ -4,8 +4,8 @@ The task thread never waits for Kafka. The fetcher makes batches, each of one pa
 them ready. While these are not taken, it does not poll. librdkafka then stops fetching at the limits of its
 queue. So memory is bounded, and a slow job slows the reads.
 
-All calls of the consumer are the fetcher's. The reader asks it for everything else: more partitions, pauses,
-commits. Requests are carried out between two polls. The thread rests while there is nothing to do.
+Only the fetcher's thread calls the consumer. The reader sends it requests: more partitions, pauses, commits.
+They are carried out between two polls. The thread rests while there is nothing to do.
 
 **Lag.** The fetcher also asks for the ends of the partitions, every two seconds and even while it does not
 poll. The client itself learns of an end only when it fetches, and a slow job fetches seldom. At the end of a
@@ -40,14 +40,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Batches that wait for the task thread.
+#: Number of batches that wait for the task thread, from which the fetcher no longer polls.
 _MOST_READY: Final = 4
 #: Seconds of one wait for records; requests wait as long.
 _POLL: Final = 0.05
-#: Seconds between two questions for the ends of partitions, and for their answer.
+#: Seconds between two requests for the ends of partitions.
 _LOOK_FOR_ENDS: Final = 2.0
-#: Seconds until the first question, so that it does not delay the first records.
+#: Seconds until the first of these requests, so that it does not delay the first records.
 _FIRST_LOOK: Final = 0.1
+#: Maximum seconds until such a request is answered.
 _ANSWER: Final = 1.0
 #: Seconds for the thread to end; it does not outlive the process.
 _END: Final = 5.0
@@ -69,7 +70,7 @@ class Fetched:
 
 
 class KafkaFetcher:
-    """Fetches the partitions of one reader; methods are the task thread's unless they begin with `_`."""
+    """Fetches the partitions of one reader; the task thread calls its public methods."""
 
     def __init__(
         self,
@@ -103,12 +104,12 @@ class KafkaFetcher:
         self._request(lambda: self._assign(splits))
 
     def pause(self, paused: Set[TopicPartition]) -> None:
-        """Fetch no partition of `paused`, and resume all others; fetched records of these wait."""
+        """Fetch no partition of `paused`, and resume all others; fetched records of paused ones wait."""
         before, self._paused = self._paused, paused
         self._request(lambda: self._pause(before, paused))
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets to the consumer's group, for those who monitor it."""
+        """Commit offsets to the consumer's group, for monitoring only."""
         self._request(lambda: self._commit(offsets))
 
     def take(self) -> Fetched | None:
@@ -129,7 +130,7 @@ class KafkaFetcher:
             return None
 
     def lag(self, splits: Iterable[KafkaPartitionSplit]) -> SourceLag | None:
-        """Compare positions with the last known ends; `None` before an end is known. For any thread."""
+        """Compare positions with the last known ends; `None` unless all ends are known. For any thread."""
         ends, found = self._ends, []
         for split in splits:
             end = ends.get(split.name)
@@ -219,7 +220,7 @@ class KafkaFetcher:
         if messages:
             topic = next(iter(self._topics)) if len(self._topics) == 1 else None
             for name, some in by_partition(messages, topic).items():
-                if name in self._stops:  # else fetched before the partition ended
+                if name in self._stops:  # else left over from a partition that has ended
                     self._fetched(name, some)
         for name, offset in ended.items():
             if name not in self._stops:

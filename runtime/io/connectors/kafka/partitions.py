@@ -46,7 +46,7 @@ class KafkaPartitionSplit:
 
 
 class PartitionMetadata:
-    """Topics, partitions and offsets, as the brokers answer; calls block for at most `REQUEST_TIMEOUT`.
+    """Topics, partitions and offsets, as the brokers answer; a request takes `REQUEST_TIMEOUT` at most.
 
     Args:
         group_id: The group whose committed offsets are read.
@@ -62,6 +62,8 @@ class PartitionMetadata:
 
     def partitions(self, topics: Collection[str], pattern: str | None) -> list[TopicPartition]:
         """List the partitions of these topics, or of the topics whose whole names match a pattern.
+
+        A pattern matches no names that begin with `__`.
 
         Raises:
             ConnectorError: A topic does not exist, or no broker answers.
@@ -104,7 +106,7 @@ class PartitionMetadata:
     def offsets_for_times(
         self, partitions: Collection[TopicPartition], milliseconds: int
     ) -> dict[TopicPartition, int]:
-        """The first record with this timestamp or a later one; the end offset if there is none."""
+        """The offset of the first record with this timestamp or a later one; the end offset without one."""
         from confluent_kafka.admin import OffsetSpec
 
         found = self._listed(partitions, OffsetSpec.for_timestamp(milliseconds))

@@ -14,7 +14,7 @@ from penstock.runtime.io.connectors.messages.deserializer import MessageParts
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-#: What a record may have beside the fields of its value.
+#: Fields of a message that a record may have in addition to those of its value.
 MetadataField: TypeAlias = Literal["topic", "partition", "offset", "timestamp", "headers", "key"]
 
 
@@ -37,7 +37,7 @@ def _headers(message: Message) -> list[dict[str, Any]]:
 
 _HEADER: Final = pa.struct([("name", pa.string()), ("value", pa.binary())])
 
-#: Reads each field; its type in columns.
+#: For each field, a function that reads it from a message, and its type in columns.
 METADATA: Final[Mapping[str, tuple[Callable[[Message], Any], pa.DataType]]] = MappingProxyType(
     {
         "topic": (lambda message: message.topic(), pa.string()),

@@ -70,9 +70,7 @@ def _read(
         consumer.assign([Place(*name, start) for name, start in starts.items()])
         while unread and len(values) < count:
             if cluster.clients.monotonic() > deadline:
-                msg = (
-                    f"the schema of JSON can't be learned: no record came within {REQUEST_TIMEOUT:g} seconds"
-                )
+                msg = f"the schema of JSON can't be learned: reading a sample took over {REQUEST_TIMEOUT:g} s"
                 raise ConnectorError(msg)
             for message in consumer.consume(count - len(values), _POLL):
                 error = message.error()

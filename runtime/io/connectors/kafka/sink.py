@@ -11,11 +11,13 @@ to be committed, and with a higher epoch. So a committable names one transaction
 
 - If the broker has the committable's epoch, the transaction is open or committed. Committing it again changes
   nothing.
-- If the broker has the next epoch, and its last transaction was aborted, this one has exceeded its timeout.
-  Its records are lost, and the job fails (`LostOutputError`).
+- If the broker has the next epoch, and its last transaction was aborted, this one has exceeded its timeout,
+  or was aborted by hand. Its records are lost, and the job fails (`LostOutputError`).
+- If the broker has forgotten the id, it is not known whether the transaction was committed. The job fails,
+  too.
 - Otherwise the id was used again, so the transaction had been committed.
 
-An id has the attempt in it. A transaction that an attempt left open and that no checkpoint covers is aborted
+An id contains the attempt. A transaction that an attempt left open and that no checkpoint covers is aborted
 after the first completed checkpoint of the next attempt. Until then it holds back committed reads.
 """
 
@@ -51,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 DeliveryGuarantee: TypeAlias = Literal["exactly_once", "at_least_once"]
 
-#: Kafka's own limit for transactions (`transaction.max.timeout.ms` of brokers).
+#: In seconds; the default limit of brokers (`transaction.max.timeout.ms`).
 TRANSACTION_TIMEOUT: Final = 900.0
 
 
@@ -69,20 +71,21 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         value_format: Encodes the values of messages.
         key: Without `key_format` a `str` is encoded as UTF-8, `bytes` are taken as they are, and other values
             become JSON.
-        key_format: Encodes the keys of messages; the key `None` stays without one.
+        key_format: Encodes the keys of messages. A message whose key would be `None` has no key.
         headers: A dict or a list of pairs; values are `str`, `bytes` or `None`.
         timestamp: Microseconds since the epoch; by default the time of sending.
         partition: Number of the partition. By default it follows from the key, as in Kafka's own producer.
         delivery_guarantee: `"exactly_once"` by transactions, or `"at_least_once"`, which needs none: a
             restart then repeats records since the last checkpoint.
         transactional_id_prefix: Beginning of all transactional ids. If you choose it, the sink also aborts
-            what earlier jobs with this prefix left open. Two running jobs must not share it.
+            transactions that earlier jobs left open with this prefix and operator id. Two running jobs must
+            not share it.
         transaction_timeout: Time after which the broker aborts an open transaction. It must exceed the
-            interval of checkpoints and the longest time without the job, and not the broker's
+            interval of checkpoints and the longest downtime of the job. It must not exceed the broker's
             `transaction.max.timeout.ms`.
         allow_missing: Whether a committable whose transaction was aborted or forgotten by the broker is
             dropped, instead of failing the job.
-        properties: Further settings of librdkafka, such as `security.protocol`. No text shows their secrets.
+        properties: Further settings of librdkafka, such as `security.protocol`. Secrets are never shown.
 
     Raises:
         ConfigurationError: A setting has a value that is not allowed, or confluent-kafka is not installed.
@@ -165,7 +168,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         return form.encoder()
 
     def check_job_config(self, config: JobConfig) -> None:
-        """Refuse a transaction timeout that the interval of checkpoints exceeds."""
+        """Refuse a transaction timeout that does not exceed the interval of checkpoints."""
         checkpointing = config.checkpointing
         if self.delivery_guarantee == "at_least_once":
             return

@@ -69,7 +69,8 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
     Attributes:
         bootstrap_servers: Brokers as `host:port`, separated by commas.
         topics: A topic or several; give either these or `topic_pattern`.
-        topic_pattern: Regular expression that matches whole names of topics; topics that come later are read.
+        topic_pattern: Regular expression that matches whole names of topics; names that begin with `__` are
+            left out. Topics that come later are read.
         value_format: Decodes the values of messages.
         metadata: Fields of the message that are added to the fields of the value: `"topic"`,
             `"partition"`, `"offset"`, `"timestamp"` (microseconds), `"headers"`, `"key"`. They replace fields
@@ -88,7 +89,7 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         discover_every: Interval at which the source looks for new partitions; `None` looks once.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
-        properties: Further settings of librdkafka, such as `security.protocol`. No text shows their secrets.
+        properties: Further settings of librdkafka, such as `security.protocol`. Secrets are never shown.
 
     Raises:
         ConfigurationError: A setting has a value that is not allowed, or confluent-kafka is not installed.

@@ -1,4 +1,4 @@
-"""The work of `penstock kafka`: lag behind a checkpoint; transactions that are listed and ended by hand.
+"""The work of `penstock kafka`: the lag of a checkpoint; listing and ending transactions by hand.
 
 A commit by hand is as safe as one of the job. It names a transaction by its id, its producer's id and its
 epoch, and the broker refuses any other. An abort by hand drops the records. A job writes them again, unless
@@ -42,7 +42,7 @@ OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "Pre
 _COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})
 #: Seconds to repeat a request whose error is retriable.
 _TIMEOUT: Final = 10.0
-#: Seconds between two looks at transactions that end.
+#: Seconds between two checks whether transactions have ended.
 _BETWEEN_LOOKS: Final = 0.05
 #: Transactions that are aborted at the same time.
 _AT_A_TIME: Final = 8
@@ -207,7 +207,7 @@ def check_numbers(cluster: KafkaCluster, transactional_id: str, producer_id: int
 
 
 def check_open(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> list[TransactionDescription]:
-    """Describe transactions that are to be aborted.
+    """Check that transactions are open, and describe them.
 
     Raises:
         ConfigurationError: Kafka does not know an id, or it has no open transaction.

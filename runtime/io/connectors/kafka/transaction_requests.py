@@ -63,7 +63,7 @@ class TransactionError(Exception):
 
     Attributes:
         code: Kafka's number of the error; `None` if no broker answered.
-        is_retriable: Whether the same request can succeed later. If not, it never will.
+        is_retriable: Whether the same request can succeed later.
     """
 
     def __init__(self, message: str, code: int | None, *, is_retriable: bool) -> None:
@@ -91,7 +91,7 @@ class TransactionDescription:
 
     Attributes:
         state: Kafka's name, such as `Ongoing` or `CompleteCommit`.
-        timeout: Seconds after its start when Kafka aborts the transaction.
+        timeout: Seconds after its start at which Kafka aborts the transaction.
         started_at: Seconds since the epoch; `None` if no transaction is open.
         partitions: Topics and partitions that it has written to.
     """
@@ -267,7 +267,9 @@ def list_transactions(
 
 
 def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
-    """Translate settings of librdkafka into those of kafka-python; those of speed are left out.
+    """Translate settings of librdkafka into those of kafka-python.
+
+    Settings that concern neither addresses nor security are left out.
 
     Raises:
         ValueError: A setting concerns security, and kafka-python has none like it.

@@ -126,13 +126,17 @@ class TransactionOwner:
 
 def commit_transactions(
     cluster: KafkaCluster, committables: Sequence[KafkaCommittable], *, allow_missing: bool
-) -> None:
+) -> list[KafkaCommittable]:
     """Commit transactions; those that are committed already stay so.
+
+    Returns:
+        The committed transactions: all, except lost ones with `allow_missing`.
 
     Raises:
         LostOutputError: The broker has aborted or forgotten a transaction, and it must not be missing.
         ConnectorError: The broker refuses, or does not answer in time.
     """
+    committed = []
     for committable in committables:
         name, producer, epoch = (committable.transactional_id, committable.producer_id, committable.epoch)
         try:
@@ -146,6 +150,9 @@ def commit_transactions(
                 raise cluster.failure(unknown) from unknown
             if fate is not None:
                 _report_lost(committable, fate, allow_missing=allow_missing)
+                continue
+        committed.append(committable)
+    return committed
 
 
 def fate_of(committable: KafkaCommittable, now: TransactionDescription | None) -> str | None:
@@ -216,7 +223,7 @@ def without_covered(
 
 
 def abort_transactions(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> None:
-    """Abort open transactions, several at a time; one that fails does not keep the others.
+    """Abort open transactions, several at a time; an abort that fails does not stop the others.
 
     Raises:
         ConnectorError: A coordinator refuses, or does not answer in time.
@@ -227,7 +234,7 @@ def abort_transactions(cluster: KafkaCluster, transactional_ids: Sequence[str]) 
 
 
 def abort_transaction(cluster: KafkaCluster, transactional_id: str, timeout: float = REQUEST_TIMEOUT) -> None:
-    """Abort an open transaction and fence its producer, by beginning another producer with the id.
+    """Abort an open transaction and fence its producer, by starting another producer with the id.
 
     A plain abort would leave the epoch as it is. An earlier committable of the id would then look like a
     transaction that has timed out.

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds within which all records of a transaction must be acknowledged.
+#: Seconds within which all records that were sent must be acknowledged.
 _FLUSH_TIMEOUT: Final = 120.0
 
-#: Seconds for a producer to begin a transaction; it asks the coordinator three times.
+#: Seconds for a producer to begin a transaction, which takes several requests to the coordinator.
 _BEGIN_TIMEOUT: Final = 3 * REQUEST_TIMEOUT
 #: Seconds to abort a transaction when the writer is closed.
 _END: Final = 5.0
@@ -48,7 +48,7 @@ _SAFE_AGE: Final = 0.9
 
 #: Settings of librdkafka that a user may replace.
 _DEFAULTS: Final[Mapping[str, Any]] = {
-    # With a transactional id librdkafka would wait for the transaction's timeout.
+    # With a transactional id, librdkafka's default is about the transaction's timeout.
     "socket.timeout.ms": 60_000,
     "linger.ms": 5,
     "batch.size": 1_000_000,
@@ -343,10 +343,10 @@ class ExactlyOnceWriter:
         return (committable,)
 
     def commit(self, committables: Sequence[KafkaCommittable], permit: CommitPermit) -> None:
-        commit_transactions(self._cluster, committables, allow_missing=self._allow_missing)
+        committed = commit_transactions(self._cluster, committables, allow_missing=self._allow_missing)
         self._flushed -= {(each.transactional_id, each.epoch) for each in committables}
         self._show_open()
-        names = [committable.transactional_id for committable in committables]
+        names = [committable.transactional_id for committable in committed]
         self._free += [name for name in names if self._ids.attempt_of(name) == self._attempt]
 
     def remove_leftovers(self, permit: CommitPermit) -> None:

@@ -1,7 +1,7 @@
 """Common parts of the sources of messages: Redis Streams, NATS JetStream, MQTT and webhooks.
 
-- `deserializer`: makes records of messages, also of Kafka's.
-- `fetcher`: receives messages in a thread. `reader`: gives them out, and acknowledges them behind
-  checkpoints.
+- `deserializer`: makes records from messages, including Kafka's.
+- `fetcher`: receives messages in a thread. `reader`: emits their records, and acknowledges the messages when
+  a completed checkpoint covers them.
 - `settings`: checks that several of these sources make.
 """

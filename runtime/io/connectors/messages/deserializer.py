@@ -15,7 +15,7 @@ from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 
 M = TypeVar("M")
 
-#: Reads one field of a message; the field's type in columns.
+#: A function that reads one field of a message, and the field's type in columns.
 MessageField: TypeAlias = tuple[Callable[[M], Any], pa.DataType]
 
 
@@ -26,7 +26,7 @@ class MessageParts(Generic[M]):
     Attributes:
         value: The bytes that a format decodes.
         origin: The place of a message, for errors and dead letters.
-        fields: Fields that a record may have beside those of its value, by name.
+        fields: Fields that a record may have in addition to those of its value, by name.
     """
 
     value: Callable[[M], Any]
@@ -106,7 +106,7 @@ class MessageDeserializer(Generic[M]):
         good = [message for index, message in enumerate(messages) if index not in reasons]
         if not good:
             return bad.polled(None)
-        if keys is not None:  # a value without its key, or a key without its value, was decoded
+        if keys is not None:  # the decoded keys and values no longer correspond, so decode the good ones
             keys = self._key_decoder.decode(good)
             decoded = self.values.decode([value(message) for message in good])
         return bad.polled(self._with_fields(decoded.batch, keys, good))

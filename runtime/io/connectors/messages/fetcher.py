@@ -4,8 +4,8 @@ The task thread never waits for a broker. Each split has a *receiver*, the part 
 It keeps a few batches ready in its *inbox*. While these are not taken, it receives nothing more. So memory
 is bounded, and a slow job slows the reads.
 
-A receiver whose broker is away is started again, and continues behind the last message that it put into the
-inbox. After `give_up_after` without an answer the attempt fails.
+A receiver whose broker can't be reached is started again, and continues after the last message that it put
+into the inbox. After `give_up_after` without an answer the attempt fails.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from penstock.runtime.redaction import redacted
 
 logger = logging.getLogger(__name__)
 
-#: Batches of a split that wait for the task thread.
+#: Maximum number of a split's batches that wait for the task thread.
 _MOST_READY: Final = 4
-#: Seconds for clients to say goodbye, and for the thread to end; it does not outlive the process.
+#: Seconds for clients to disconnect, and for the thread to end; it does not outlive the process.
 _GOODBYE: Final = 3.0
 _END: Final = 5.0
 #: Seconds until a receiver that did not end is cancelled again.
@@ -44,8 +44,8 @@ class ReceivedBatch:
     """Records of one split in their order.
 
     Attributes:
-        position: Position of the split behind these records.
-        tokens: Acknowledge the messages of these records, and of bad ones among them.
+        position: Position of the split after these records.
+        tokens: Tokens that acknowledge the messages of these records, including those of bad records.
         is_last: Whether the split has been read to its end.
     """
 
@@ -68,7 +68,7 @@ class Receiver(Protocol):
     transient: tuple[type[BaseException], ...]
 
     async def receive(self, inbox: Inbox) -> None:
-        """Put messages into the inbox until the split ends, from behind the last message that was put."""
+        """Put messages into the inbox until the split ends, starting after the last one that was put."""
         ...
 
     async def acknowledge(self, tokens: Sequence[Any]) -> None:
@@ -203,7 +203,7 @@ class MessageFetcher:
         acknowledging = self._loop.create_task(self._acknowledge_all())
         try:
             await self._is_closing.wait()
-            # What a completed checkpoint covers is acknowledged before the end.
+            # Messages that a completed checkpoint covers are acknowledged before the end.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._acknowledgements.join(), _GOODBYE)
         finally:

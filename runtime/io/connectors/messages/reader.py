@@ -4,15 +4,15 @@ A broker forgets a message when it is acknowledged. So the reader acknowledges a
 *completed* checkpoint covers it (Flink's `MessageAcknowledgingSourceBase`):
 
 - Each batch comes with *tokens*, which acknowledge its messages, and with the split's next *position*.
-- A snapshot holds the positions. The tokens since the snapshot before belong to its checkpoint.
-- When that checkpoint is complete, its tokens go to the broker, and those of all earlier checkpoints.
+- A snapshot holds the positions. The tokens since the previous snapshot belong to its checkpoint.
+- When that checkpoint is complete, its tokens and those of all earlier checkpoints go to the broker.
 
-A message whose checkpoint is not complete is never acknowledged, so the broker delivers it again. Messages
-that are delivered again although a checkpoint covers them are dropped by the receiver of the split, if the
-position says which they are. This makes the difference between once and at least once: a stream's position
-is a number or an id. A webhook's position is the keys of its latest requests. MQTT has none.
+A message whose checkpoint is not complete is never acknowledged, so the broker delivers it again. A message
+may be delivered again although a checkpoint covers it. The split's receiver then drops it, if the position
+identifies it. This separates exactly once from at least once. The position of a stream is a number or an id,
+and that of a webhook is the keys of its latest requests. MQTT has none.
 
-An acknowledgement that is lost does no harm: the message comes again. The reader never acknowledges in
+A lost acknowledgement loses no message, because the message comes again. The reader never acknowledges in
 `snapshot` or at its end.
 """
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class MessageSplit(Protocol):
-    """One stream, subscription or listener, with the position behind the last record."""
+    """One stream, subscription or listener, with the position after the last record."""
 
     @property
     def name(self) -> Hashable: ...

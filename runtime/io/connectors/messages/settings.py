@@ -15,20 +15,20 @@ def check_installed(module: str, system: str, extra: str) -> None:
     """Check that the client of a system is installed.
 
     Raises:
-        ConfigurationError: It is not; the message says how to install it.
+        ConfigurationError: It is not installed; the message says how to install it.
     """
     if importlib.util.find_spec(module) is None:
         msg = (
-            f"{system} needs the library {module}, install it on every node: pip install 'penstock[{extra}]'"
+            f"{system} needs the library {module}. Install it on every node: pip install 'penstock[{extra}]'"
         )
         raise ConfigurationError(msg)
 
 
 def checked_names(setting: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one name or several as a tuple; refuse an empty name, a name twice, and no name."""
+    """Return one name or several as a tuple; refuse an empty name, a repeated name, and no name."""
     names = (given,) if isinstance(given, str) else tuple(given)
     if not names or not all(isinstance(name, str) and name for name in names):
-        msg = f"{setting}={given!r} is not allowed: give a name or several"
+        msg = f"{setting}={given!r} is not allowed: give one or more names"
         raise ConfigurationError(msg)
     if len(set(names)) < len(names):
         msg = f"{setting}={given!r} has a name twice"

@@ -108,8 +108,8 @@ def simulate(
             run.
         output: Reads the output of the sinks; called with the world when `build` returned one.
         world: A model of external systems, such as `KafkaWorld`. Each run has a copy of its own, with which
-            `build` and `output` are called. In runs with failures its calls are slow, are refused or hang,
-            or their answers are lost.
+            `build` and `output` are called. In runs with failures its calls may be slow, be refused or hang,
+            and answers may be lost.
         seeds: Seeds of the runs with failures, one run each.
         equal: Returns whether two outputs are equal; by default outputs are compared as multisets of rows.
         interleavings: Number of runs without failures, which come first.

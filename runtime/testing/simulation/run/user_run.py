@@ -1,7 +1,7 @@
 """Runs a user's job once: in a random interleaving, without failures or with the failures of a seed.
 
 Every run with failures has the usual faults (`draw_faults`). A user may request more by name: damaged or lost
-files, a storage that hangs, nodes that are cut off. A run has each of them once, twice, or not at all.
+files, a storage that hangs, processes that are cut off. A run has each of them once, twice, or not at all.
 
 A job may fail because a file of its checkpoints was damaged; its error must name that file. If it may start
 from an older checkpoint (`Checkpointing(allow_older=True)`), it may repeat rows that sinks committed since.

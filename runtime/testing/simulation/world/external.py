@@ -46,7 +46,7 @@ class Fate(Enum):
 #: Minimum number of calls between two that hang: a client that tries a few times gets an answer.
 _BETWEEN_HANGS: Final = 50
 
-#: What can happen to a call, beside an answer.
+#: What can happen to a call, besides an answer.
 _FAULTS: Final = tuple(fate for fate in Fate if fate is not Fate.ANSWERED)
 
 
@@ -56,7 +56,7 @@ class _CallConditions:
 
     Attributes:
         faults: Probability that something happens to a call.
-        kinds: What happens then, each as often as it is here.
+        kinds: What may happen then, all equally likely.
         slowness: Maximum seconds of a slow call.
     """
 
@@ -203,7 +203,7 @@ class ExternalWorld:
     methods that your connector calls should wrap their effects in `self.run.call`.
 
     Attributes:
-        faults: Names that `simulate(faults=...)` takes beside its own; `strike` makes them happen.
+        faults: Names that `simulate(faults=...)` takes in addition to its own; `strike` makes them happen.
         run: Time, chance and faults of the run; set by `begin`.
 
     Example:

@@ -256,6 +256,7 @@ def test_subjects_are_quoted(server):
     ("settings", "why"),
     [
         ({"url": "localhost:8081"}, "is not the URL of a schema registry"),
+        ({"url": "htp://me:word@host"}, r"htp://\*\*\*@host' is not the URL of a schema registry"),
         ({"url": "http://host", "auth": ("a", "b"), "token": "c"}, "only one of these: auth, a bearer token"),
         ({"url": "http://a:b@host", "token": "c"}, "only one of these: auth, a bearer token"),
     ],

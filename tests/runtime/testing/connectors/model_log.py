@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from model_server import Server
+from served_model import Server
 
 from penstock import ConnectorError
 from penstock.connectors import ConnectorContext, DeadLetter, Polled, SplitEnumeratorContext, SplitProgress

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from model_server import Server
+from served_model import Server
 
 from penstock import ConnectorError
 from penstock.connectors import ConnectorContext, Polled

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from model_server import Server
+from served_model import Server
 
 from penstock import ConnectorError
 from penstock.connectors import CommitPermit, SinkContext

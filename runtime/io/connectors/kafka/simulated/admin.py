@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 #: Seconds of a call without a timeout.
 _TIMEOUT: Final = 60.0
-#: What a `OffsetSpec` asks for, in the protocol.
+#: Values of an `OffsetSpec` in the protocol.
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 
@@ -62,7 +62,7 @@ class SimulatedAdmin:
         self._broker = connection.broker
 
     def poll(self, timeout: float = -1) -> int:
-        """Nothing waits to be served: the model's calls are answered at once."""
+        """Return 0: no callback waits, because the model answers each call at once."""
         return 0
 
     def list_topics(self, topic: str | None = None, timeout: float = _TIMEOUT) -> ClusterMetadata:

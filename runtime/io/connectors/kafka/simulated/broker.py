@@ -1,9 +1,9 @@
 """`SimulatedBroker`: topics, transactions and groups, as one broker of Kafka holds them (KIP-98).
 
 A transactional id has a producer id and an epoch. Each new producer raises the epoch, which fences all older
-producers. Where it finds an open transaction, it aborts that first, and raises the epoch twice. A transaction
-that exceeds its timeout is aborted with the next epoch. The end of a transaction is answered when it is
-decided. Its markers are written after that, and until then its records stay hidden.
+producers. If it finds an open transaction, it aborts this transaction first, and so raises the epoch twice. A
+transaction that exceeds its timeout is aborted with the next epoch. The end of a transaction is answered when
+it is decided. Its markers are written after that, and until then its records stay hidden.
 
 Errors are numbers of Kafka's protocol (`BrokerError`), as a real broker of version 4 answers them.
 """
@@ -88,7 +88,7 @@ class SimulatedBroker:
         expired: Transactional ids whose transactions were aborted at their timeout.
         commits: Number of committed transactions.
         read_to: Offset of each partition to which any consumer has read.
-        deleted: Partitions of which records were deleted.
+        deleted: Partitions from which records were deleted.
     """
 
     def __init__(self, clock: Clock, marker_delay: Callable[[], float] = lambda: 0.0) -> None:
@@ -142,7 +142,11 @@ class SimulatedBroker:
         transactional_id: str | None = None,
         producer: tuple[int, int] = (-1, -1),
     ) -> int:
-        """Append a record; one of a transaction joins or begins that of its producer (id and epoch)."""
+        """Append a record, and return its offset.
+
+        With a transactional id the record joins the open transaction of its producer (id and epoch), or
+        begins one.
+        """
         log = self.log(place)
         if len(value or b"") + len(key or b"") > self.topic(place[0]).largest_message:
             raise BrokerError(MESSAGE_TOO_LARGE)

@@ -1,7 +1,7 @@
 """`Connection`: what happens to one call of a client on its way to the broker and back.
 
 librdkafka and our own requests repeat a call whose connection is lost, until its timeout. So the broker may
-get the call twice. Only a call that finds no answer until its timeout fails.
+get the call twice. A call fails only if the broker refuses it, or if no answer comes before its timeout.
 """
 
 from __future__ import annotations

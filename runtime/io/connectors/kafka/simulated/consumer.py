@@ -28,9 +28,10 @@ _CREATE_TIME: Final = 1
 
 @dataclass(slots=True)
 class _Position:
-    """The next offset of an assigned partition; `None` until it is known.
+    """The next offset of an assigned partition.
 
     Attributes:
+        next_offset: A logical offset, such as `OFFSET_END`, until the first fetch resolves it.
         shown_end: The end that was reported last.
     """
 
@@ -176,7 +177,7 @@ class SimulatedConsumer:
     def commit(
         self, offsets: Sequence[TopicPartition] = (), asynchronous: bool = True
     ) -> list[TopicPartition] | None:
-        """Commit offsets to the group; one that is not answered is reported to `on_commit`."""
+        """Commit offsets to the group; an asynchronous commit reports its outcome to `on_commit`."""
         group = self._broker.groups.setdefault(self._group, {})
         given = {(each.topic, each.partition): each.offset for each in offsets}
 

@@ -50,7 +50,7 @@ class _Given:
     timestamp: int | None
 
 
-#: Seconds between two looks for what a fault needs, and the number of looks.
+#: Seconds between two attempts to make a fault happen, and the maximum number of attempts.
 _INTERVAL: Final = 0.01
 _LOOKS: Final = 300
 
@@ -184,7 +184,7 @@ class KafkaWorld(ExternalWorld):
         serve(self.bootstrap_servers, None)
 
     def explains(self, cause: str) -> bool:
-        """Whether an error names a transaction or a partition of which something has expired."""
+        """Whether an error names an expired transaction, or a partition with expired records."""
         partitions = {f"partition {number} of topic {name!r}" for name, number in self._served.deleted}
         return any(name in cause for name in {repr(name) for name in self._served.expired} | partitions)
 
@@ -228,7 +228,7 @@ class KafkaWorld(ExternalWorld):
         return bool(found)
 
     def _expire_records(self) -> bool:
-        # Before the first commit a job may start again, at a first record that is then a later one.
+        # Before the first commit a restarted job may look for its first record again, and find a later one.
         if not self._served.commits:
             return False
         read = sorted(self._served.read_to.items())

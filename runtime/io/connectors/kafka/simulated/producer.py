@@ -111,7 +111,7 @@ class SimulatedProducer:
             elif fate is not Fate.ANSWERED:
                 run.spend(run.slowness() if fate is Fate.SLOW else 0.1)
             if fate.is_done:
-                # An answer that is lost is asked for again; numbers of records prevent repeated ones.
+                # If an answer is lost, the client sends again; sequence numbers prevent duplicates.
                 self._send(len(self._queue))
             elif run.clock.monotonic() >= deadline:
                 break
@@ -201,7 +201,8 @@ class SimulatedProducer:
         if sent.partition >= 0 or topic is None:
             return max(0, sent.partition)
         if sent.key is not None:
-            return (murmur2(sent.key) & 0x7FFFFFFF) % len(topic.partitions)
+            digest: int = murmur2(sent.key)
+            return (digest & 0x7FFFFFFF) % len(topic.partitions)
         self._turn += 1
         return self._turn % len(topic.partitions)
 

@@ -25,7 +25,7 @@ _STATE = DescribeTransactionsResponse.TransactionState
 
 
 class SimulatedNet:
-    """Runs a question to its end; no answer of the model has to be waited for."""
+    """Runs a question to its end; the model answers at once, so a question never waits."""
 
     def run(self, question: Callable[[Any], Coroutine[Any, Any, T]], manager: Any) -> T:
         running = question(manager)
@@ -76,7 +76,7 @@ class SimulatedManager:
         return node_id
 
     async def send(self, request: Any, node_id: object) -> Any:
-        """Answer a request, unless the seed has something else for it.
+        """Answer a request, unless the seed decides otherwise.
 
         Raises:
             KafkaError: The connection was lost, or there is no answer; our code repeats both.

@@ -167,7 +167,7 @@ def test_a_block_that_can_not_be_read_is_one_bad_record(tmp_path, read_all, batc
         (lambda data: data + b"\xff" * 11, "more than ten bytes"),
         (lambda data: data[:20], "not an Avro container file, or its header is damaged"),
         (lambda data: b"PAR1" + data, "not an Avro container file"),
-        (lambda data: data.replace(b"\x08null", b"\x08lzma"), "codec 'lzma', and known are null, deflate"),
+        (lambda data: data.replace(b"\x08null", b"\x08lzma"), "codec 'lzma'; known codecs are null, deflate"),
     ],
 )
 def test_a_damaged_file_fails(tmp_path, read_all, cut, why):

@@ -245,6 +245,17 @@ def test_a_transaction_that_the_broker_has_aborted_fails_loudly_unless_it_may_be
     assert "its records are lost" in caplog.text
 
 
+def test_the_id_of_a_lost_transaction_is_not_used_again(strict_topic: Topic) -> None:
+    with writer(strict_topic, allow_missing=True) as opened:
+        (lost,) = prepared(opened, 1)
+        end_transaction(
+            strict_topic.broker.client(), lost.transactional_id, lost.producer_id, lost.epoch, commit=False
+        )
+        opened.commit([lost], PERMIT)
+        later = [prepared(opened, number)[0].transactional_id for number in (2, 3, 4)]
+    assert lost.transactional_id not in later
+
+
 def test_a_transaction_that_the_broker_has_forgotten_is_lost(strict_topic: Topic) -> None:
     never = KafkaCommittable("never", 1 << 40, 3, 12, 0.0)
     with writer(strict_topic) as opened, pytest.raises(LostOutputError, match="the broker has forgotten it"):

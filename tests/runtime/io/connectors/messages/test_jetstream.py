@@ -177,7 +177,7 @@ def test_an_older_savepoint_of_a_stream_that_deletes_acknowledged_messages_is_an
         covered(harness)
         eventually(lambda: stream.floor() == 4, "all are acknowledged")
     failure = failure_of(source, restored=[older])
-    assert "the job continues at message 2, and later messages were acknowledged" in failure
+    assert "the job must continue at message 2, but later messages were acknowledged" in failure
     stream.put(4)
     relaxed = stream.source(subjects=subjects.format(stream.name), on_lost="continue")
     with SourceHarness(relaxed, restored=[older]) as harness:
@@ -225,7 +225,7 @@ def test_messages_that_limits_delete_in_front_of_a_slow_reader_are_an_error(stre
             stream.purge(below=begin + 5)
             covered(harness)
             if on_lost == "error":
-                with pytest.raises(OperatorError, match="message 5, and the stream begins at 6"):
+                with pytest.raises(OperatorError, match="message 5, but the stream begins at 6"):
                     polled(harness, 1)
                 stream.put(*range(10, 16))
             else:
@@ -299,7 +299,7 @@ def test_a_reader_that_was_taken_for_dead_takes_no_message_from_its_successor(st
             )
             stream.put(*range(4))
             assert polled(harness, 4) == [0, 1, 2, 3]
-            with pytest.raises(OperatorError, match="was deleted, such as by a newer attempt"):
+            with pytest.raises(OperatorError, match="was deleted, perhaps by a newer attempt"):
                 polled(zombie, 5)
 
 
@@ -390,8 +390,8 @@ def test_a_job_without_checkpoints_is_refused() -> None:
     [
         ({"starting_position": "newest"}, "starting_position='newest' is not allowed"),
         ({"metadata": ("offset",)}, "metadata='offset' is not allowed"),
-        ({"subjects": ()}, "give a name or several"),
-        ({"max_unacknowledged": 0}, "the least is 1"),
+        ({"subjects": ()}, "give one or more names"),
+        ({"max_unacknowledged": 0}, "give at least 1"),
     ],
 )
 def test_settings_that_are_not_allowed_are_refused(settings: dict[str, Any], why: str) -> None:

@@ -170,8 +170,8 @@ def test_a_job_without_checkpoints_is_refused() -> None:
     ("settings", "why"),
     [
         ({"protocol": "4"}, "protocol='4' is not allowed"),
-        ({"topics": ()}, "give a name or several"),
-        ({"client_id": ""}, "give a name or several"),
+        ({"topics": ()}, "give one or more names"),
+        ({"client_id": ""}, "give one or more names"),
         ({"max_unacknowledged": 70_000}, "use 1 to 65535"),
         ({"metadata": ("offset",)}, "metadata='offset' is not allowed"),
     ],

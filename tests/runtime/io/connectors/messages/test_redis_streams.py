@@ -313,7 +313,7 @@ def test_a_position_of_a_stream_that_the_source_does_not_have_is_refused(stream:
         ({"batch_format": "arrow"}, "needs value_field="),
         ({"starting_position": "newest"}, "starting_position='newest' is not allowed"),
         ({"metadata": ("offset",)}, "metadata='offset' is not allowed"),
-        ({"streams": ()}, "give a name or several"),
+        ({"streams": ()}, "give one or more names"),
         ({"streams": ("a", "a")}, "has a name twice"),
     ],
 )

@@ -278,9 +278,9 @@ def test_a_job_without_checkpoints_is_refused_and_a_token_is_not_shown(webhook: 
         ({"host": "0.0.0.0"}, "give a token="),
         ({"token": ""}, "give a token="),
         ({"port": 0}, "use 1 to 65535"),
-        ({"path": "orders"}, "begins with '/'"),
+        ({"path": "orders"}, "must begin with '/'"),
         ({"on_error": "fail"}, "on_error='fail' is not allowed"),
-        ({"remembered_keys": 0}, "the least is 1"),
+        ({"remembered_keys": 0}, "give at least 1"),
     ],
 )
 def test_settings_that_are_not_allowed_are_refused(settings: Any, why: str) -> None:
