@@ -91,8 +91,10 @@ def import_all() -> None:
         "penstock.actors.subtask.subtask_actor",
     ):
         importlib.import_module(name)
-    with suppress(ImportError):  # Ray also imports it, where Ray Serve is installed
-        importlib.import_module("starlette.datastructures")
+    # Ray also imports the first where Ray Serve is installed, and files of JSON the second.
+    for optional in ("starlette.datastructures", "msgspec"):
+        with suppress(ImportError):
+            importlib.import_module(optional)
     for public in ("", ".windows", ".aggregates", ".state", ".operators", ".connectors"):
         module = importlib.import_module(f"penstock{public}")
         for name in module.__all__:

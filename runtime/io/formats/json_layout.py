@@ -23,7 +23,6 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 #: Bytes after the text, so that eight bytes can be read at each of its positions.
 _PADDING: Final = b" " * 8
@@ -205,9 +204,7 @@ class _Text(NamedTuple):
             numbers = taken.cast(kind)
         except pa.ArrowInvalid:
             return None
-        if pa.types.is_floating(kind) and pc.max(pc.abs(numbers)).as_py() >= _EXACT:
-            return None
-        return numbers
+        return None if pa.types.is_floating(kind) and _is_inexact(numbers) else numbers
 
     def _taken(self, starts: _Places, ends: _Places) -> pa.Array:
         bounds = np.empty(2 * len(starts) + 1, np.int32)
@@ -227,7 +224,16 @@ class _Text(NamedTuple):
         return pa.array(trues) if (trues | falses).all() else None
 
 
+def _is_inexact(numbers: pa.Array) -> bool:
+    import pyarrow.compute as pc  # late: files of rows don't need it
+
+    largest: float = pc.max(pc.abs(numbers)).as_py()
+    return largest >= _EXACT
+
+
 def _are_scalars(tokens: pa.Array) -> bool:
+    import pyarrow.compute as pc  # late, too
+
     return bool(pc.all(pc.match_substring_regex(tokens, _SCALAR)).as_py())
 
 
