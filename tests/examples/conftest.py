@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def _runs_in(folder: Path, environment: Mapping[str, str]) -> RunExample:
         process = subprocess.Popen(
             [sys.executable, EXAMPLES / program, *map(str, arguments)],
             cwd=folder,
-            env=environment,
+            env={**environment, "PYTHONFAULTHANDLER": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -92,7 +93,11 @@ def _runs_in(folder: Path, environment: Mapping[str, str]) -> RunExample:
         try:
             said, _ = process.communicate(timeout=_PATIENCE)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            process.send_signal(signal.SIGABRT)  # it prints where its threads are
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             said, _ = process.communicate()
             pytest.fail(f"{program} still ran after {_PATIENCE} s; it said:\n{said}")
         return subprocess.CompletedProcess(process.args, process.returncode, said)

@@ -76,7 +76,9 @@ def test_every_query_of_the_dashboard_and_of_the_rules_finds_samples_of_a_real_j
             "a restart",
             lambda report: report.statistics.restarts > 0 and report.status is JobStatus.RUNNING,
         )
-        missing, deadline = queries(), time.monotonic() + _PATIENCE
+        # Of a generator without an end nothing is left to read; the job of test_kafka_lag.py has a lag.
+        missing = [query for query in queries() if "pending_records" not in query]
+        deadline = time.monotonic() + _PATIENCE
         while missing and time.monotonic() < deadline:
             missing = [query for query in missing if not answers(address, query)]
             time.sleep(0.5)
