@@ -22,8 +22,11 @@ WITH_PROCESSES := tests/examples tests/docs tests/benchmarks
 # Their modules import Ray Data, Spark and much else, which each process would do for tests that it leaves out.
 WITHOUT_PROCESSES := --ignore=tests/on_ray --ignore=tests/on_spark
 SIMULATED := tests/simulation tests/pipelines tests/properties tests/runtime/testing tests/examples
-# The fast tests have their files in memory, if there is room: RocksDB opens a database five times as fast there.
+# The fast tests keep their files in memory, if there is room: RocksDB opens a database five times as fast there. Only the
+# files of failed tests stay.
 IN_MEMORY := $(shell [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -ge 8000000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
+FAST_TESTS = $(IN_MEMORY) $(BIN)/python -m pytest -q -n 2 $(BESIDE) -o tmp_path_retention_policy=failed \
+	-m "not ray and not spark and not simulation" $(WITHOUT_PROCESSES)
 # What runs beside the tests on Ray prints in one piece at its end.
 in_one_piece = $(if $(BESIDE_RAY),>$(VENV)/$(1).log 2>&1 || { cat $(VENV)/$(1).log; exit 1; }; cat $(VENV)/$(1).log)
 SEEDS ?= 50000
@@ -66,7 +69,7 @@ demo: $(READY)
 
 test: $(READY)
 	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled $(CLASSES)
-	$(IN_MEMORY) $(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark and not simulation" $(WITHOUT_PROCESSES)
+	$(FAST_TESTS)
 	+$(MAKE) --no-print-directory --jobs=3 BESIDE_RAY=yes test-on-ray test-with-spark simulations
 
 simulations: $(READY)
@@ -146,7 +149,7 @@ test-long: $(READY) compiled $(CLASSES)
 	+$(MAKE) --no-print-directory LONG=--run-long test-with-spark
 
 check: checked
-	$(IN_MEMORY) $(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark and not simulation" $(WITHOUT_PROCESSES)
+	$(FAST_TESTS)
 
 # mypy takes one core, the other checks take the other.
 checked: $(READY)
