@@ -22,7 +22,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from ray._private import ray_constants, services, worker
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
 from penstock.actors.client.interrupts import InterruptsHeld
+from penstock.actors.client.new_nodes import patient_with_new_nodes
 from penstock.actors.client.ray_notices import notices_are_taken
 from penstock.actors.template.worker_template import workers_from_template
 from penstock.runtime.errors import DeploymentError
@@ -50,10 +50,6 @@ _GCS: Final = "--gcs-address="
 _AUTH_LOGGER: Final = "ray._private.authentication.authentication_token_setup"
 #: Seconds to wait for a connection; a busy machine may need that long.
 _PROBE_TIMEOUT: Final = 20.0
-#: Seconds for a new node to register, and between two checks.
-_START_PATIENCE: Final = 180.0
-
-_LOOK_AGAIN: Final = 0.5
 
 
 def connect() -> None:
@@ -92,7 +88,7 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
     """
     template = workers_from_template() if fork_workers else nullcontext()
     notices = notices_are_taken(not options.get("log_to_driver"))
-    with _as_single_machine(), _without_authentication_notice(), _patient_with_new_nodes(), template, notices:
+    with _as_single_machine(), _without_authentication_notice(), patient_with_new_nodes(), template, notices:
         _init(
             address="local",
             _node_ip_address=_LOOPBACK,
@@ -211,28 +207,6 @@ def _as_single_machine() -> Iterator[None]:
             del os.environ[_CLUSTER_SWITCH]
         else:
             os.environ[_CLUSTER_SWITCH] = in_environment
-
-
-@contextmanager
-def _patient_with_new_nodes() -> Iterator[None]:
-    """Wait longer for a node that starts inside the block; Ray gives up after a fixed 30 s."""
-    look: Callable[..., Any] = services.get_node
-
-    def look_patiently(*args: Any) -> Any:
-        deadline = time.monotonic() + _START_PATIENCE
-        while True:
-            try:
-                return look(*args)
-            except RuntimeError:  # the node has not registered, or the store does not answer yet
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(_LOOK_AGAIN)
-
-    services.get_node = look_patiently
-    try:
-        yield
-    finally:
-        services.get_node = look
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import ray.cloudpickle as cloudpickle
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.error_text import error_text
-from penstock.runtime.errors import GraphError
+from penstock.runtime.errors import DeploymentError, GraphError
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 
 #: Maximum bytes of a pickled class. A larger one refers to data in its methods, so it is not a record class.
@@ -72,10 +72,13 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
     Raises:
         GraphError: A user's object can't be pickled, or the job is too large. For an object of an operator
             the message names the operator and the user's line.
+        DeploymentError: A sink starts its collector when it is pickled, and the cluster can't be started.
     """
     job = replace(job, classes=main_classes())
     try:
         data = _dumps((job, config))
+    except DeploymentError:
+        raise
     except Exception as error:  # any error of a user's object when pickled
         raise _explain(job, error) from error
     if len(data) > _LIMIT:

@@ -57,26 +57,6 @@ def test_the_address_auto_is_the_cluster_of_this_machine(monkeypatch: pytest.Mon
         cluster.connect()
 
 
-def test_a_new_node_that_takes_long_to_register_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [RuntimeError("no such node"), RuntimeError("deadline exceeded"), {"node": "there"}]
-
-    def look(address: str, node: str) -> dict[str, str]:
-        answer = answers.pop(0)
-        if isinstance(answer, RuntimeError):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(cluster, "_LOOK_AGAIN", 0.0)
-    monkeypatch.setattr(cluster.services, "get_node", look)
-    with cluster._patient_with_new_nodes():
-        assert cluster.services.get_node("h:1", "n") == {"node": "there"}
-        monkeypatch.setattr(cluster, "_START_PATIENCE", 0.0)
-        answers.append(RuntimeError("no such node"))
-        with pytest.raises(RuntimeError, match="no such node"):
-            cluster.services.get_node("h:1", "n")
-    assert cluster.services.get_node is look
-
-
 @contextmanager
 def raylet_of(address: str, user: str | int | None = None) -> Iterator[None]:
     """A process with the command line of a raylet."""
