@@ -90,7 +90,7 @@ def main() -> int:
     console.print(f"job {job.job_id}, a checkpoint every {CHECKPOINT_INTERVAL:g} s")
     page = job.ui(open_browser=False)
     console.print(f"look at it in a browser (the address works once): {page.login}", soft_wrap=True)
-    killed = kill_one_subtask(job, KILL_AFTER)
+    killed = kill_one_subtask(job, "count", KILL_AFTER)
     killed_at = time.monotonic()
     console.print(f"after {KILL_AFTER} checkpoints: SIGKILL of {killed}")
     recovery = seconds_to_first_record(job, killed_at)

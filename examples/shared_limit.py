@@ -5,7 +5,8 @@ to its coordinator, which runs in the JobMaster. When all subtasks together have
 orders, the coordinator begins the next batch, and sends its number to every subtask.
 
 Counts and batch numbers take effect exactly once, whichever process is killed. `--kill` kills a subtask after
-the second checkpoint. The job would fail if a subtask missed a batch number or got it twice.
+the second checkpoint; the orders come in parts then, so that the job has not ended before. The job would fail
+if a subtask missed a batch number or got it twice.
 
     python examples/shared_limit.py --orders 4000 --every 500 --kill
 """
@@ -19,8 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from paced_source import PacedSource
+from word_count import kill_one_subtask
+
 from penstock import Checkpointing, FileSink, FixedDelay, GeneratorSource, StreamEnvironment
-from penstock.cluster import RayJobHandle
+from penstock.connectors import Source
 from penstock.operators import (
     CoordinatorAnswer,
     Operator,
@@ -29,7 +33,9 @@ from penstock.operators import (
     OperatorCoordinatorContext,
     RowBatch,
 )
-from penstock.testing import kill_process
+
+#: Checkpoints before the kill.
+KILL_AFTER = 2
 
 
 class Limits(OperatorCoordinator):
@@ -92,7 +98,7 @@ class Limited(Operator):
         self.saved.update([self.batch])
 
 
-def build(folder: Path, orders: int, every: int, rate: float, parallelism: int = 2) -> StreamEnvironment:
+def build(folder: Path, source: Source[int], every: int, parallelism: int = 2) -> StreamEnvironment:
     """The whole job; it commits to the folder `out`."""
     env = StreamEnvironment(
         "shared-limit",
@@ -100,8 +106,7 @@ def build(folder: Path, orders: int, every: int, rate: float, parallelism: int =
         checkpointing=Checkpointing(every=0.25, storage=str(folder / "checkpoints"), keep_after="always"),
         restart=FixedDelay(attempts=5, delay=0.1),
     )
-    numbers = env.from_source("orders", GeneratorSource(int, count=orders, rate=rate))
-    limited = numbers.rebalance().transform("limited", Limited(every))
+    limited = env.from_source("orders", source).rebalance().transform("limited", Limited(every))
     limited.sink("out", FileSink.json(folder / "out"))
     return env
 
@@ -115,24 +120,17 @@ def main() -> None:
     parser.add_argument("--kill", action="store_true", help="kill a subtask after the second checkpoint")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        job = build(Path(name), arguments.orders, arguments.every, arguments.rate).submit()
-        assert isinstance(job, RayJobHandle)
+        orders: Source[int] = GeneratorSource(int, count=arguments.orders, rate=arguments.rate)
         if arguments.kill:
-            kill_after_checkpoints(job, "limited", 2)
+            orders = PacedSource(orders, arguments.orders / (KILL_AFTER + 3))
+        job = build(Path(name), orders, arguments.every).submit()
+        if arguments.kill:
+            kill_one_subtask(job, "limited", KILL_AFTER)
         result = job.wait(progress=False)
         rows = [json.loads(line) for file in Path(name, "out").glob("part-*") for line in file.open()]
         assert sorted(row["order"] for row in rows) == list(range(arguments.orders))
         print(f"{len(rows)} orders, each once, in batches up to {max(row['batch'] for row in rows)}")
         print(f"restarts: {result.statistics.restarts}")
-
-
-def kill_after_checkpoints(job: RayJobHandle, vertex: str, checkpoints: int) -> None:
-    """Kill the first subtask of a vertex when this many checkpoints are complete."""
-    import time
-
-    while job.statistics().completed_checkpoints < checkpoints:
-        time.sleep(0.05)
-    kill_process(next(p for p in job.processes() if p.subtask.vertex == vertex))
 
 
 if __name__ == "__main__":

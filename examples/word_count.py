@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from paced_source import PacedText
+from paced_source import PacedSource
 
 from penstock import (
     Checkpointing,
@@ -73,21 +73,21 @@ def word_count(
     return env
 
 
-def paced(pattern: str, checkpoints: int) -> PacedText:
+def paced(pattern: str, checkpoints: int) -> PacedSource[str]:
     """The text in enough parts for `checkpoints` checkpoints and a few more."""
     sizes = {split.path: split.size for split in FileSource.text(pattern).splits(1)}
-    size = sum(sizes.values())
-    files = FileSource.text(pattern, split_size=max(1, size // 32))
-    return PacedText(files, max(1.0, size / (checkpoints + 3)))
+    files = FileSource.text(pattern, split_size=max(1, sum(sizes.values()) // 32))
+    lines = sum(len(Path(path).read_bytes().splitlines()) for path in sizes)
+    return PacedSource(files, max(1.0, lines / (checkpoints + 3)))
 
 
-def kill_one_subtask(job: JobHandle, after_checkpoints: int) -> str | None:
+def kill_one_subtask(job: JobHandle, vertex: str, after_checkpoints: int) -> str | None:
     """Kill the process of one subtask once this many checkpoints are complete; return its name."""
     assert isinstance(job, RayJobHandle)
     while not job.status().is_terminal:
         if job.statistics().completed_checkpoints >= after_checkpoints:
             for process in job.processes():
-                if process.subtask.vertex == "count":
+                if process.subtask.vertex == vertex:
                     kill_process(process)
                     return f"{process.subtask} (process {process.pid})"
         time.sleep(0.02)
@@ -124,7 +124,7 @@ def run(options: argparse.Namespace) -> None:
         env.run()
         return
     job = env.submit()
-    killed = kill_one_subtask(job, kills)
+    killed = kill_one_subtask(job, "count", kills)
     print(f"killed {killed}" if killed else "the job ended before the kill", flush=True)
     result = job.wait()
     print(f"{result.status.value} after {result.statistics.restarts} restart(s)")

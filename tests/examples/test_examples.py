@@ -85,8 +85,8 @@ def test_word_count_counts_every_occurrence_once_although_a_process_is_killed(
 
 
 @pytest.mark.ray
-def test_subtasks_share_a_limit_although_one_of_them_is_killed(run_example: RunExample) -> None:
-    run = run_example("shared_limit.py", "--orders", 3_000, "--every", 400, "--kill")
+def test_subtasks_share_a_limit_although_one_of_them_is_killed(run_example_as_program: RunExample) -> None:
+    run = run_example_as_program("shared_limit.py", "--orders", 3_000, "--every", 400, "--kill")
 
     assert run.returncode == 0, run.stdout
     assert "3000 orders, each once, in batches up to " in run.stdout

@@ -11,7 +11,7 @@ from penstock.connectors import ConnectorContext
 from penstock.runtime.testing.manual_time import ManualClock
 
 
-def read_part(reader: PacedReader) -> list[str]:
+def read_part(reader: PacedReader[str]) -> list[str]:
     """Everything that the reader gives before it wants to wait or has finished."""
     lines: list[str] = []
     while True:
