@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, 
 
 import pyarrow as pa
 
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, ConnectorError, LostInputError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer, MessageParts
@@ -41,6 +42,7 @@ from penstock.runtime.io.connectors.messages.settings import (
     check_declared_split,
     check_installed,
     check_learns_nothing,
+    check_takes_checkpoints,
     checked_names,
 )
 from penstock.runtime.io.formats.format import Decoded, Decoder, Format
@@ -121,9 +123,10 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
             with these names.
         starting_position: Where a job without a snapshot starts: `"earliest"`, `"latest"`, or a time.
         bounded: Whether the source ends at the entry that was the last one when the job began.
-        group: Group whose position is set to the last entry of each completed checkpoint.
+        group: Group whose position is set to the last entry of each completed checkpoint. The job must take
+            checkpoints.
         delete_covered: Whether entries are deleted when a completed checkpoint covers them. No other
-            program may then need them, and no older savepoint can be restored.
+            program may then need them, and no older savepoint can be restored. The job must take checkpoints.
         on_lost: What happens if entries after the position were deleted. `"error"` fails the job, and
             `"continue"` reads the next entry. Only Redis 7 and later report such entries.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
@@ -174,6 +177,16 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
             raise ConfigurationError(msg)
         seconds = seconds_in("give_up_after", self.give_up_after, above=0.0)
         object.__setattr__(self, "give_up_after", seconds)
+
+    @property
+    def _acknowledges(self) -> bool:
+        """Whether the server learns which entries a completed checkpoint covers."""
+        return self.group is not None or self.delete_covered
+
+    def check_job_config(self, config: JobConfig) -> None:
+        """Refuse `group` and `delete_covered` in a job without checkpoints: they would do nothing."""
+        if self._acknowledges:
+            check_takes_checkpoints(config)
 
     def splits(self, parallelism: int) -> Sequence[RedisStreamSplit]:
         """Make a split of each stream, at the position where the job starts.
@@ -337,7 +350,8 @@ class _RedisReceiver:
     async def _move(self, inbox: Inbox, position: tuple[str, int | None], entries: list[_Entry]) -> None:
         polled = self._deserializer.polled(entries)
         self._split = self._split.moved_to(position)
-        await inbox.put(polled, position, [position[0]], is_last=self._split.is_finished)
+        tokens = [position[0]] if self._source._acknowledges else []
+        await inbox.put(polled, position, tokens, is_last=self._split.is_finished)
 
     def _passed(self, numbers: _Numbers, entries: int) -> int | None:
         before = self._split.passed

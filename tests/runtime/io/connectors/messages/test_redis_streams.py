@@ -14,7 +14,7 @@ import pytest
 from polling import covered, eventually, failure_of, polled, read
 from serving.redis import PASSWORD, RedisServer, redis_7, redis_server
 
-from penstock import ConfigurationError
+from penstock import Checkpointing, ConfigurationError, JobConfig
 from penstock.formats import Json
 from penstock.redis import RedisStreamSource
 from penstock.runtime.errors import OperatorError
@@ -235,6 +235,23 @@ def test_a_stream_that_was_created_again_is_an_error(stream: Stream) -> None:
         for at in put:
             stream.put(2, at=at)
         assert "the stream was deleted or created again" in failure_of(stream.numbers(), restored=[snapshot])
+
+
+def test_an_entry_that_nothing_acknowledges_leaves_nothing_in_memory(stream: Stream) -> None:
+    stream.put(*range(3))
+    for settings, tokens in (({}, 0), ({"group": "jobs"}, 3)):
+        with SourceHarness(stream.numbers(**settings)) as harness:
+            polled(harness, 3, max_rows=1)
+            assert len(harness.reader._tokens) == tokens
+
+
+@pytest.mark.parametrize("settings", [{"group": "jobs"}, {"delete_covered": True}])
+def test_a_job_that_acknowledges_and_takes_no_checkpoints_is_refused(settings: dict[str, Any]) -> None:
+    source: Any = RedisStreamSource("redis://127.0.0.1", "s", **settings)
+    with pytest.raises(ConfigurationError, match="this job takes none"):
+        source.check_job_config(JobConfig())
+    source.check_job_config(JobConfig(checkpointing=Checkpointing(every=1)))
+    RedisStreamSource("redis://127.0.0.1", "s").check_job_config(JobConfig())
 
 
 NEEDS_7 = pytest.mark.skipif(
