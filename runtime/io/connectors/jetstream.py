@@ -134,7 +134,8 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
             replaces another one takes over its consumers if both have this name. For a stream without
             `limits` retention, a replacing job needs it. Two running jobs must not share it.
         max_unacknowledged: Maximum number of messages that are read before a checkpoint covers them.
-        on_lost: What happens if messages after the position are gone: `"error"` or `"continue"`.
+        on_lost: What happens if messages after the position are gone. `"error"` fails the job, and
+            `"continue"` reads what is left. If the stream ends before the position, that is the whole stream.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
         give_up_after: Time without an answer of the server until the attempt fails.
@@ -343,7 +344,11 @@ class _JetStreamReceiver:
         if self._consumer is not None and self._consumer not in {each.name for each in before}:
             msg = f"{self.where}: the consumer {self._consumer!r} was deleted, perhaps by a newer attempt"
             raise ConnectorError(msg)
-        self._check_nothing_lost(stream, [each for each in before if each.name != self._consumer])
+        if self._source.on_lost == "error":
+            self._check_nothing_lost(stream, [each for each in before if each.name != self._consumer])
+        elif stream.state.last_seq + 1 < (self._split.next_sequence or 0):
+            # Numbers begin anew, and a message below the position would be dropped as a redelivery.
+            self._split, self._covered = self._split.moved_to((1, None, 0)), 0
         is_queue = stream.config.retention == "workqueue"
         if is_queue:  # it allows one consumer only, and keeps its messages without one
             await self._delete(jetstream, before)
@@ -398,7 +403,7 @@ class _JetStreamReceiver:
 
     def _check_nothing_lost(self, stream: StreamInfo, others: Sequence[ConsumerInfo]) -> None:
         position, state = self._split.next_sequence or 0, stream.state
-        if self._source.on_lost == "continue" or position <= 1:
+        if position <= 1:
             return
         if state.last_seq + 1 < position:
             what = "the stream ends before it: the stream was created again, or the server lost its end"

@@ -239,14 +239,18 @@ def test_a_single_message_that_was_deleted_is_no_error(stream: Stream) -> None:
         assert polled(harness, 3) == [0, 1, 3]
 
 
-def test_a_stream_that_was_created_again_is_an_error(stream: Stream) -> None:
-    stream.put(1, 2)
+def test_a_stream_that_was_created_again_is_an_error_or_is_read_from_its_beginning(stream: Stream) -> None:
+    stream.put(*range(9))
     with SourceHarness(stream.source()) as harness:
-        polled(harness, 2)
+        polled(harness, 9)
         snapshot = harness.snapshot()
     stream.server.run(lambda js: js.delete_stream(stream.name))
     stream.server.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.*"]))
+    stream.put(3)
     assert "the stream ends before it" in failure_of(stream.source(), restored=[snapshot])
+    with SourceHarness(stream.source(on_lost="continue"), restored=[snapshot]) as harness:
+        stream.put(4)
+        assert polled(harness, 2) == [3, 4]
 
 
 def test_reads_wait_at_the_limit_of_unacknowledged_messages_while_checkpoints_are_late(
