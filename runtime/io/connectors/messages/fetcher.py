@@ -37,6 +37,11 @@ _END: Final = 5.0
 _AGAIN: Final = 0.05
 #: Longest pause between two tries, in seconds.
 _LONGEST_PAUSE: Final = 2.0
+#: Message of the error for a broker that can't be reached.
+_FAILURE: Final = (
+    "{where} gave no answer for {seconds:g} s: {error}. Check that it runs and can be reached from the "
+    "workers"
+)
 
 
 @dataclass(slots=True)
@@ -117,6 +122,7 @@ class MessageFetcher:
         receivers: One for each split, by the split's name. All of a reader's splits are in it.
         give_up_after: Seconds without an answer of a broker until the attempt fails.
         on_end: Called in the fetcher's thread when all receivers are closed.
+        failure: Message of the error that then fails the attempt, with `where`, `seconds` and `error`.
     """
 
     def __init__(
@@ -124,10 +130,13 @@ class MessageFetcher:
         receivers: Mapping[Hashable, Receiver],
         give_up_after: float,
         on_end: Callable[[], None] = lambda: None,
+        *,
+        failure: str = _FAILURE,
     ) -> None:
         self._receivers = receivers
         self._give_up_after = give_up_after
         self._on_end = on_end
+        self._failure = failure
         self._lock = threading.Lock()
         self._ready: deque[ReceivedBatch] = deque()
         self._paused: Set[Hashable] = frozenset()
@@ -234,10 +243,8 @@ class MessageFetcher:
         except asyncio.CancelledError:
             raise
         except receiver.transient as error:
-            msg = (
-                f"{receiver.where} gave no answer for {self._give_up_after:g} s: {redacted(_said(error))}. "
-                "Check that it runs and can be reached from the workers"
-            )
+            said, seconds = redacted(_said(error)), self._give_up_after
+            msg = self._failure.format(where=receiver.where, seconds=seconds, error=said)
             self._error = ConnectorError(msg)
         except BaseException as error:  # raised again in the task thread, by `take`
             self._error = error
