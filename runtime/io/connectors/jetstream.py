@@ -39,7 +39,13 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, ConnectorError, LostInputError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer, MessageParts
-from penstock.runtime.io.connectors.messages.fetcher import Inbox, MessageFetcher, Receiver
+from penstock.runtime.io.connectors.messages.fetcher import (
+    GIVE_UP_AFTER,
+    Inbox,
+    MessageFetcher,
+    Receiver,
+    refused,
+)
 from penstock.runtime.io.connectors.messages.reader import AcknowledgingReader
 from penstock.runtime.io.connectors.messages.settings import (
     check_declared_split,
@@ -80,8 +86,6 @@ _ACK_WAIT: Final = 86_400.0
 _INACTIVE: Final = 3600.0
 #: Maximum messages of one request.
 _MOST: Final = 10_000
-#: Seconds without an answer until the attempt fails.
-GIVE_UP_AFTER: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,7 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
                     for subject in self.subjects
                 ]
         except (nats.errors.Error, OSError) as error:
-            raise _refused(self._where(), "be read", error) from None
+            raise refused(self._where(), "be read", error) from None
 
     async def _last(self, jetstream: JetStreamContext, subject: str) -> int:
         """Return the number of the last message that matches a filter; 0 for none."""
@@ -277,10 +281,6 @@ async def _log(error: Exception) -> None:
     logger.info("NATS: %s", redacted(str(error)))
 
 
-def _refused(where: str, what: str, error: BaseException) -> ConnectorError:
-    return ConnectorError(f"{where} can't {what}: {redacted(str(error) or type(error).__name__)}")
-
-
 def _consumer_name(prefix: str, subject: str) -> str:
     """The beginning of the names of a split's consumers; names must not contain dots or spaces."""
     readable = re.sub(r"[^\w-]", "_", f"{prefix}-{'all' if subject == _ALL else subject}")
@@ -332,7 +332,7 @@ class _JetStreamReceiver:
         except (nats.js.errors.ServiceUnavailableError, nats.js.errors.ServerError):
             raise  # the server is starting, or elects a leader
         except (nats.js.errors.APIError, nats.errors.AuthorizationError) as error:
-            raise _refused(self.where, "be read", error) from None
+            raise refused(self.where, "be read", error) from None
 
     # -- the consumer -------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer, MessageParts
-from penstock.runtime.io.connectors.messages.fetcher import Inbox, MessageFetcher, Receiver
+from penstock.runtime.io.connectors.messages.fetcher import GIVE_UP_AFTER, Inbox, MessageFetcher, Receiver
 from penstock.runtime.io.connectors.messages.reader import AcknowledgingReader
 from penstock.runtime.io.connectors.messages.settings import (
     check_installed,
@@ -67,8 +67,6 @@ _ANSWER: Final = 10.0
 _MOST_WAITING: Final = 70_000
 #: Temporary reasons to refuse a connection: the server is unavailable or busy, a quota, the rate.
 _PASSING: Final = frozenset({136, 137, 151, 159})
-#: Seconds without an answer until the attempt fails.
-GIVE_UP_AFTER: Final = 60.0
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, 
 import pyarrow as pa
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import ConfigurationError, ConnectorError, LostInputError
+from penstock.runtime.errors import ConfigurationError, LostInputError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer, MessageParts
-from penstock.runtime.io.connectors.messages.fetcher import Inbox, MessageFetcher, Receiver
+from penstock.runtime.io.connectors.messages.fetcher import (
+    GIVE_UP_AFTER,
+    Inbox,
+    MessageFetcher,
+    Receiver,
+    refused,
+)
 from penstock.runtime.io.connectors.messages.reader import AcknowledgingReader
 from penstock.runtime.io.connectors.messages.settings import (
     check_declared_split,
@@ -72,8 +78,6 @@ _LAST: Final = (1 << 64) - 1
 #: Seconds of one wait for entries, and for an answer.
 _WAIT: Final = 1.0
 _ANSWER: Final = 10.0
-#: Seconds without an answer until the attempt fails.
-GIVE_UP_AFTER: Final = 60.0
 
 
 def _parsed(entry_id: str) -> tuple[int, int]:
@@ -202,7 +206,7 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
             with redis.Redis.from_url(self.url, **self._settings()) as client:
                 newest = {stream: _last_generated(client, stream) for stream in self.streams}
         except redis.RedisError as error:
-            raise _refused(self._where(), "be asked for its streams", error) from None
+            raise refused(self._where(), "be asked for its streams", error) from None
         return [
             RedisStreamSplit(stream, self._start(last), stopping_id=last if self.bounded else None)
             for stream, last in newest.items()
@@ -246,10 +250,6 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
             **self.properties,
             "protocol": 2,
         }
-
-
-def _refused(where: str, what: str, error: Exception) -> ConnectorError:
-    return ConnectorError(f"{where} can't {what}: {redacted(str(error))}")
 
 
 def _last_generated(client: redis.Redis, stream: str) -> str:
@@ -320,7 +320,7 @@ class _RedisReceiver:
             while not self._split.is_finished:
                 await self._read(inbox)
         except (redis.AuthenticationError, redis.ResponseError) as error:
-            raise _refused(self.where, "be read", error) from None
+            raise refused(self.where, "be read", error) from None
 
     async def _read(self, inbox: Inbox) -> None:
         stream, last_id, most = self._split.stream, self._split.last_id, inbox.max_rows
@@ -387,7 +387,7 @@ class _RedisReceiver:
                 kept = f"{first}-{second + 1}" if second < _LAST else f"{first + 1}-0"
                 await self._client.xtrim(stream, minid=kept, approximate=False)
         except redis.ResponseError as error:
-            raise _refused(self.where, "note what is covered", error) from None
+            raise refused(self.where, "note what is covered", error) from None
 
     async def _set_group(self, stream: str, group: str, position: str) -> None:
         import redis

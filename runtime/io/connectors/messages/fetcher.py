@@ -28,6 +28,8 @@ from penstock.runtime.redaction import redacted
 
 logger = logging.getLogger(__name__)
 
+#: Seconds without an answer until the attempt fails, unless the source says otherwise.
+GIVE_UP_AFTER: Final = 60.0
 #: Maximum number of a split's batches that wait for the task thread.
 _MOST_READY: Final = 4
 #: Seconds for clients to disconnect, and for the thread to end; it does not outlive the process.
@@ -277,6 +279,11 @@ class MessageFetcher:
             await asyncio.wait_for(receiver.close(), _GOODBYE)
         except expected as error:
             logger.warning("%s: the connection was not closed: %s", receiver.where, redacted(_said(error)))
+
+
+def refused(where: str, what: str, error: BaseException) -> ConnectorError:
+    """Make an error that fails the attempt at once, without the secrets of the client's error."""
+    return ConnectorError(f"{where} can't {what}: {redacted(_said(error))}")
 
 
 def _said(error: BaseException | None) -> str:
