@@ -118,6 +118,14 @@ class JetStreamSplit:
         sequence, consumer, delivery = position
         return replace(self, next_sequence=sequence, consumer=consumer, delivery=delivery)
 
+    def delivered_by(self, consumer: str) -> int:
+        """Return the number of a consumer's deliveries that the position includes."""
+        return self.delivery if consumer == self.consumer else 0
+
+    def lag(self, end: tuple[str, int]) -> int:
+        consumer, deliveries = end
+        return max(0, deliveries - self.delivered_by(consumer))
+
 
 @without_secrets
 @dataclass(frozen=True)
@@ -426,12 +434,10 @@ class _JetStreamReceiver:
 
         Stream sequences can't decide: the floor of a consumer passes messages that don't match its filter.
         """
-        split = self._split
-        known = split.delivery if other.name == split.consumer else 0
         return (
-            split.consumer is not None
+            self._split.consumer is not None
             and other.ack_floor is not None
-            and other.ack_floor.consumer_seq > known
+            and other.ack_floor.consumer_seq > self._split.delivered_by(other.name)
         )
 
     async def _disconnect(self) -> None:
@@ -503,6 +509,14 @@ class _JetStreamReceiver:
         self._split = self._split.moved_to(place)
         kept = tokens[-1:] if self._acks_all else tokens
         await inbox.put(polled, place, kept, is_last=self._split.is_finished)
+
+    async def find_end(self) -> tuple[str, int] | None:
+        """Return the consumer and the number of its last delivery when all messages are delivered."""
+        if self._pull is None or self._split.stopping_sequence is not None:
+            return None
+        consumer = await self._pull.consumer_info()
+        delivered = 0 if consumer.delivered is None else consumer.delivered.consumer_seq
+        return consumer.name, delivered + (consumer.num_pending or 0)
 
     async def acknowledge(self, tokens: Sequence[tuple[int, str]]) -> None:
         """Acknowledge messages; those of an earlier connection are delivered again and acknowledged then."""

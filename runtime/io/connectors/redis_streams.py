@@ -54,7 +54,7 @@ from penstock.runtime.io.connectors.messages.settings import (
 from penstock.runtime.io.formats.format import Decoded, Decoder, Format
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames
-from penstock.runtime.operators.source import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import BatchFormat, RowBatch
 from penstock.runtime.redaction import redacted, without_secrets
 from penstock.runtime.time.durations import Duration, micros_of, seconds_in
@@ -109,6 +109,9 @@ class RedisStreamSplit:
 
     def moved_to(self, position: tuple[str, int | None]) -> Self:
         return replace(self, last_id=position[0], passed=position[1])
+
+    def lag(self, end: int) -> int | None:
+        return None if self.passed is None else max(0, end - self.passed)
 
 
 @without_secrets
@@ -344,7 +347,9 @@ class _RedisReceiver:
         elif entries:
             await self._move(inbox, (entries[-1][1], passed), entries)
         else:  # only wakes up: the next transaction reads the entries
-            self._split = self._split.moved_to((last_id, passed))
+            if passed != self._split.passed:
+                self._split = self._split.moved_to((last_id, passed))
+                await inbox.put(Polled(), (last_id, passed))
             await self._client.xread({stream: last_id}, count=1, block=int(_WAIT * 1000))
 
     async def _move(self, inbox: Inbox, position: tuple[str, int | None], entries: list[_Entry]) -> None:
@@ -374,6 +379,18 @@ class _RedisReceiver:
             "the lost entries, set on_lost='continue'"
         )
         raise LostInputError(msg)
+
+    async def find_end(self) -> int | None:
+        """Return the number of entries that were ever added; Redis 6 does not report it."""
+        import redis
+
+        if self._split.stopping_id is not None:
+            return None
+        try:
+            info = await self._client.xinfo_stream(self._split.stream)
+        except redis.ResponseError:  # there is no stream yet; `receive` reports other reasons
+            return None
+        return _Numbers.of(info).added
 
     async def acknowledge(self, tokens: Sequence[str]) -> None:
         import redis

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from nats.js.api import ConsumerInfo, RetentionPolicy, StreamState
-from polling import covered, eventually, failure_of, polled, read
+from polling import covered, eventually, failure_of, lag_of, polled, read
 from serving.nats import PASSWORD, NatsServer, nats_server
 
 from penstock import Checkpointing, ConfigurationError, DiscardSink, JobConfig, StreamEnvironment
@@ -267,6 +267,26 @@ def test_reads_wait_at_the_limit_of_unacknowledged_messages_while_checkpoints_ar
         assert polled(harness, 4) == [4, 5, 6, 7]
         covered(harness)
         assert polled(harness, 2) == [8, 9]
+
+
+@pytest.mark.usefixtures("quick_looks")
+@pytest.mark.parametrize("retention", RETENTIONS)
+def test_the_lag_counts_what_was_not_emitted_although_it_was_received(
+    make_stream: Callable[[RetentionPolicy], Stream], retention: RetentionPolicy
+) -> None:
+    stream = make_stream(retention)
+    source = stream.source(subjects=[f"{stream.name}.a", f"{stream.name}.b"])
+    with SourceHarness(source) as harness:
+        eventually(lambda: harness.poll(1) or len(stream.consumers()) == 2, "there are consumers")
+        stream.put(*range(20))
+        assert polled(harness, 2, max_rows=1) == [0, 1]
+        eventually(lambda: lag_of(harness) == {f"{stream.name}.a": 18, f"{stream.name}.b": 0}, "18 are left")
+        snapshot = covered(harness)
+        stream.put(20)
+        eventually(lambda: lag_of(harness)[f"{stream.name}.a"] == 19, "another message has come")
+    with SourceHarness(source, restored=[snapshot]) as harness:
+        assert len(polled(harness, 9, max_rows=1)) == 9
+        eventually(lambda: lag_of(harness).get(f"{stream.name}.a") == 10, "10 are left")
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from polling import covered, eventually, failure_of, polled, read
+from polling import covered, eventually, failure_of, lag_of, polled, read
 from serving.redis import PASSWORD, RedisServer, redis_7, redis_server
 
 from penstock import Checkpointing, ConfigurationError, JobConfig
@@ -296,6 +296,34 @@ def test_entries_that_are_gone_before_they_were_read_are_an_error(
     assert "on_lost='continue'" in failure_of(stream.numbers(), restored=[snapshot])
     with SourceHarness(stream.numbers(on_lost="continue"), restored=[snapshot]) as harness:
         assert polled(harness, 1)
+
+
+@NEEDS_7
+def test_entries_that_are_gone_are_noticed_by_a_job_that_has_read_none(newer_redis: RedisServer) -> None:
+    stream = Stream(newer_redis)
+    stream.put(-1)
+    with SourceHarness(stream.numbers(starting_position="latest")) as harness:
+        eventually(lambda: harness.poll(1) or harness.reader.snapshot()[0].passed, "the entries are counted")
+        snapshot = harness.snapshot()
+    ids = stream.put(1, 2)
+    stream.client.xtrim(stream.key, minid=ids[1], approximate=False)
+    assert "on_lost='continue'" in failure_of(stream.numbers(), restored=[snapshot])
+
+
+@NEEDS_7
+@pytest.mark.usefixtures("quick_looks")
+def test_the_lag_counts_what_was_not_emitted_although_it_was_received(newer_redis: RedisServer) -> None:
+    first, second = Stream(newer_redis), Stream(newer_redis)
+    second.client.xdel(second.key, *second.put(1))
+    source: Any = RedisStreamSource(newer_redis.url, [first.key, second.key], value_field="value")
+    first.put(*range(20))
+    with SourceHarness(source) as harness:
+        assert polled(harness, 2, max_rows=1) == [0, 1]
+        harness.reader.pause_splits({first.key})
+        eventually(lambda: harness.poll(1) or lag_of(harness), "the lag is known")
+        assert lag_of(harness) == {first.key: 18, second.key: 0}
+        first.put(20)
+        eventually(lambda: lag_of(harness)[first.key] == 19, "another entry has come")
 
 
 @NEEDS_7
