@@ -96,7 +96,7 @@ class MqttSource(Generic[T_co], metaclass=NearestNames):
         username: Name of the user.
         password: Password of the user. No message or log shows it.
         tls: Whether the connection uses TLS.
-        ca_file: File of certificates that are trusted instead of the system's.
+        ca_file: File of certificates that are trusted instead of the system's, on every node.
         protocol: Version of the protocol: `"5"` or `"3.1.1"`.
         value_format: Decodes the values of messages.
         metadata: Fields that are added to those of the value: `"topic"`, `"qos"`, `"retain"`. They replace
@@ -254,7 +254,14 @@ class _Connection:
         if self._source.username is not None:
             client.username_pw_set(self._source.username, self._source.password)
         if self._source.tls:
-            client.tls_set(ca_certs=self._source.ca_file)
+            try:
+                client.tls_set(ca_certs=self._source.ca_file)
+            except OSError as error:  # which would pass for a broker that gives no answer
+                msg = (
+                    f"{self._where}: the certificates in {self._source.ca_file!r} can't be loaded: {error}. "
+                    "Give ca_file= a file in PEM format that exists on every node"
+                )
+                raise ConnectorError(msg) from None
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
