@@ -470,7 +470,7 @@ class _JetStreamReceiver:
         stop, position = self._split.stopping_sequence, self._split.next_sequence or 0
         new: list[Msg] = []
         tokens: list[tuple[int, str]] = []
-        skipped: list[int] = []
+        first_missing: int | None = None
         is_gap = False
         for message in messages:
             number = message.metadata.sequence
@@ -482,15 +482,15 @@ class _JetStreamReceiver:
             if stop is not None and number.stream > stop:
                 continue
             if number.stream >= position:
-                if 1 < position < number.stream:
-                    skipped.append(position)
+                if first_missing is None and 1 < position < number.stream:
+                    first_missing = position
                 position = number.stream + 1
                 new.append(message)
             tokens.append((number.stream, message.reply))
         if stop is not None and messages and messages[-1].metadata.sequence.stream >= stop and not is_gap:
             position = stop + 1
-        if skipped and self._split.subject == _ALL and self._source.on_lost == "error":
-            await self._check_not_deleted(skipped[0])
+        if first_missing is not None and self._split.subject == _ALL and self._source.on_lost == "error":
+            await self._check_not_deleted(first_missing)
         await self._move(inbox, position, new, tokens)
         if is_gap:
             msg = "a delivery is missing; the messages are requested again"
