@@ -225,6 +225,7 @@ class _HttpClient:
         self._room = threading.Semaphore(sink.max_concurrent * _AHEAD)
         self._turn = asyncio.Semaphore(sink.max_concurrent)
         self._running: list[Future[None]] = []
+        self._error: BaseException | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http-sink", daemon=True)
         self._thread.start()
@@ -233,12 +234,15 @@ class _HttpClient:
         """Begin to send requests; wait while many have no answer yet.
 
         Raises:
-            ConnectorError: An earlier request of this writer has failed.
+            ConnectorError: An earlier request of this writer had no success.
+            RefusedRecordError: The receiver refused an earlier request.
         """
         for request in requests:
             self._room.acquire()
+            if self._error is not None:  # else each of the other requests would also wait for its failure
+                raise self._error
             self._running.append(asyncio.run_coroutine_threadsafe(self._send(request), self._loop))
-            self._running[-1].add_done_callback(lambda _: self._room.release())
+            self._running[-1].add_done_callback(self._sent)
         running, self._running = self._running, []
         for future in running:
             if future.done():
@@ -267,6 +271,11 @@ class _HttpClient:
             self._loop.close()
 
     # -- the client's thread ------------------------------------------------------------------------------
+
+    def _sent(self, future: Future[None]) -> None:
+        if not future.cancelled():
+            self._error = self._error or future.exception()
+        self._room.release()
 
     async def _send(self, request: _Request) -> None:
         async with self._turn:
@@ -311,7 +320,7 @@ class _HttpClient:
             return
         what = f"status {status}, {shown(redacted(text.decode(errors='replace')))}"
         if status in _PASSING:
-            raise _PassingError(what, float(retry_after) if retry_after.isdigit() else 0.0)
+            raise _PassingError(what, float(retry_after) if retry_after.isdecimal() else 0.0)
         msg = f"{self._where} refuses the record with the key {key!r}: {what}; the record is {shown(body)}"
         if self._sink.on_refused == "fail":
             msg += '. Correct the record or the receiver, or drop such records with on_refused="skip"'

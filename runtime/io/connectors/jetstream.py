@@ -39,7 +39,13 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, ConnectorError, LostInputError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer, MessageParts
-from penstock.runtime.io.connectors.messages.fetcher import Inbox, MessageFetcher, Receiver
+from penstock.runtime.io.connectors.messages.fetcher import (
+    GIVE_UP_AFTER,
+    Inbox,
+    MessageFetcher,
+    Receiver,
+    refused,
+)
 from penstock.runtime.io.connectors.messages.reader import AcknowledgingReader
 from penstock.runtime.io.connectors.messages.settings import (
     check_declared_split,
@@ -80,8 +86,6 @@ _ACK_WAIT: Final = 86_400.0
 _INACTIVE: Final = 3600.0
 #: Maximum messages of one request.
 _MOST: Final = 10_000
-#: Seconds without an answer until the attempt fails.
-GIVE_UP_AFTER: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,14 @@ class JetStreamSplit:
         sequence, consumer, delivery = position
         return replace(self, next_sequence=sequence, consumer=consumer, delivery=delivery)
 
+    def delivered_by(self, consumer: str) -> int:
+        """Return the number of a consumer's deliveries that the position includes."""
+        return self.delivery if consumer == self.consumer else 0
+
+    def lag(self, end: tuple[str, int]) -> int:
+        consumer, deliveries = end
+        return max(0, deliveries - self.delivered_by(consumer))
+
 
 @without_secrets
 @dataclass(frozen=True)
@@ -134,7 +146,8 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
             replaces another one takes over its consumers if both have this name. For a stream without
             `limits` retention, a replacing job needs it. Two running jobs must not share it.
         max_unacknowledged: Maximum number of messages that are read before a checkpoint covers them.
-        on_lost: What happens if messages after the position are gone: `"error"` or `"continue"`.
+        on_lost: What happens if messages after the position are gone. `"error"` fails the job, and
+            `"continue"` reads what is left. If the stream ends before the position, that is the whole stream.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
         give_up_after: Time without an answer of the server until the attempt fails.
@@ -222,7 +235,7 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
                     for subject in self.subjects
                 ]
         except (nats.errors.Error, OSError) as error:
-            raise _refused(self._where(), "be read", error) from None
+            raise refused(self._where(), "be read", error) from None
 
     async def _last(self, jetstream: JetStreamContext, subject: str) -> int:
         """Return the number of the last message that matches a filter; 0 for none."""
@@ -276,10 +289,6 @@ async def _log(error: Exception) -> None:
     logger.info("NATS: %s", redacted(str(error)))
 
 
-def _refused(where: str, what: str, error: BaseException) -> ConnectorError:
-    return ConnectorError(f"{where} can't {what}: {redacted(str(error) or type(error).__name__)}")
-
-
 def _consumer_name(prefix: str, subject: str) -> str:
     """The beginning of the names of a split's consumers; names must not contain dots or spaces."""
     readable = re.sub(r"[^\w-]", "_", f"{prefix}-{'all' if subject == _ALL else subject}")
@@ -331,7 +340,7 @@ class _JetStreamReceiver:
         except (nats.js.errors.ServiceUnavailableError, nats.js.errors.ServerError):
             raise  # the server is starting, or elects a leader
         except (nats.js.errors.APIError, nats.errors.AuthorizationError) as error:
-            raise _refused(self.where, "be read", error) from None
+            raise refused(self.where, "be read", error) from None
 
     # -- the consumer -------------------------------------------------------------------------------------
 
@@ -343,7 +352,11 @@ class _JetStreamReceiver:
         if self._consumer is not None and self._consumer not in {each.name for each in before}:
             msg = f"{self.where}: the consumer {self._consumer!r} was deleted, perhaps by a newer attempt"
             raise ConnectorError(msg)
-        self._check_nothing_lost(stream, [each for each in before if each.name != self._consumer])
+        if self._source.on_lost == "error":
+            self._check_nothing_lost(stream, [each for each in before if each.name != self._consumer])
+        elif stream.state.last_seq + 1 < (self._split.next_sequence or 0):
+            # Numbers begin anew, and a message below the position would be dropped as a redelivery.
+            self._split, self._covered = self._split.moved_to((1, None, 0)), 0
         is_queue = stream.config.retention == "workqueue"
         if is_queue:  # it allows one consumer only, and keeps its messages without one
             await self._delete(jetstream, before)
@@ -398,7 +411,7 @@ class _JetStreamReceiver:
 
     def _check_nothing_lost(self, stream: StreamInfo, others: Sequence[ConsumerInfo]) -> None:
         position, state = self._split.next_sequence or 0, stream.state
-        if self._source.on_lost == "continue" or position <= 1:
+        if position <= 1:
             return
         if state.last_seq + 1 < position:
             what = "the stream ends before it: the stream was created again, or the server lost its end"
@@ -421,12 +434,10 @@ class _JetStreamReceiver:
 
         Stream sequences can't decide: the floor of a consumer passes messages that don't match its filter.
         """
-        split = self._split
-        known = split.delivery if other.name == split.consumer else 0
         return (
-            split.consumer is not None
+            self._split.consumer is not None
             and other.ack_floor is not None
-            and other.ack_floor.consumer_seq > known
+            and other.ack_floor.consumer_seq > self._split.delivered_by(other.name)
         )
 
     async def _disconnect(self) -> None:
@@ -459,7 +470,7 @@ class _JetStreamReceiver:
         stop, position = self._split.stopping_sequence, self._split.next_sequence or 0
         new: list[Msg] = []
         tokens: list[tuple[int, str]] = []
-        skipped: list[int] = []
+        first_missing: int | None = None
         is_gap = False
         for message in messages:
             number = message.metadata.sequence
@@ -471,15 +482,15 @@ class _JetStreamReceiver:
             if stop is not None and number.stream > stop:
                 continue
             if number.stream >= position:
-                if 1 < position < number.stream:
-                    skipped.append(position)
+                if first_missing is None and 1 < position < number.stream:
+                    first_missing = position
                 position = number.stream + 1
                 new.append(message)
             tokens.append((number.stream, message.reply))
         if stop is not None and messages and messages[-1].metadata.sequence.stream >= stop and not is_gap:
             position = stop + 1
-        if skipped and self._split.subject == _ALL and self._source.on_lost == "error":
-            await self._check_not_deleted(skipped[0])
+        if first_missing is not None and self._split.subject == _ALL and self._source.on_lost == "error":
+            await self._check_not_deleted(first_missing)
         await self._move(inbox, position, new, tokens)
         if is_gap:
             msg = "a delivery is missing; the messages are requested again"
@@ -498,6 +509,14 @@ class _JetStreamReceiver:
         self._split = self._split.moved_to(place)
         kept = tokens[-1:] if self._acks_all else tokens
         await inbox.put(polled, place, kept, is_last=self._split.is_finished)
+
+    async def find_end(self) -> tuple[str, int] | None:
+        """Return the consumer and the number of its last delivery when all messages are delivered."""
+        if self._pull is None or self._split.stopping_sequence is not None:
+            return None
+        consumer = await self._pull.consumer_info()
+        delivered = 0 if consumer.delivered is None else consumer.delivered.consumer_seq
+        return consumer.name, delivered + (consumer.num_pending or 0)
 
     async def acknowledge(self, tokens: Sequence[tuple[int, str]]) -> None:
         """Acknowledge messages; those of an earlier connection are delivered again and acknowledged then."""

@@ -35,7 +35,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer, MessageParts
-from penstock.runtime.io.connectors.messages.fetcher import Inbox, MessageFetcher, Receiver
+from penstock.runtime.io.connectors.messages.fetcher import GIVE_UP_AFTER, Inbox, MessageFetcher, Receiver
 from penstock.runtime.io.connectors.messages.reader import AcknowledgingReader
 from penstock.runtime.io.connectors.messages.settings import (
     check_installed,
@@ -67,8 +67,6 @@ _ANSWER: Final = 10.0
 _MOST_WAITING: Final = 70_000
 #: Temporary reasons to refuse a connection: the server is unavailable or busy, a quota, the rate.
 _PASSING: Final = frozenset({136, 137, 151, 159})
-#: Seconds without an answer until the attempt fails.
-GIVE_UP_AFTER: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class MqttSource(Generic[T_co], metaclass=NearestNames):
         username: Name of the user.
         password: Password of the user. No message or log shows it.
         tls: Whether the connection uses TLS.
-        ca_file: File of certificates that are trusted instead of the system's.
+        ca_file: File of certificates that are trusted instead of the system's, on every node.
         protocol: Version of the protocol: `"5"` or `"3.1.1"`.
         value_format: Decodes the values of messages.
         metadata: Fields that are added to those of the value: `"topic"`, `"qos"`, `"retain"`. They replace
@@ -256,7 +254,14 @@ class _Connection:
         if self._source.username is not None:
             client.username_pw_set(self._source.username, self._source.password)
         if self._source.tls:
-            client.tls_set(ca_certs=self._source.ca_file)
+            try:
+                client.tls_set(ca_certs=self._source.ca_file)
+            except OSError as error:  # which would pass for a broker that gives no answer
+                msg = (
+                    f"{self._where}: the certificates in {self._source.ca_file!r} can't be loaded: {error}. "
+                    "Give ca_file= a file in PEM format that exists on every node"
+                )
+                raise ConnectorError(msg) from None
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect

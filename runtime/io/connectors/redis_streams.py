@@ -32,21 +32,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, 
 
 import pyarrow as pa
 
-from penstock.runtime.errors import ConfigurationError, ConnectorError, LostInputError
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import ConfigurationError, LostInputError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer, MessageParts
-from penstock.runtime.io.connectors.messages.fetcher import Inbox, MessageFetcher, Receiver
+from penstock.runtime.io.connectors.messages.fetcher import (
+    GIVE_UP_AFTER,
+    Inbox,
+    MessageFetcher,
+    Receiver,
+    refused,
+)
 from penstock.runtime.io.connectors.messages.reader import AcknowledgingReader
 from penstock.runtime.io.connectors.messages.settings import (
     check_declared_split,
     check_installed,
     check_learns_nothing,
+    check_takes_checkpoints,
     checked_names,
 )
 from penstock.runtime.io.formats.format import Decoded, Decoder, Format
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.names import NearestNames
-from penstock.runtime.operators.source import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import BatchFormat, RowBatch
 from penstock.runtime.redaction import redacted, without_secrets
 from penstock.runtime.time.durations import Duration, micros_of, seconds_in
@@ -70,8 +78,6 @@ _LAST: Final = (1 << 64) - 1
 #: Seconds of one wait for entries, and for an answer.
 _WAIT: Final = 1.0
 _ANSWER: Final = 10.0
-#: Seconds without an answer until the attempt fails.
-GIVE_UP_AFTER: Final = 60.0
 
 
 def _parsed(entry_id: str) -> tuple[int, int]:
@@ -104,6 +110,9 @@ class RedisStreamSplit:
     def moved_to(self, position: tuple[str, int | None]) -> Self:
         return replace(self, last_id=position[0], passed=position[1])
 
+    def lag(self, end: int) -> int | None:
+        return None if self.passed is None else max(0, end - self.passed)
+
 
 @without_secrets
 @dataclass(frozen=True)
@@ -121,9 +130,10 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
             with these names.
         starting_position: Where a job without a snapshot starts: `"earliest"`, `"latest"`, or a time.
         bounded: Whether the source ends at the entry that was the last one when the job began.
-        group: Group whose position is set to the last entry of each completed checkpoint.
+        group: Group whose position is set to the last entry of each completed checkpoint. The job must take
+            checkpoints.
         delete_covered: Whether entries are deleted when a completed checkpoint covers them. No other
-            program may then need them, and no older savepoint can be restored.
+            program may then need them, and no older savepoint can be restored. The job must take checkpoints.
         on_lost: What happens if entries after the position were deleted. `"error"` fails the job, and
             `"continue"` reads the next entry. Only Redis 7 and later report such entries.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
@@ -175,6 +185,16 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
         seconds = seconds_in("give_up_after", self.give_up_after, above=0.0)
         object.__setattr__(self, "give_up_after", seconds)
 
+    @property
+    def _acknowledges(self) -> bool:
+        """Whether the server learns which entries a completed checkpoint covers."""
+        return self.group is not None or self.delete_covered
+
+    def check_job_config(self, config: JobConfig) -> None:
+        """Refuse `group` and `delete_covered` in a job without checkpoints: they would do nothing."""
+        if self._acknowledges:
+            check_takes_checkpoints(config)
+
     def splits(self, parallelism: int) -> Sequence[RedisStreamSplit]:
         """Make a split of each stream, at the position where the job starts.
 
@@ -189,7 +209,7 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
             with redis.Redis.from_url(self.url, **self._settings()) as client:
                 newest = {stream: _last_generated(client, stream) for stream in self.streams}
         except redis.RedisError as error:
-            raise _refused(self._where(), "be asked for its streams", error) from None
+            raise refused(self._where(), "be asked for its streams", error) from None
         return [
             RedisStreamSplit(stream, self._start(last), stopping_id=last if self.bounded else None)
             for stream, last in newest.items()
@@ -233,10 +253,6 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
             **self.properties,
             "protocol": 2,
         }
-
-
-def _refused(where: str, what: str, error: Exception) -> ConnectorError:
-    return ConnectorError(f"{where} can't {what}: {redacted(str(error))}")
 
 
 def _last_generated(client: redis.Redis, stream: str) -> str:
@@ -307,7 +323,7 @@ class _RedisReceiver:
             while not self._split.is_finished:
                 await self._read(inbox)
         except (redis.AuthenticationError, redis.ResponseError) as error:
-            raise _refused(self.where, "be read", error) from None
+            raise refused(self.where, "be read", error) from None
 
     async def _read(self, inbox: Inbox) -> None:
         stream, last_id, most = self._split.stream, self._split.last_id, inbox.max_rows
@@ -331,13 +347,16 @@ class _RedisReceiver:
         elif entries:
             await self._move(inbox, (entries[-1][1], passed), entries)
         else:  # only wakes up: the next transaction reads the entries
-            self._split = self._split.moved_to((last_id, passed))
+            if passed != self._split.passed:
+                self._split = self._split.moved_to((last_id, passed))
+                await inbox.put(Polled(), (last_id, passed))
             await self._client.xread({stream: last_id}, count=1, block=int(_WAIT * 1000))
 
     async def _move(self, inbox: Inbox, position: tuple[str, int | None], entries: list[_Entry]) -> None:
         polled = self._deserializer.polled(entries)
         self._split = self._split.moved_to(position)
-        await inbox.put(polled, position, [position[0]], is_last=self._split.is_finished)
+        tokens = [position[0]] if self._source._acknowledges else []
+        await inbox.put(polled, position, tokens, is_last=self._split.is_finished)
 
     def _passed(self, numbers: _Numbers, entries: int) -> int | None:
         before = self._split.passed
@@ -361,6 +380,18 @@ class _RedisReceiver:
         )
         raise LostInputError(msg)
 
+    async def find_end(self) -> int | None:
+        """Return the number of entries that were ever added; Redis 6 does not report it."""
+        import redis
+
+        if self._split.stopping_id is not None:
+            return None
+        try:
+            info = await self._client.xinfo_stream(self._split.stream)
+        except redis.ResponseError:  # there is no stream yet; `receive` reports other reasons
+            return None
+        return _Numbers.of(info).added
+
     async def acknowledge(self, tokens: Sequence[str]) -> None:
         import redis
 
@@ -373,7 +404,7 @@ class _RedisReceiver:
                 kept = f"{first}-{second + 1}" if second < _LAST else f"{first + 1}-0"
                 await self._client.xtrim(stream, minid=kept, approximate=False)
         except redis.ResponseError as error:
-            raise _refused(self.where, "note what is covered", error) from None
+            raise refused(self.where, "note what is covered", error) from None
 
     async def _set_group(self, stream: str, group: str, position: str) -> None:
         import redis

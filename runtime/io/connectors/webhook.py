@@ -27,6 +27,7 @@ import time
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import islice
 from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -55,6 +56,10 @@ OnBadRequest: TypeAlias = Literal["reject", "skip", "dead_letter"]
 
 #: Seconds until a port that is in use fails the attempt: the previous attempt may not have ended yet.
 _GIVE_UP_AFTER: Final = 30.0
+_FAILURE: Final = (
+    "{where} can't listen, for {seconds:g} s: {error}. Choose another port or host, or end the program that "
+    "uses this port on the node"
+)
 #: Seconds for senders whose requests are not complete when the listener ends.
 _SHUTDOWN: Final = 0.5
 #: Seconds after which a sender should try again.
@@ -152,7 +157,10 @@ class WebhookSource(Generic[T_co], metaclass=NearestNames):
         checked_setting("on_error", self.on_error, ("reject", "skip", "dead_letter"))
         checked_setting("batch_format", self.batch_format, ("rows", "arrow"))
         check_learns_nothing("value_format", self.value_format)
-        if self.token == "" or (self.token is None and not _is_loopback(self.host)):
+        if self.token == "":
+            msg = "an empty token is not allowed: give token= at least one character, or leave it out"
+            raise ConfigurationError(msg)
+        if self.token is None and not _is_loopback(self.host):
             msg = f"host={self.host!r} can be reached from other machines: give a token="
             raise ConfigurationError(msg)
         seconds = seconds_in("answer_within", self.answer_within, above=0.0)
@@ -178,7 +186,7 @@ class WebhookSource(Generic[T_co], metaclass=NearestNames):
         receivers: dict[Hashable, Receiver] = {
             split.name: _WebhookReceiver(self, split, deserializer) for split in mine
         }
-        fetcher = MessageFetcher(receivers, _GIVE_UP_AFTER, deserializer.close)
+        fetcher = MessageFetcher(receivers, _GIVE_UP_AFTER, deserializer.close, failure=_FAILURE)
         return AcknowledgingReader(mine, fetcher, is_arrow=self.batch_format == "arrow")
 
 
@@ -269,8 +277,8 @@ class _WebhookReceiver:
         """Forget the oldest keys that are not waiting."""
         surplus = len(self._keys) - self._source.remembered_keys
         if surplus > 0:
-            covered = [key for key, request in self._keys.items() if request is None]
-            for key in covered[:surplus]:
+            covered = (key for key, request in self._keys.items() if request is None)
+            for key in [*islice(covered, surplus)]:
                 del self._keys[key]
 
     def _answer(self, request: _Request, status: int, text: str) -> None:

@@ -6,6 +6,9 @@ is bounded, and a slow job slows the reads.
 
 A receiver whose broker can't be reached is started again, and continues after the last message that it put
 into the inbox. After `give_up_after` without an answer the attempt fails.
+
+**Lag.** The fetcher asks the receivers for the ends of their splits every two seconds, also while inboxes are
+full. So the lag of a slow job grows with its splits.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
@@ -28,6 +31,8 @@ from penstock.runtime.redaction import redacted
 
 logger = logging.getLogger(__name__)
 
+#: Seconds without an answer until the attempt fails, unless the source says otherwise.
+GIVE_UP_AFTER: Final = 60.0
 #: Maximum number of a split's batches that wait for the task thread.
 _MOST_READY: Final = 4
 #: Seconds for clients to disconnect, and for the thread to end; it does not outlive the process.
@@ -35,8 +40,16 @@ _GOODBYE: Final = 3.0
 _END: Final = 5.0
 #: Seconds until a receiver that did not end is cancelled again.
 _AGAIN: Final = 0.05
+#: Seconds between two requests for the end of a split, and until the first one.
+_LOOK_FOR_END: Final = 2.0
+_FIRST_LOOK: Final = 0.1
 #: Longest pause between two tries, in seconds.
 _LONGEST_PAUSE: Final = 2.0
+#: Message of the error for a broker that can't be reached.
+_FAILURE: Final = (
+    "{where} gave no answer for {seconds:g} s: {error}. Check that it runs and can be reached from the "
+    "workers"
+)
 
 
 @dataclass(slots=True)
@@ -80,14 +93,31 @@ class Receiver(Protocol):
         ...
 
 
+@runtime_checkable
+class FindsEnd(Protocol):
+    """Optional for a receiver: finds the end of its split, from which the split derives its lag."""
+
+    async def find_end(self) -> Any:
+        """Return the end, in the form that the split's `lag` takes; `None` if it is not known.
+
+        Called while `receive` runs, and while there is no connection.
+        """
+        ...
+
+
 class Inbox:
-    """Batches of one split on their way to the task thread."""
+    """Batches of one split on their way to the task thread.
+
+    Attributes:
+        end: The last known end of the split; `None` if it is not known.
+    """
 
     def __init__(self, split: Hashable, fetcher: MessageFetcher) -> None:
         self._split = split
         self._fetcher = fetcher
         self._room = asyncio.Semaphore(_MOST_READY)
         self.answered_at = time.monotonic()
+        self.end: Any = None
 
     @property
     def max_rows(self) -> int:
@@ -117,6 +147,7 @@ class MessageFetcher:
         receivers: One for each split, by the split's name. All of a reader's splits are in it.
         give_up_after: Seconds without an answer of a broker until the attempt fails.
         on_end: Called in the fetcher's thread when all receivers are closed.
+        failure: Message of the error that then fails the attempt, with `where`, `seconds` and `error`.
     """
 
     def __init__(
@@ -124,10 +155,13 @@ class MessageFetcher:
         receivers: Mapping[Hashable, Receiver],
         give_up_after: float,
         on_end: Callable[[], None] = lambda: None,
+        *,
+        failure: str = _FAILURE,
     ) -> None:
         self._receivers = receivers
         self._give_up_after = give_up_after
         self._on_end = on_end
+        self._failure = failure
         self._lock = threading.Lock()
         self._ready: deque[ReceivedBatch] = deque()
         self._paused: Set[Hashable] = frozenset()
@@ -167,6 +201,10 @@ class MessageFetcher:
         """Acknowledge messages, in the order of the calls."""
         self._call(lambda: self._acknowledge(split, tokens))
 
+    def end(self, split: Hashable) -> Any:
+        """Return the last known end of a split; `None` if it is not known. For any thread."""
+        return self._inboxes[split].end
+
     def close(self) -> None:
         self._call(self._is_closing.set)
         self._thread.join(_END)
@@ -201,13 +239,18 @@ class MessageFetcher:
     async def _receive_all(self) -> None:
         receiving = [self._loop.create_task(self._receive(name)) for name in self._receivers]
         acknowledging = self._loop.create_task(self._acknowledge_all())
+        looking = [
+            self._loop.create_task(self._look_for_end(receiver, self._inboxes[name]))
+            for name, receiver in self._receivers.items()
+            if isinstance(receiver, FindsEnd)
+        ]
         try:
             await self._is_closing.wait()
             # Messages that a completed checkpoint covers are acknowledged before the end.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._acknowledgements.join(), _GOODBYE)
         finally:
-            running = {*receiving, acknowledging}
+            running = {*receiving, *looking, acknowledging}
             while running:  # redis-py loses a cancellation that comes while it connects
                 for task in running:
                     task.cancel()
@@ -234,13 +277,24 @@ class MessageFetcher:
         except asyncio.CancelledError:
             raise
         except receiver.transient as error:
-            msg = (
-                f"{receiver.where} gave no answer for {self._give_up_after:g} s: {redacted(_said(error))}. "
-                "Check that it runs and can be reached from the workers"
-            )
+            said, seconds = redacted(_said(error)), self._give_up_after
+            msg = self._failure.format(where=receiver.where, seconds=seconds, error=said)
             self._error = ConnectorError(msg)
         except BaseException as error:  # raised again in the task thread, by `take`
             self._error = error
+
+    async def _look_for_end(self, receiver: Any, inbox: Inbox) -> None:
+        pause = _FIRST_LOOK
+        while True:
+            await asyncio.sleep(pause)
+            pause = _LOOK_FOR_END
+            try:
+                inbox.end = await receiver.find_end()
+            except receiver.transient as error:
+                logger.info("%s: the lag is not known: %s", receiver.where, redacted(_said(error)))
+            except Exception as error:  # raised again in the task thread, by `take`
+                self._error = error
+                return
 
     def _log(self, receiver: Receiver, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
@@ -270,6 +324,11 @@ class MessageFetcher:
             await asyncio.wait_for(receiver.close(), _GOODBYE)
         except expected as error:
             logger.warning("%s: the connection was not closed: %s", receiver.where, redacted(_said(error)))
+
+
+def refused(where: str, what: str, error: BaseException) -> ConnectorError:
+    """Make an error that fails the attempt at once, without the secrets of the client's error."""
+    return ConnectorError(f"{where} can't {what}: {redacted(_said(error))}")
 
 
 def _said(error: BaseException | None) -> str:

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set
 from dataclasses import replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
 from penstock.runtime.io.connectors.messages.fetcher import MessageFetcher
+from penstock.runtime.operators.lag import SourceLag, SplitLag
 from penstock.runtime.operators.source import Polled, SplitProgress
 
 T = TypeVar("T")
@@ -36,6 +37,15 @@ class MessageSplit(Protocol):
     def name(self) -> Hashable: ...
 
     def moved_to(self, position: Any) -> Self: ...
+
+
+@runtime_checkable
+class SplitWithLag(Protocol):
+    """Optional for a split: computes its lag from the end that its receiver finds."""
+
+    def lag(self, end: Any) -> int | None:
+        """Return the number of records between the position and the end; `None` if it is not known."""
+        ...
 
 
 class AcknowledgingReader(Generic[T]):
@@ -88,6 +98,17 @@ class AcknowledgingReader(Generic[T]):
             if known <= checkpoint_id:
                 for name, tokens in self._covered.pop(known):
                     self._fetcher.acknowledge(name, tokens)
+
+    def lag(self) -> SourceLag | None:
+        """The number of messages between each split's position and its end; `None` unless all are known."""
+        left: dict[str, int] = {}
+        for name, split in self._splits.copy().items():
+            end = self._fetcher.end(name)
+            records = split.lag(end) if end is not None and isinstance(split, SplitWithLag) else None
+            if records is None:
+                return None
+            left[str(name)] = records
+        return SourceLag.of(SplitLag(name, records) for name, records in left.items())
 
     def close(self) -> None:
         self._fetcher.close()

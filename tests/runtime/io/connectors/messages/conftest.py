@@ -33,3 +33,9 @@ def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 def shared_mqtt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttBroker]:
     with mqtt_broker(tmp_path_factory.mktemp("mqtt")) as started:
         yield started
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for the ends of splits all the time."""
+    monkeypatch.setattr("penstock.runtime.io.connectors.messages.fetcher._LOOK_FOR_END", 0.01)

@@ -59,6 +59,12 @@ def covered(harness: SourceHarness) -> Any:
     return snapshot
 
 
+def lag_of(harness: SourceHarness) -> dict[str, int | None]:
+    """The known lag by split."""
+    lag = harness.reader.lag()
+    return {} if lag is None else {split.split: split.records for split in lag.by_split}
+
+
 def failure_of(source: Any, **harness: Any) -> str:
     """The error, with its causes, that a source raises in the end."""
     with SourceHarness(source, **harness) as opened, pytest.raises(OperatorError) as found:

@@ -26,6 +26,9 @@ class Numbers:
     def moved_to(self, position: int) -> Numbers:
         return replace(self, next=position)
 
+    def lag(self, end: int) -> int:
+        return end - self.next
+
 
 class Counting:
     """Receives the numbers from 0; the broker is away after some of them, for good or once.
@@ -60,6 +63,18 @@ class Counting:
 
     async def close(self) -> None:
         self.is_closed = True
+
+
+class Ending(Counting):
+    """Has an end that grows; the broker does not answer the first request for it."""
+
+    end = 0
+
+    async def find_end(self) -> int:
+        self.end += 10
+        if self.end == 10:
+            raise ConnectionResetError
+        return self.end
 
 
 def reader_of(*receivers: Counting) -> AcknowledgingReader[int]:
@@ -146,4 +161,27 @@ def test_a_split_that_fails_is_not_hidden_by_a_paused_one_that_waits_for_it() ->
     reader.pause_splits({"r1"})
     with pytest.raises(ConnectorError, match="the counter gave no answer"):
         polled(reader, 1)
+    reader.close()
+
+
+@pytest.mark.usefixtures("quick_looks")
+def test_the_lag_is_found_again_while_no_record_is_taken_and_after_a_request_without_an_answer() -> None:
+    reader = reader_of(Ending(), Ending())
+    polled(reader, 2)
+    for least in (10, 50, 90):
+        lag = eventually(
+            lambda least=least: (found := reader.lag()) and (found.records or 0) > least and found,
+            f"more than {least} are left",
+        )
+        assert [split.split for split in lag.by_split] == ["r0", "r1"]
+        assert lag.records % 10 == 8
+    reader.close()
+
+
+@pytest.mark.usefixtures("quick_looks")
+def test_the_lag_is_unknown_if_that_of_one_split_is() -> None:
+    ending = Ending()
+    reader = reader_of(ending, Counting())
+    eventually(lambda: ending.end > 20, "its end is known")
+    assert reader.lag() is None
     reader.close()

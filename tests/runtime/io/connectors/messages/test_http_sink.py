@@ -19,6 +19,7 @@ from penstock import ConfigurationError, JobConfig
 from penstock.http import HttpSink
 from penstock.operators import ArrowBatch, RowBatch
 from penstock.runtime.errors import BadRecordError, ConnectorError, OperatorError, SuppressRestartsError
+from penstock.runtime.io.connectors.errors import RefusedRecordError
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_ended_input
 from penstock.testing import ManualClock, OperatorHarness
@@ -153,6 +154,19 @@ def test_a_request_that_is_refused_fails_the_job_without_restarts_or_is_dropped(
                 commit()
     assert receiver.requests == []
     assert "status 422" in caplog.text
+
+
+def test_a_request_that_fails_ends_the_batch_or_commit_before_the_others_have_failed(
+    receiver: Receiver,
+) -> None:
+    receiver.failures = [422] * 50
+    with writer(receiver, max_concurrent=1, **DIRECT) as opened, pytest.raises(RefusedRecordError):
+        opened.write(rows(*range(50)))
+    with writer(receiver, max_concurrent=1) as opened:
+        opened.write(rows(*range(50)))
+        with pytest.raises(RefusedRecordError):
+            opened.commit(opened.prepare_commit(), PERMIT)
+    assert len(receiver.failures) >= 40
 
 
 def test_a_receiver_that_stays_away_fails_the_attempt_and_secrets_are_not_shown(

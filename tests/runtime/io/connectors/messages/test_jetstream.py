@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from nats.js.api import ConsumerInfo, RetentionPolicy, StreamState
-from polling import covered, eventually, failure_of, polled, read
+from polling import covered, eventually, failure_of, lag_of, polled, read
 from serving.nats import PASSWORD, NatsServer, nats_server
 
 from penstock import Checkpointing, ConfigurationError, DiscardSink, JobConfig, StreamEnvironment
@@ -239,14 +239,18 @@ def test_a_single_message_that_was_deleted_is_no_error(stream: Stream) -> None:
         assert polled(harness, 3) == [0, 1, 3]
 
 
-def test_a_stream_that_was_created_again_is_an_error(stream: Stream) -> None:
-    stream.put(1, 2)
+def test_a_stream_that_was_created_again_is_an_error_or_is_read_from_its_beginning(stream: Stream) -> None:
+    stream.put(*range(9))
     with SourceHarness(stream.source()) as harness:
-        polled(harness, 2)
+        polled(harness, 9)
         snapshot = harness.snapshot()
     stream.server.run(lambda js: js.delete_stream(stream.name))
     stream.server.run(lambda js: js.add_stream(name=stream.name, subjects=[f"{stream.name}.*"]))
+    stream.put(3)
     assert "the stream ends before it" in failure_of(stream.source(), restored=[snapshot])
+    with SourceHarness(stream.source(on_lost="continue"), restored=[snapshot]) as harness:
+        stream.put(4)
+        assert polled(harness, 2) == [3, 4]
 
 
 def test_reads_wait_at_the_limit_of_unacknowledged_messages_while_checkpoints_are_late(
@@ -263,6 +267,26 @@ def test_reads_wait_at_the_limit_of_unacknowledged_messages_while_checkpoints_ar
         assert polled(harness, 4) == [4, 5, 6, 7]
         covered(harness)
         assert polled(harness, 2) == [8, 9]
+
+
+@pytest.mark.usefixtures("quick_looks")
+@pytest.mark.parametrize("retention", RETENTIONS)
+def test_the_lag_counts_what_was_not_emitted_although_it_was_received(
+    make_stream: Callable[[RetentionPolicy], Stream], retention: RetentionPolicy
+) -> None:
+    stream = make_stream(retention)
+    source = stream.source(subjects=[f"{stream.name}.a", f"{stream.name}.b"])
+    with SourceHarness(source) as harness:
+        eventually(lambda: harness.poll(1) or len(stream.consumers()) == 2, "there are consumers")
+        stream.put(*range(20))
+        assert polled(harness, 2, max_rows=1) == [0, 1]
+        eventually(lambda: lag_of(harness) == {f"{stream.name}.a": 18, f"{stream.name}.b": 0}, "18 are left")
+        snapshot = covered(harness)
+        stream.put(20)
+        eventually(lambda: lag_of(harness)[f"{stream.name}.a"] == 19, "another message has come")
+    with SourceHarness(source, restored=[snapshot]) as harness:
+        assert len(polled(harness, 9, max_rows=1)) == 9
+        eventually(lambda: lag_of(harness).get(f"{stream.name}.a") == 10, "10 are left")
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)

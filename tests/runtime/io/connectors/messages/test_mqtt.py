@@ -161,6 +161,17 @@ def test_a_broker_that_stays_away_fails_the_attempt() -> None:
         polled(harness, 1)
 
 
+@pytest.mark.parametrize("text", [None, "no certificate"])
+def test_a_file_of_certificates_that_can_not_be_loaded_is_no_broker_without_an_answer(
+    tmp_path: Path, text: str | None
+) -> None:
+    file = tmp_path / "ca.pem"
+    if text is not None:
+        file.write_text(text)
+    source: Any = MqttSource("localhost", "t", client_id="c", tls=True, ca_file=str(file), give_up_after=0.1)
+    assert f"the certificates in '{file}' can't be loaded" in failure_of(source)
+
+
 def test_a_job_without_checkpoints_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="this job takes none"):
         MqttSource("localhost", "t", client_id="c").check_job_config(JobConfig())

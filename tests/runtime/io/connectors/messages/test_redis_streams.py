@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from polling import covered, eventually, failure_of, polled, read
+from polling import covered, eventually, failure_of, lag_of, polled, read
 from serving.redis import PASSWORD, RedisServer, redis_7, redis_server
 
-from penstock import ConfigurationError
+from penstock import Checkpointing, ConfigurationError, JobConfig
 from penstock.formats import Json
 from penstock.redis import RedisStreamSource
 from penstock.runtime.errors import OperatorError
@@ -237,6 +237,23 @@ def test_a_stream_that_was_created_again_is_an_error(stream: Stream) -> None:
         assert "the stream was deleted or created again" in failure_of(stream.numbers(), restored=[snapshot])
 
 
+def test_an_entry_that_nothing_acknowledges_leaves_nothing_in_memory(stream: Stream) -> None:
+    stream.put(*range(3))
+    for settings, tokens in (({}, 0), ({"group": "jobs"}, 3)):
+        with SourceHarness(stream.numbers(**settings)) as harness:
+            polled(harness, 3, max_rows=1)
+            assert len(harness.reader._tokens) == tokens
+
+
+@pytest.mark.parametrize("settings", [{"group": "jobs"}, {"delete_covered": True}])
+def test_a_job_that_acknowledges_and_takes_no_checkpoints_is_refused(settings: dict[str, Any]) -> None:
+    source: Any = RedisStreamSource("redis://127.0.0.1", "s", **settings)
+    with pytest.raises(ConfigurationError, match="this job takes none"):
+        source.check_job_config(JobConfig())
+    source.check_job_config(JobConfig(checkpointing=Checkpointing(every=1)))
+    RedisStreamSource("redis://127.0.0.1", "s").check_job_config(JobConfig())
+
+
 NEEDS_7 = pytest.mark.skipif(
     redis_7() is None, reason="there is no `redis-server` (Debian: apt-get install redis-server)"
 )
@@ -279,6 +296,34 @@ def test_entries_that_are_gone_before_they_were_read_are_an_error(
     assert "on_lost='continue'" in failure_of(stream.numbers(), restored=[snapshot])
     with SourceHarness(stream.numbers(on_lost="continue"), restored=[snapshot]) as harness:
         assert polled(harness, 1)
+
+
+@NEEDS_7
+def test_entries_that_are_gone_are_noticed_by_a_job_that_has_read_none(newer_redis: RedisServer) -> None:
+    stream = Stream(newer_redis)
+    stream.put(-1)
+    with SourceHarness(stream.numbers(starting_position="latest")) as harness:
+        eventually(lambda: harness.poll(1) or harness.reader.snapshot()[0].passed, "the entries are counted")
+        snapshot = harness.snapshot()
+    ids = stream.put(1, 2)
+    stream.client.xtrim(stream.key, minid=ids[1], approximate=False)
+    assert "on_lost='continue'" in failure_of(stream.numbers(), restored=[snapshot])
+
+
+@NEEDS_7
+@pytest.mark.usefixtures("quick_looks")
+def test_the_lag_counts_what_was_not_emitted_although_it_was_received(newer_redis: RedisServer) -> None:
+    first, second = Stream(newer_redis), Stream(newer_redis)
+    second.client.xdel(second.key, *second.put(1))
+    source: Any = RedisStreamSource(newer_redis.url, [first.key, second.key], value_field="value")
+    first.put(*range(20))
+    with SourceHarness(source) as harness:
+        assert polled(harness, 2, max_rows=1) == [0, 1]
+        harness.reader.pause_splits({first.key})
+        eventually(lambda: harness.poll(1) or lag_of(harness), "the lag is known")
+        assert lag_of(harness) == {first.key: 18, second.key: 0}
+        first.put(20)
+        eventually(lambda: lag_of(harness)[first.key] == 19, "another entry has come")
 
 
 @NEEDS_7

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from polling import covered, eventually, polled
+from polling import covered, eventually, failure_of, polled
 from serving.kafka import free_ports
 
 from penstock import Checkpointing, ConfigurationError, JobConfig
@@ -264,6 +264,17 @@ def test_a_port_is_taken_over_when_the_attempt_before_has_ended(webhook: Webhook
             assert polled(harness, 1) == [1]
 
 
+def test_a_port_that_stays_in_use_fails_the_attempt(
+    webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.runtime.io.connectors.webhook._GIVE_UP_AFTER", 0.1)
+    with SourceHarness(webhook.source()):
+        eventually(webhook.listens, "the first job listens")
+        failure = failure_of(webhook.source())
+    assert f"the webhook at 127.0.0.1:{webhook.port} can't listen, for 0.1 s: [Errno" in failure
+    assert "Choose another port" in failure
+
+
 def test_a_job_without_checkpoints_is_refused_and_a_token_is_not_shown(webhook: Webhook) -> None:
     source = webhook.source()
     with pytest.raises(ConfigurationError, match="this job takes none"):
@@ -276,7 +287,7 @@ def test_a_job_without_checkpoints_is_refused_and_a_token_is_not_shown(webhook: 
     ("settings", "why"),
     [
         ({"host": "0.0.0.0"}, "give a token="),
-        ({"token": ""}, "give a token="),
+        ({"token": ""}, "an empty token is not allowed"),
         ({"port": 0}, "use 1 to 65535"),
         ({"path": "orders"}, "must begin with '/'"),
         ({"on_error": "fail"}, "on_error='fail' is not allowed"),
