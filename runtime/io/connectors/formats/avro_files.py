@@ -284,9 +284,9 @@ class AvroFileReader:
         except _DAMAGED as error:
             bad.report(data, f"the block of {count} records can't be read: {error}", origin)
             return self._decoder.decode([])
+        values = self._decoder.values_of(plain, count) if decoded.bad else []
         for index, why in decoded.bad:
-            value = self._decoder.values_of(plain, count)[index]
-            bad.report(value, f"{why} (record {index} of the block)", origin)
+            bad.report(values[index], f"{why} (record {index} of the block)", origin)
         return decoded
 
     def _joined(self, found: Sequence[Batch]) -> Batch:
