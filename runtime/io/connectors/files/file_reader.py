@@ -205,10 +205,10 @@ class FileReader:
 
 
 #: `"auto"` takes columns only from folders below the locations, and a warning in the job's report names them.
-#: Lines of text get no columns then.
+#: Records without fields get no columns then.
 Partitioning: TypeAlias = Literal["auto", "hive"] | None
 
-#: Name of the column that holds a line of text when there are folder columns, as in Spark.
+#: Name of the column that holds a record without fields when there are folder columns, as in Spark.
 TEXT_COLUMN: Final = "value"
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"

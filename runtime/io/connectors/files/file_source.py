@@ -75,7 +75,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         filesystem: A custom file system, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files outside of `locations`, as after a move.
         partitioning: `"hive"` turns folders `name=value` into columns; `None` ignores them. By default
-            such folders below the locations become columns, except for text files, where they are ignored.
+            such folders below the locations become columns; with records of text or bytes they are ignored.
             The default leaves a warning about such folders in the job's report.
     """
 
@@ -430,8 +430,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             names = ", ".join(map(repr, partitions.names))
             if has_plain_records(self.form):
                 warnings.append(
-                    f"{where} are ignored, because a record is a line. partitioning='hive' makes dicts of "
-                    f"'value', the line, and {names}; partitioning=None ignores them without this notice"
+                    f"{where} are ignored, because records have no fields. partitioning='hive' makes dicts "
+                    f"of 'value', the record, and {names}; partitioning=None ignores them without this notice"
                 )
                 return None
             warnings.append(
