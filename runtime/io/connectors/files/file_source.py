@@ -19,6 +19,18 @@ import pyarrow as pa
 from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
+from penstock.runtime.io.connectors.file_formats.csv_dialect import (
+    CsvDialect,
+    declared_types,
+    has_arrow_types,
+)
+from penstock.runtime.io.connectors.file_formats.csv_reader import CsvFormat
+from penstock.runtime.io.connectors.file_formats.json_column_reader import ColumnarJsonFormat
+from penstock.runtime.io.connectors.file_formats.lines import TextFormat, checked_encoding
+from penstock.runtime.io.connectors.file_formats.parquet_reader import ParquetFormat
+from penstock.runtime.io.connectors.file_formats.value_encoders import Framing
+from penstock.runtime.io.connectors.file_formats.value_files import checked_format, file_format
+from penstock.runtime.io.connectors.file_formats.value_lines import JsonLines
 from penstock.runtime.io.connectors.files.file_reader import (
     FileFormat,
     FileReader,
@@ -30,14 +42,6 @@ from penstock.runtime.io.connectors.files.file_reader import (
     with_path_columns,
 )
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, absolute
-from penstock.runtime.io.connectors.formats.csv_dialect import CsvDialect, declared_types, has_arrow_types
-from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
-from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
-from penstock.runtime.io.connectors.formats.lines import TextFormat, checked_encoding
-from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
-from penstock.runtime.io.connectors.formats.value_encoders import Framing
-from penstock.runtime.io.connectors.formats.value_files import checked_format, file_format
-from penstock.runtime.io.connectors.formats.value_lines import JsonLines
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.io.formats.format import Format
 from penstock.runtime.io.formats.settings import check_field_names

@@ -24,9 +24,8 @@ import pyarrow as pa
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
 from penstock.runtime.io.connectors.errors import BadRecords, OnError, UnreadableInputError
-from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.line_blocks import BLOCK_BYTES, read_bytes
-from penstock.runtime.io.connectors.formats.splitting import (
+from penstock.runtime.io.connectors.file_formats.line_blocks import BLOCK_BYTES, read_bytes
+from penstock.runtime.io.connectors.file_formats.splitting import (
     FileSplit,
     SchemaSplit,
     cut_into_ranges,
@@ -34,6 +33,7 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_listed,
     with_schema,
 )
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.formats.avro import Avro, AvroDecoder, schema_text
 from penstock.runtime.io.formats.avro_schema import parsed_schema
 from penstock.runtime.io.formats.format import Decoded
