@@ -45,7 +45,7 @@ from measure import (
     versions,
 )
 from peers import environments
-from peers.comparison import Rate, rates_of
+from peers.comparison import Rate, failures_of, rates_of
 from peers.kafka_orders import PARTITIONS, Orders, make_topic
 from peers.kafka_sums import CONSUMER, EVERY, FLINK, ORDERS_PER_TRIGGER, SPARK, Sums
 from peers.report import Ended
@@ -175,8 +175,10 @@ def measured(
                 make_topic(sums.servers, f"{slug}-warm-up-{least}")
             try:
                 ended = contender.run(sums, slug, counts)
+                if failures := failures_of(ended):
+                    raise RuntimeError("; ".join(failures.values()))
                 rate = rates_of(ended)[slug]
-            except (RuntimeError, KeyError) as failure:  # keep the figures of the others
+            except RuntimeError as failure:  # keep the figures of the others
                 print(f"{name} failed: {failure}", file=sys.stderr, flush=True)
                 del rounds_of[name]
                 continue

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock._public_names import public_names
 
 if TYPE_CHECKING:
-    from penstock.runtime.io.connectors.formats.csv_lines import CsvLines as CsvLines
+    from penstock.runtime.io.connectors.file_formats.csv_lines import CsvLines as CsvLines
     from penstock.runtime.io.formats.avro import Avro as Avro
     from penstock.runtime.io.formats.format import Decoded as Decoded
     from penstock.runtime.io.formats.format import Decoder as Decoder

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -267,6 +268,21 @@ def test_sums_from_kafka_to_kafka_are_measured_with_a_kill(
     only = ("--only", "Penstock, columns", "Penstock, rows", "consume loop")
     figures = run_tiny("kafka_to_kafka", tmp_path, capsys, *only)
     assert "SIGKILL to the next committed record" in figures["seconds"]
+
+
+def test_a_contender_of_kafka_that_fails_is_left_out_and_its_reason_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module("kafka_to_kafka")
+    ended = importlib.import_module("peers.report").Ended
+    failing = module.Contender(
+        lambda sums, name, counts: [ended(name, n, failure="no table") for n in counts]
+    )
+    monkeypatch.setattr(module, "CONTENDERS", {"Flink SQL": failing})
+    monkeypatch.setattr(module, "make_topic", lambda servers, topic: None)
+    orders, sums = SimpleNamespace(write=lambda *order: None), SimpleNamespace(servers="servers")
+    assert module.measured(["Flink SQL"], orders, sums, 4, 2, 2) == {}
+    assert capsys.readouterr().err == "Flink SQL failed: no table\n"
 
 
 def test_sums_that_are_wrong_missing_or_there_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

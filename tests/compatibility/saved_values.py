@@ -14,8 +14,8 @@ from penstock.cluster import JobStatistics
 from penstock.connectors import DeadLetter
 from penstock.operators import OperatorStatistics, RowBatch
 from penstock.runtime.io.connectors.collect_sink import CollectedRows
+from penstock.runtime.io.connectors.file_formats.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
-from penstock.runtime.io.connectors.formats.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.io.connectors.generator_source import IndexRange
 from penstock.windows import TimeWindow
 

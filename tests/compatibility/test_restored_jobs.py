@@ -23,8 +23,8 @@ from saved_jobs import JOBS, ROOT, Order, committed, expected_of
 from penstock.connectors import DeadLetter
 from penstock.operators import ArrowBatch, RowBatch
 from penstock.runtime.io.connectors.collect_sink import CollectedRows
+from penstock.runtime.io.connectors.file_formats.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
-from penstock.runtime.io.connectors.formats.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.io.connectors.generator_source import IndexRange
 from penstock.runtime.record.elements import Watermark
 

@@ -23,7 +23,7 @@ from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.recovery import load_latest, open_snapshot, rebuild_store
 from penstock.runtime.config.restart import RestartMemory
-from penstock.runtime.io.connectors.formats.splitting import FileSplit
+from penstock.runtime.io.connectors.file_formats.splitting import FileSplit
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.snapshot.paths import SnapshotPaths
 

@@ -12,5 +12,5 @@
 - `settings`: checks, and imports of libraries.
 
 Imports of third-party libraries are late, so that a job loads only the libraries of its own formats. File
-formats are in `runtime/io/connectors/formats/`.
+formats are in `runtime/io/connectors/file_formats/`.
 """

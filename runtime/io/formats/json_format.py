@@ -44,7 +44,7 @@ class Json:
             With `"infer"` a source learns the schema when the job starts without a snapshot.
         default: Converts an object unknown to JSON into a JSON value when records are written. Without
             `default` but with a schema, timestamps and decimals become strings that the schema can read.
-        sample: Number of values from which `"infer"` learns the schema.
+        sample: Number of values from which `"infer"` learns the schema; for files the first lines are used.
 
     Raises:
         ConfigurationError: The schema has a name twice, or a setting has a value that is not allowed.

@@ -22,7 +22,7 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
-from penstock.runtime.io.connectors.formats.splitting import FileSplit
+from penstock.runtime.io.connectors.file_formats.splitting import FileSplit
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.elements import SnapshotKind

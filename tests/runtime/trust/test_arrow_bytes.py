@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import CodecError
+from penstock.runtime.io.connectors.file_formats.lines import TextFormat
+from penstock.runtime.io.connectors.file_formats.splitting import FileSplit
 from penstock.runtime.io.connectors.files.file_reader import PartitionedSplit, open_split
-from penstock.runtime.io.connectors.formats.lines import TextFormat
-from penstock.runtime.io.connectors.formats.splitting import FileSplit
 from penstock.runtime.io.connectors.local_files import LocalFileSystem
 from penstock.runtime.trust.data import check_types, read_batch, read_schema
 

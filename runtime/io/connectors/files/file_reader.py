@@ -21,12 +21,12 @@ import pyarrow as pa
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import PathColumns
 from penstock.runtime.io.connectors.errors import shown
+from penstock.runtime.io.connectors.file_formats.csv_dialect import checked_column, inferred_type
+from penstock.runtime.io.connectors.file_formats.csv_reader import CsvFormat
+from penstock.runtime.io.connectors.file_formats.json_column_reader import ColumnarJsonFormat
+from penstock.runtime.io.connectors.file_formats.lines import TextFormat
+from penstock.runtime.io.connectors.file_formats.parquet_reader import ParquetFormat
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem
-from penstock.runtime.io.connectors.formats.csv_dialect import checked_column, inferred_type
-from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
-from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
-from penstock.runtime.io.connectors.formats.lines import TextFormat
-from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.io.formats.plain import Raw, Text
 from penstock.runtime.operators.lag import SourceLag, SplitLag
 from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
@@ -205,10 +205,10 @@ class FileReader:
 
 
 #: `"auto"` takes columns only from folders below the locations, and a warning in the job's report names them.
-#: Lines of text get no columns then.
+#: Records without fields get no columns then.
 Partitioning: TypeAlias = Literal["auto", "hive"] | None
 
-#: Name of the column that holds a line of text when there are folder columns, as in Spark.
+#: Name of the column that holds a record without fields when there are folder columns, as in Spark.
 TEXT_COLUMN: Final = "value"
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"

@@ -18,6 +18,10 @@ import pyarrow as pa
 
 from penstock.runtime.config.checks import Location, location
 from penstock.runtime.errors import ConfigurationError, ConnectorError
+from penstock.runtime.io.connectors.file_formats.encoders import CsvSinkFormat, SinkFormat
+from penstock.runtime.io.connectors.file_formats.parquet_encoder import ParquetSinkFormat
+from penstock.runtime.io.connectors.file_formats.value_encoders import Framing
+from penstock.runtime.io.connectors.file_formats.value_files import checked_format, sink_format
 from penstock.runtime.io.connectors.files.file_sink_writer import (
     IN_PROGRESS,
     FileSinkWriter,
@@ -25,10 +29,6 @@ from penstock.runtime.io.connectors.files.file_sink_writer import (
     PendingFile,
 )
 from penstock.runtime.io.connectors.filesystem import FileSystem, absolute
-from penstock.runtime.io.connectors.formats.encoders import CsvSinkFormat, SinkFormat
-from penstock.runtime.io.connectors.formats.parquet_encoder import ParquetSinkFormat
-from penstock.runtime.io.connectors.formats.value_encoders import Framing
-from penstock.runtime.io.connectors.formats.value_files import checked_format, sink_format
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.io.formats.format import Format
 from penstock.runtime.io.formats.json_format import Json
@@ -101,7 +101,7 @@ class FileSink(metaclass=NearestNames):
 
     @property
     def only_reads(self) -> bool:
-        """Whether no user function sees the records; a JSON sink may have one."""
+        """Whether no user function sees the records; a format may have one."""
         return getattr(self.form, "only_reads", True)
 
     @staticmethod

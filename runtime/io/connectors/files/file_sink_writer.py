@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import shown
+from penstock.runtime.io.connectors.file_formats.encoders import ClosesEncoders, CountingOutput, FileEncoder
 from penstock.runtime.io.connectors.files.folders import Folders
 from penstock.runtime.io.connectors.filesystem import FileSystem, Publication
-from penstock.runtime.io.connectors.formats.encoders import ClosesEncoders, CountingOutput, FileEncoder
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.trust.paths import UntrustedPathError, check_directory, check_file_name

@@ -19,6 +19,18 @@ import pyarrow as pa
 from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
+from penstock.runtime.io.connectors.file_formats.csv_dialect import (
+    CsvDialect,
+    declared_types,
+    has_arrow_types,
+)
+from penstock.runtime.io.connectors.file_formats.csv_reader import CsvFormat
+from penstock.runtime.io.connectors.file_formats.json_column_reader import ColumnarJsonFormat
+from penstock.runtime.io.connectors.file_formats.lines import TextFormat, checked_encoding
+from penstock.runtime.io.connectors.file_formats.parquet_reader import ParquetFormat
+from penstock.runtime.io.connectors.file_formats.value_encoders import Framing
+from penstock.runtime.io.connectors.file_formats.value_files import checked_format, file_format
+from penstock.runtime.io.connectors.file_formats.value_lines import JsonLines
 from penstock.runtime.io.connectors.files.file_reader import (
     FileFormat,
     FileReader,
@@ -30,14 +42,6 @@ from penstock.runtime.io.connectors.files.file_reader import (
     with_path_columns,
 )
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, absolute
-from penstock.runtime.io.connectors.formats.csv_dialect import CsvDialect, declared_types, has_arrow_types
-from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
-from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
-from penstock.runtime.io.connectors.formats.lines import TextFormat, checked_encoding
-from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
-from penstock.runtime.io.connectors.formats.value_encoders import Framing
-from penstock.runtime.io.connectors.formats.value_files import checked_format, file_format
-from penstock.runtime.io.connectors.formats.value_lines import JsonLines
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.io.formats.format import Format
 from penstock.runtime.io.formats.settings import check_field_names
@@ -75,7 +79,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         filesystem: A custom file system, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files outside of `locations`, as after a move.
         partitioning: `"hive"` turns folders `name=value` into columns; `None` ignores them. By default
-            such folders below the locations become columns, except for text files, where they are ignored.
+            such folders below the locations become columns; with records of text or bytes they are ignored.
             The default leaves a warning about such folders in the job's report.
     """
 
@@ -430,8 +434,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             names = ", ".join(map(repr, partitions.names))
             if has_plain_records(self.form):
                 warnings.append(
-                    f"{where} are ignored, because a record is a line. partitioning='hive' makes dicts of "
-                    f"'value', the line, and {names}; partitioning=None ignores them without this notice"
+                    f"{where} are ignored, because records have no fields. partitioning='hive' makes dicts "
+                    f"of 'value', the record, and {names}; partitioning=None ignores them without this notice"
                 )
                 return None
             warnings.append(

@@ -76,7 +76,7 @@ def test_lines_of_text_stay_lines_unless_the_program_wants_their_folders(place, 
     source = FileSource.text(place / "json")
     assert read_all(source).rows[0] == '{"n": 1}'
     (notice,) = source.splits(1).warnings
-    assert "are ignored, because a record is a line. partitioning='hive' makes dicts" in notice
+    assert "are ignored, because records have no fields. partitioning='hive' makes dicts of 'value'" in notice
     source = FileSource.text(place / "json", partitioning="hive")
     assert read_all(source).rows[0] == {"value": '{"n": 1}', "year": 2020, "month": "02"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock import FileSource
 from penstock.connectors import FileInfo, UntrustedPathError
-from penstock.runtime.io.connectors.formats.splitting import FileSplit
+from penstock.runtime.io.connectors.file_formats.splitting import FileSplit
 from penstock.runtime.trust.paths import check_declared
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock import ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.formats.line_blocks import line_end_of
+from penstock.runtime.io.connectors.file_formats.line_blocks import line_end_of
 
 KINDS = [{}, {"schema": {"a": pa.string()}}, {"batch_format": "arrow"}]
 LINE_ENDS = ["\n", "\r\n", "\r"]
@@ -124,7 +124,7 @@ def test_columns_of_one_name_are_left_out_or_named_by_the_program(write, read_al
 def test_a_file_of_thousands_of_columns_is_read_by_a_bounded_number_of_calls(
     write, read_all, monkeypatch, batch_format
 ):
-    from penstock.runtime.io.connectors.formats import csv_columns
+    from penstock.runtime.io.connectors.file_formats import csv_columns
 
     calls = []
     real = csv_columns.checked_column

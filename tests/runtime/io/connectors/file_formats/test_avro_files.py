@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from decimal import Decimal
 from io import BytesIO
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from penstock import BadRecordError, ConfigurationError, ConnectorError, FileSink, FileSource
 from penstock.formats import Avro
+from penstock.runtime.io.formats.varints import varint
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
 
@@ -44,24 +46,59 @@ def test_files_of_other_writers_are_read(tmp_path, read_all, codec, batch_format
     assert read_all(source, 5, restore_every=1).rows == ROWS
 
 
-@pytest.mark.parametrize("codec", ["snappy", "zstandard"])
-def test_codecs_of_arrow_are_read(tmp_path, read_all, codec):
-    write(tmp_path / "in.avro", ORDER, ROWS)
-    data = (tmp_path / "in.avro").read_bytes()
-    marker = data[-16:]
-    header, block, _ = data.split(marker)
-    size = len(fastavro_long(len(ROWS)))
-    count, records = block[:size], block[size:]
-    records = records[len(fastavro_long(len(block) - size - 2)) :]
-    if codec == "snappy":
-        packed = pa.Codec("snappy").compress(records, asbytes=True) + b"\0\0\0\0"
-    else:
-        packed = pa.Codec("zstd").compress(records, asbytes=True)
+def with_codec(codec: str, data: bytes, packed: bytes) -> bytes:
+    """A file of one block whose block is replaced by a compressed one."""
+    header, block, _ = data.split(data[-16:])
     assert b"\x14avro.codec\x08null" in header
     named = bytes([2 * len(codec)]) + codec.encode()
     header = header.replace(b"\x14avro.codec\x08null", b"\x14avro.codec" + named)
-    (tmp_path / "in.avro").write_bytes(header + marker + count + fastavro_long(len(packed)) + packed + marker)
+    count = block[: len(fastavro_long(len(ROWS)))]
+    return data[-16:].join([header, count + fastavro_long(len(packed)) + packed, b""])
+
+
+def snappy(records: bytes) -> bytes:
+    return pa.Codec("snappy").compress(records, asbytes=True) + zlib.crc32(records).to_bytes(4, "big")
+
+
+def records_of(data: bytes) -> bytes:
+    """The records in a file of one block that is not compressed."""
+    block = data.split(data[-16:])[1]
+    count = len(fastavro_long(len(ROWS)))
+    return block[count + len(fastavro_long(len(block) - count - 2)) :]
+
+
+@pytest.mark.parametrize(
+    ("codec", "compress"),
+    [("snappy", snappy), ("zstandard", lambda data: pa.Codec("zstd").compress(data, asbytes=True))],
+)
+def test_codecs_of_arrow_are_read(tmp_path, read_all, codec, compress):
+    write(tmp_path / "in.avro", ORDER, ROWS)
+    data = (tmp_path / "in.avro").read_bytes()
+    (tmp_path / "in.avro").write_bytes(with_codec(codec, data, compress(records_of(data))))
     assert read_all(FileSource.records(tmp_path, Avro())).rows == ROWS
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda packed: packed.replace(b"xxxx", b"xxyx", 1), "its checksum does not match its records"),
+        (lambda packed: packed[:-1] + bytes([packed[-1] ^ 1]), "its checksum does not match its records"),
+        # Arrow would reserve the memory for these bytes.
+        (lambda packed: varint(1 << 40) + packed[2:], f"of snappy can't become {1 << 40} bytes"),
+        (lambda packed: b"", "can't be read"),
+    ],
+)
+def test_a_damaged_block_of_snappy_is_one_bad_record(tmp_path, read_all, damage, why):
+    write(tmp_path / "in.avro", ORDER, ROWS)
+    data = (tmp_path / "in.avro").read_bytes()
+    packed = snappy(records_of(data))
+    assert damage(packed) != packed
+    (tmp_path / "in.avro").write_bytes(with_codec("snappy", data, damage(packed)))
+    back = read_all(FileSource.records(tmp_path, Avro(), on_error="dead_letter"))
+    (letter,) = back.dead_letters
+    assert (back.rows, letter.record) == ([], damage(packed))
+    assert f"the block of {len(ROWS)} records can't be read" in letter.error
+    assert why in letter.error
 
 
 def fastavro_long(number: int) -> bytes:

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from penstock.runtime.error_text import shown
 from penstock.runtime.errors import BadRecordError, ConfigurationError
-from penstock.runtime.io.connectors.formats.csv_columns import ArrowPlan, BadRowError
-from penstock.runtime.io.connectors.formats.csv_dialect import CsvDialect, declared_types
+from penstock.runtime.io.connectors.file_formats.csv_columns import ArrowPlan, BadRowError
+from penstock.runtime.io.connectors.file_formats.csv_dialect import CsvDialect, declared_types
 from penstock.runtime.io.formats.format import Decoded
 from penstock.runtime.io.formats.parts import decoded_columns, decoded_rows
 from penstock.runtime.io.formats.rows import rows_of

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from penstock.runtime.io.connectors.errors import UnreadableInputError, shown
-from penstock.runtime.io.connectors.formats.csv_dialect import (
+from penstock.runtime.io.connectors.file_formats.csv_dialect import (
     CONVERTERS,
     FALSE,
     TRUE,
@@ -21,7 +21,7 @@ from penstock.runtime.io.connectors.formats.csv_dialect import (
     keeps_texts,
     without_texts,
 )
-from penstock.runtime.io.connectors.formats.line_blocks import UTF8_BOM
+from penstock.runtime.io.connectors.file_formats.line_blocks import UTF8_BOM
 from penstock.runtime.record.arrow_types import has_leaf
 from penstock.runtime.record.arrow_values import is_bytes
 from penstock.runtime.record.row_columns import dicts_of_rows

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
-from penstock.runtime.io.connectors.formats.encoders import CountingOutput
+from penstock.runtime.io.connectors.file_formats.encoders import CountingOutput
 from penstock.runtime.record.arrow_types import NoColumnTypeError
 from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact_cast, exact_column
 from penstock.runtime.record.elements import ArrowBatch, Batch

@@ -216,6 +216,10 @@ def test_columns_of_folders_are_added(tmp_path, read_all):
     (tmp_path / "day=1" / "in").write_bytes(b"\x01a")
     source = FileSource.records(tmp_path, Raw(), partitioning="hive")
     assert read_all(source).rows == [{"value": b"a", "day": 1}]
+    plain = FileSource.records(tmp_path, Raw())
+    assert read_all(plain).rows == [b"a"]
+    (notice,) = plain.splits(1).warnings
+    assert "folders such as 'day=1' are ignored, because records have no fields" in notice
     (tmp_path / "day=1" / "in").write_bytes(b'{"id": 7}')
     source = FileSource.records(
         tmp_path, JsonSchema(SCHEMA, COLUMNS), batch_format="arrow", partitioning="hive"

@@ -18,15 +18,14 @@ from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecords, OnError
-from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.line_blocks import (
+from penstock.runtime.io.connectors.file_formats.line_blocks import (
     BLOCK_BYTES,
     LineBlocks,
     head_of,
     offset_of_line,
     some_of,
 )
-from penstock.runtime.io.connectors.formats.splitting import (
+from penstock.runtime.io.connectors.file_formats.splitting import (
     FileSplit,
     cut_into_ranges,
     is_compressed,
@@ -34,6 +33,7 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_for_lines,
     whole_file,
 )
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import RowBatch
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock import BadRecordError, FileSink, FileSource
-from penstock.runtime.io.connectors.formats import parquet_encoder
+from penstock.runtime.io.connectors.file_formats import parquet_encoder
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
 LEAVES = st.one_of(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.io.connectors.formats.csv_dialect import Quoting, quoting_of
+from penstock.runtime.io.connectors.file_formats.csv_dialect import Quoting, quoting_of
 
 
 @pytest.mark.parametrize(

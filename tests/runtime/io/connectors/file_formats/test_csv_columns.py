@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from penstock import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.formats import line_blocks
-from penstock.runtime.io.connectors.formats.csv_dialect import checked_column, inferred_type
+from penstock.runtime.io.connectors.file_formats import line_blocks
+from penstock.runtime.io.connectors.file_formats.csv_dialect import checked_column, inferred_type
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.testing import SourceHarness
 

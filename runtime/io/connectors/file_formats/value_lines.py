@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
 from penstock.runtime.io.connectors.errors import BadRecords
-from penstock.runtime.io.connectors.filesystem import FileInfo, InputFile
-from penstock.runtime.io.connectors.formats.lines import (
+from penstock.runtime.io.connectors.file_formats.lines import (
     LineFormat,
     LineReader,
     line_splits,
     warnings_of_arrays,
 )
-from penstock.runtime.io.connectors.formats.splitting import FileSplit
+from penstock.runtime.io.connectors.file_formats.splitting import FileSplit
+from penstock.runtime.io.connectors.filesystem import FileInfo, InputFile
 from penstock.runtime.io.formats.format import Format
 from penstock.runtime.io.formats.json_format import Json
 from penstock.runtime.io.formats.plain import Raw, Text

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
 from penstock.runtime.io.connectors.errors import BadRecords, OnError, UnreadableInputError
+from penstock.runtime.io.connectors.file_formats.line_blocks import BLOCK_BYTES, SKIP_BYTES, read_bytes
+from penstock.runtime.io.connectors.file_formats.splitting import FileSplit, open_for_lines, whole_file
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.line_blocks import BLOCK_BYTES, SKIP_BYTES, read_bytes
-from penstock.runtime.io.connectors.formats.splitting import FileSplit, open_for_lines, whole_file
 from penstock.runtime.io.formats.format import Format
 from penstock.runtime.io.formats.varints import read_varint
 from penstock.runtime.operators.source import Polled

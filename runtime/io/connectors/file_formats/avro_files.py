@@ -24,9 +24,8 @@ import pyarrow as pa
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
 from penstock.runtime.io.connectors.errors import BadRecords, OnError, UnreadableInputError
-from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.line_blocks import BLOCK_BYTES, read_bytes
-from penstock.runtime.io.connectors.formats.splitting import (
+from penstock.runtime.io.connectors.file_formats.line_blocks import BLOCK_BYTES, read_bytes
+from penstock.runtime.io.connectors.file_formats.splitting import (
     FileSplit,
     SchemaSplit,
     cut_into_ranges,
@@ -34,11 +33,12 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_listed,
     with_schema,
 )
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.formats.avro import Avro, AvroDecoder, schema_text
 from penstock.runtime.io.formats.avro_schema import parsed_schema
 from penstock.runtime.io.formats.format import Decoded
 from penstock.runtime.io.formats.settings import imported
-from penstock.runtime.io.formats.varints import read_zigzag_varint, zigzag_varint
+from penstock.runtime.io.formats.varints import read_varint, read_zigzag_varint, zigzag_varint
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat, RowBatch
 
@@ -48,17 +48,24 @@ MARKER_BYTES: Final = 16
 FULL_BLOCK_BYTES: Final = 64 * 1024
 _METADATA: Final = {"type": "map", "values": "bytes"}
 _LARGEST_HEADER: Final = 16 * 1024 * 1024
+_CHECKSUM_BYTES: Final = 4
+#: Snappy's shortest code is three bytes for 64 bytes, so no block grows by more. A damaged size may be huge.
+_MOST_EXPANSION: Final = 22
 
 
 def _snappy(data: bytes) -> bytes:
     """Decompress a snappy block; it begins with its decompressed size, and a checksum follows it."""
-    size, shift = 0, 0
-    for byte in data[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    return bytes(pa.Codec("snappy").decompress(data[:-4], size, asbytes=True))
+    packed, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+    header = read_varint(packed, 0)
+    size = 0 if header is None else header[0]
+    if size > _MOST_EXPANSION * len(packed):
+        msg = f"{len(packed)} bytes of snappy can't become {size} bytes"
+        raise ValueError(msg)
+    found = bytes(pa.Codec("snappy").decompress(packed, size, asbytes=True))
+    if zlib.crc32(found).to_bytes(_CHECKSUM_BYTES, "big") != checksum:
+        msg = "its checksum does not match its records"
+        raise ValueError(msg)
+    return found
 
 
 def _zstandard(data: bytes) -> bytes:
@@ -277,9 +284,9 @@ class AvroFileReader:
         except _DAMAGED as error:
             bad.report(data, f"the block of {count} records can't be read: {error}", origin)
             return self._decoder.decode([])
+        values = self._decoder.values_of(plain, count) if decoded.bad else []
         for index, why in decoded.bad:
-            value = self._decoder.values_of(plain, count)[index]
-            bad.report(value, f"{why} (record {index} of the block)", origin)
+            bad.report(values[index], f"{why} (record {index} of the block)", origin)
         return decoded
 
     def _joined(self, found: Sequence[Batch]) -> Batch:

@@ -11,15 +11,15 @@ from typing import Any, Final, cast
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
-from penstock.runtime.io.connectors.formats.avro_files import AvroFiles
-from penstock.runtime.io.connectors.formats.csv_lines import CsvLines
-from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
-from penstock.runtime.io.connectors.formats.delimited_values import DelimitedValues
-from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
-from penstock.runtime.io.connectors.formats.line_blocks import BLOCK_BYTES
-from penstock.runtime.io.connectors.formats.lines import TextFormat, checked_encoding
-from penstock.runtime.io.connectors.formats.value_encoders import Framing, ValueSinkFormat
-from penstock.runtime.io.connectors.formats.value_lines import JsonLines, ValueLines
+from penstock.runtime.io.connectors.file_formats.avro_files import AvroFiles
+from penstock.runtime.io.connectors.file_formats.csv_lines import CsvLines
+from penstock.runtime.io.connectors.file_formats.csv_reader import CsvFormat
+from penstock.runtime.io.connectors.file_formats.delimited_values import DelimitedValues
+from penstock.runtime.io.connectors.file_formats.json_column_reader import ColumnarJsonFormat
+from penstock.runtime.io.connectors.file_formats.line_blocks import BLOCK_BYTES
+from penstock.runtime.io.connectors.file_formats.lines import TextFormat, checked_encoding
+from penstock.runtime.io.connectors.file_formats.value_encoders import Framing, ValueSinkFormat
+from penstock.runtime.io.connectors.file_formats.value_lines import JsonLines, ValueLines
 from penstock.runtime.io.formats.avro import Avro
 from penstock.runtime.io.formats.avro_schema import columns_of, parsed_schema
 from penstock.runtime.io.formats.format import Format

@@ -15,8 +15,7 @@ from typing import Final
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import UnreadableInputError
-from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.splitting import (
+from penstock.runtime.io.connectors.file_formats.splitting import (
     DAMAGED,
     UNKNOWN_END,
     FileSplit,
@@ -25,6 +24,7 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_for_lines,
     whole_file,
 )
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 
 #: Bytes per read.
 BLOCK_BYTES: Final = 256 * 1024

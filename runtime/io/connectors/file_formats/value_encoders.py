@@ -8,9 +8,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from penstock.runtime.io.connectors.arrow_batches import rows_of
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
-from penstock.runtime.io.connectors.formats.avro_files import blocks_of, header_of
-from penstock.runtime.io.connectors.formats.csv_lines import CsvLines
-from penstock.runtime.io.connectors.formats.encoders import CountingOutput, FileEncoder
+from penstock.runtime.io.connectors.file_formats.avro_files import blocks_of, header_of
+from penstock.runtime.io.connectors.file_formats.csv_lines import CsvLines
+from penstock.runtime.io.connectors.file_formats.encoders import CountingOutput, FileEncoder
 from penstock.runtime.io.formats.avro import Avro, schema_text
 from penstock.runtime.io.formats.format import Encoder, Format
 from penstock.runtime.io.formats.json_format import Json

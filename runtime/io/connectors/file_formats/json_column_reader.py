@@ -22,15 +22,20 @@ import pyarrow as pa
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
 from penstock.runtime.io.connectors.errors import BadRecords, OnError
-from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.line_blocks import LineBlocks, head_of, offset_of_line, some_of
-from penstock.runtime.io.connectors.formats.lines import line_splits, warnings_of_arrays
-from penstock.runtime.io.connectors.formats.splitting import (
+from penstock.runtime.io.connectors.file_formats.line_blocks import (
+    LineBlocks,
+    head_of,
+    offset_of_line,
+    some_of,
+)
+from penstock.runtime.io.connectors.file_formats.lines import line_splits, warnings_of_arrays
+from penstock.runtime.io.connectors.file_formats.splitting import (
     FileSplit,
     SchemaSplit,
     open_for_lines,
     with_schema,
 )
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.formats.json_columns import BLANK, JsonColumns, changed_field
 from penstock.runtime.io.formats.json_learning import learned_schema
 from penstock.runtime.operators.source import Polled

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import FileSource
-from penstock.runtime.io.connectors.formats.parquet_reader import columns_to_read, may_match
+from penstock.runtime.io.connectors.file_formats.parquet_reader import columns_to_read, may_match
 from penstock.runtime.operators.source import NeededColumns
 
 NAN = float("nan")

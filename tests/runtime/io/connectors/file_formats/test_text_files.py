@@ -14,8 +14,8 @@ import pytest
 from penstock import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import UnreadableInputError
+from penstock.runtime.io.connectors.file_formats.splitting import FileSplit
 from penstock.runtime.io.connectors.filesystem import InputFile
-from penstock.runtime.io.connectors.formats.splitting import FileSplit
 from penstock.runtime.io.connectors.local_files import LocalFileSystem
 from penstock.runtime.record.value_codec import ValueCodec
 

@@ -45,8 +45,8 @@ from penstock.runtime.io.connectors.arrow_batches import (
     rows_of_arrow,
 )
 from penstock.runtime.io.connectors.errors import BadRecordError, UnreadableInputError
+from penstock.runtime.io.connectors.file_formats.splitting import RowGroupSplit, open_listed
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit, open_listed
 from penstock.runtime.operators.expressions import columns_of_expression
 from penstock.runtime.operators.source import NeededColumns, Polled
 from penstock.runtime.record.arrow_types import has_leaf

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.formats import line_blocks
+from penstock.runtime.io.connectors.file_formats import line_blocks
 from penstock.runtime.record.elements import ArrowBatch
 
 

@@ -29,28 +29,33 @@ import pyarrow as pa
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import PathColumns, arrow_rows, rows_of_arrow
 from penstock.runtime.io.connectors.errors import BadRecords, OnError, UnreadableInputError, shown
-from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.csv_columns import (
+from penstock.runtime.io.connectors.file_formats.csv_columns import (
     ArrowPlan,
     BadRowError,
     ColumnPlan,
     RowPlan,
     WantedColumns,
 )
-from penstock.runtime.io.connectors.formats.csv_dialect import (
+from penstock.runtime.io.connectors.file_formats.csv_dialect import (
     CsvDialect,
     Quoting,
     inferred_type,
     unreadable_header,
 )
-from penstock.runtime.io.connectors.formats.line_blocks import (
+from penstock.runtime.io.connectors.file_formats.line_blocks import (
     BLOCK_BYTES,
     LineBlocks,
     lines_of,
     offset_of_line,
     some_of,
 )
-from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, whole_file, with_schema
+from penstock.runtime.io.connectors.file_formats.splitting import (
+    FileSplit,
+    SchemaSplit,
+    whole_file,
+    with_schema,
+)
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 from penstock.runtime.trust.data import read_schema
