@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.kafka.clients import ENDED
-from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
+from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, passes
 from penstock.runtime.io.connectors.kafka.consumed import by_partition, errors_in, without_collections
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import offset_of
@@ -283,15 +283,7 @@ class KafkaFetcher:
                 "records, set offset_reset='earliest' or offset_reset='latest'"
             )
             raise LostInputError(msg)
-        if error.retriable() or error.code() in (
-            Errors._TRANSPORT,
-            Errors._TIMED_OUT,
-            Errors._ALL_BROKERS_DOWN,
-            Errors._UNKNOWN_PARTITION,
-            Errors.LEADER_NOT_AVAILABLE,
-            Errors.NOT_LEADER_FOR_PARTITION,
-            Errors.REQUEST_TIMED_OUT,
-        ):
+        if passes(error):
             logger.warning("%s: %s", where, error.str())
             return
         what = f"{where} can't be read"
