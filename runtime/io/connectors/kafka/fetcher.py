@@ -8,9 +8,10 @@ Only the fetcher's thread calls the consumer. The reader sends it requests: more
 They are carried out between two polls. The thread rests while there is nothing to do.
 
 **Lag.** The fetcher also asks for the ends of the partitions, every two seconds and even while it does not
-poll. The client itself learns of an end only when it fetches, and a slow job fetches seldom. At the end of a
-partition the position moves behind the markers of transactions, which are no records. Otherwise a partition
-that is read to its end would have a lag of 1.
+poll. It asks less often if answers are slow or missing, because no record is read meanwhile. The client
+itself learns of an end only when it fetches, and a slow job fetches seldom. At the end of a partition the
+position moves behind the markers of transactions, which are no records. Otherwise a partition that is read to
+its end would have a lag of 1.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ _LOOK_FOR_ENDS: Final = 2.0
 _FIRST_LOOK: Final = 0.1
 #: Maximum seconds until such a request is answered.
 _ANSWER: Final = 1.0
+#: Minimum pause after such a request, in multiples of its duration.
+_PAUSE: Final = 20.0
 #: Seconds for the thread to end; it does not outlive the process.
 _END: Final = 5.0
 
@@ -193,6 +196,8 @@ class KafkaFetcher:
         from confluent_kafka import OFFSET_END, KafkaException
         from confluent_kafka import TopicPartition as Place
 
+        clients = self._cluster.clients
+        began = clients.monotonic()
         # A request with the logical offset as its time is answered with that offset.
         asked = [Place(*name, OFFSET_END) for name in self._stops]
         try:
@@ -202,7 +207,8 @@ class KafkaFetcher:
         else:
             known = {(p.topic, p.partition): p.offset for p in places if p.error is None and p.offset >= 0}
             self._ends = {**self._ends, **known}
-        self._look_at = self._cluster.clients.monotonic() + _LOOK_FOR_ENDS
+        now = clients.monotonic()
+        self._look_at = now + max(_LOOK_FOR_ENDS, _PAUSE * (now - began))
 
     def _poll(self) -> None:
         messages = self._consumer.consume(1, _POLL)

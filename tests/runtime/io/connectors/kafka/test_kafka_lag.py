@@ -107,6 +107,29 @@ def test_the_lag_is_unknown_without_an_answer_and_records_flow(
         assert harness.statistics().lag is None
 
 
+def test_a_leader_that_does_not_answer_is_asked_for_its_end_less_often(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from confluent_kafka import Consumer
+
+    asked: list[float] = []
+
+    class Slow(Consumer):
+        def offsets_for_times(self, *_: Any, **__: Any) -> Any:
+            asked.append(time.monotonic())
+            time.sleep(0.02)
+            message = "no answer"
+            raise KafkaException(message)
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Slow)
+    with SourceHarness(topic.source(bounded=None)):
+        deadline = time.monotonic() + PATIENCE
+        while len(asked) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+    assert asked[1] - asked[0] > 20 * 0.02
+
+
 def test_a_source_counts_bytes_and_commits_to_its_group(topic: Topic) -> None:
     topic.put([b"12345", b"678"])
     with SourceHarness(topic.source(group_id=f"g-{topic.name}", bounded=None)) as harness:
