@@ -53,6 +53,8 @@ _FIRST_LOOK: Final = 0.1
 _ANSWER: Final = 1.0
 #: Minimum pause after such a request, in multiples of its duration.
 _PAUSE: Final = 20.0
+#: Seconds for which the answer counts: later the end, and with it the lag, is unknown.
+_KNOWN_FOR: Final = 60.0
 #: Seconds for the thread to end; it does not outlive the process.
 _END: Final = 5.0
 
@@ -91,7 +93,8 @@ class KafkaFetcher:
         self._topics: set[str] = set()
         #: Offset behind the last record that was fetched, by partition.
         self._next: dict[TopicPartition, int] = {}
-        self._ends: Mapping[TopicPartition, int] = {}
+        #: End of each partition, and the time until which it is known.
+        self._ends: Mapping[TopicPartition, tuple[int, float]] = {}
         self._look_at = 0.0
         self._lock = threading.Lock()
         self._requests: deque[Callable[[], None]] = deque()
@@ -135,9 +138,10 @@ class KafkaFetcher:
     def lag(self, splits: Iterable[KafkaPartitionSplit]) -> SourceLag | None:
         """Compare positions with the last known ends; `None` unless all ends are known. For any thread."""
         ends, found = self._ends, []
+        now = self._cluster.clients.monotonic()
         for split in splits:
-            end = ends.get(split.name)
-            if end is None:
+            end, known_until = ends.get(split.name, (0, -inf))
+            if known_until < now:
                 return None
             if split.stopping_offset is not None:
                 end = min(end, split.stopping_offset)
@@ -205,7 +209,10 @@ class KafkaFetcher:
         except KafkaException as error:
             logger.info("the lag is not known: %s", self._cluster.error("the ends of partitions", error))
         else:
-            known = {(p.topic, p.partition): p.offset for p in places if p.error is None and p.offset >= 0}
+            until = began + _KNOWN_FOR
+            known = {
+                (p.topic, p.partition): (p.offset, until) for p in places if p.error is None and p.offset >= 0
+            }
             self._ends = {**self._ends, **known}
         now = clients.monotonic()
         self._look_at = now + max(_LOOK_FOR_ENDS, _PAUSE * (now - began))
@@ -267,7 +274,7 @@ class KafkaFetcher:
 
             self._consumer.incremental_unassign([Place(*fetched.partition)])
             del self._stops[fetched.partition]
-            self._ends = {**self._ends, fetched.partition: fetched.next_offset}
+            self._ends = {**self._ends, fetched.partition: (fetched.next_offset, inf)}
         self._next[fetched.partition] = fetched.next_offset
         with self._lock:
             self._ready.append(fetched)

@@ -107,6 +107,34 @@ def test_the_lag_is_unknown_without_an_answer_and_records_flow(
         assert harness.statistics().lag is None
 
 
+def test_the_lag_is_unknown_when_the_last_answer_is_old(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from confluent_kafka import Consumer
+
+    is_silent = False
+
+    class Silent(Consumer):
+        def offsets_for_times(self, *arguments: Any, **named: Any) -> Any:
+            if is_silent:
+                message = "no answer"
+                raise KafkaException(message)
+            return super().offsets_for_times(*arguments, **named)
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Silent)
+    monkeypatch.setattr(fetcher, "_KNOWN_FOR", 0.5)
+    topic.put([1, 2])
+    with SourceHarness(topic.source(bounded=None)) as harness:
+        until_lag(harness, lambda lag: lag.records == 2, polls=False)
+        is_silent = True
+        deadline = time.monotonic() + PATIENCE
+        while harness.statistics().lag is not None:
+            assert time.monotonic() < deadline, "an old end still counts"
+            time.sleep(0.005)
+        is_silent = False
+        until_lag(harness, lambda lag: lag.records == 0)
+
+
 def test_a_leader_that_does_not_answer_is_asked_for_its_end_less_often(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
