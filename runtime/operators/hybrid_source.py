@@ -53,7 +53,12 @@ from penstock.runtime.operators.source import (
     SplitProgress,
 )
 from penstock.runtime.operators.source_coordinator import OnRequest
-from penstock.runtime.operators.source_operator import EndedReaders, can_pause_splits, refuse_induced
+from penstock.runtime.operators.source_operator import (
+    NOTHING_LEFT,
+    EndedReaders,
+    can_pause_splits,
+    refuse_induced,
+)
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.user_location import function_location
@@ -268,9 +273,12 @@ class HybridReader(Generic[T]):
 
     def lag(self) -> SourceLag | None:
         """The lag of the live reader; unknown during the history, because the live splits are not known."""
+        if self._place[0] != LIVE or self._waiting:
+            return None
         reader = self._reader
-        is_live = self._place[0] == LIVE and not self._waiting
-        return reader.lag() if is_live and isinstance(reader, ReportsLag) else None
+        if reader is None:
+            return NOTHING_LEFT
+        return reader.lag() if isinstance(reader, ReportsLag) else None
 
     @property
     def can_pause_splits(self) -> bool:
@@ -291,9 +299,10 @@ class HybridReader(Generic[T]):
 
     def _begin(self) -> None:
         splits = self._waiting.pop(0)
-        self._place = splits[0][:2]
-        source = self._source.of_phase(*self._place)
+        place = splits[0][:2]
+        source = self._source.of_phase(*place)
         reader = self._reader = source.reader(self._context, [split for *_, split in splits])
+        self._place = place  # after the reader: `lag` runs in another thread
         refuse_induced(reader)
         self._reports = reader if isinstance(reader, ReportsSplits) else None
         self._pauses = reader if isinstance(reader, PausesSplits) else None

@@ -76,8 +76,8 @@ class RequestedSplits(Generic[T]):
         self._progress = SplitProgress(())
         self._is_asking = False
         self._no_more = False
-        #: Whether the enumerator gives out splits one assignment after another, as far as it is known.
-        self._asks_for_more = False
+        #: Lag while no reader is open: nothing, unless the last reader expects more splits.
+        self._lag_between: SourceLag | None = NOTHING_LEFT
         self._ended = EndedReaders()
         #: Whether the reader that was polled last makes new records.
         self.makes_new_records = False
@@ -100,7 +100,7 @@ class RequestedSplits(Generic[T]):
         if not polled.finished:
             return polled
         reader = self._reader
-        self._asks_for_more = not isinstance(reader, AddsSplits)
+        self._lag_between = _lag_after(reader)
         self._reader, self._pauses = None, None
         self._ended.add(reader)
         return replace(polled, finished=self._nothing().finished)
@@ -145,8 +145,9 @@ class RequestedSplits(Generic[T]):
         """The lag of the current reader; unknown while other splits wait here or with the enumerator."""
         reader = self._reader
         if reader is None:
-            is_unknown = self._waiting or (self._asks_for_more and not self._no_more)
-            return None if is_unknown else NOTHING_LEFT
+            if self._waiting:
+                return None
+            return NOTHING_LEFT if self._no_more else self._lag_between
         may_get_more = not self._no_more and not isinstance(reader, AddsSplits)
         if self._waiting or may_get_more or not isinstance(reader, ReportsLag):
             return None
@@ -187,6 +188,13 @@ class RequestedSplits(Generic[T]):
             self._is_asking = True
             self._send(SPLIT_REQUEST)
         return Polled()
+
+
+def _lag_after(reader: object) -> SourceLag | None:
+    """The lag behind a reader that has read all its splits; without `AddsSplits` it asks for more of them."""
+    if not isinstance(reader, AddsSplits):
+        return None
+    return reader.lag() if isinstance(reader, ReportsLag) else NOTHING_LEFT
 
 
 def can_pause_splits(reader: PausesSplits | None) -> bool:

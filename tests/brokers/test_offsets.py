@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from serving.kafka import Broker
 from serving.kafka_clients import consumer, producer
 from serving.kafka_topics import Record, produce, send
@@ -57,6 +57,23 @@ def test_a_consumer_finds_ends_and_times_and_seeks(broker: Broker, topic: str) -
     (found,) = reader.offsets_for_times([TopicPartition(topic, 0, 1_001)], timeout=60)
     assert found.offset == 1
     reader.close()
+
+
+@pytest.mark.parametrize(("isolation", "end"), [("read_committed", 1), ("read_uncommitted", 2)])
+def test_a_consumer_asks_for_the_end_as_it_asks_for_a_time(
+    broker: Broker, topic: str, transactional_id: str, isolation: str, end: int
+) -> None:
+    """`fetcher.py` finds the lag by this: one request for all partitions, as the consumer sees their ends."""
+    produce(broker.client(), topic, [Record(b"a")])
+    writer = producer({**broker.client(), "transactional.id": transactional_id})
+    writer.init_transactions()
+    writer.begin_transaction()
+    send(writer, topic, [Record(b"open")])
+    reader = consumer({**broker.client(), "group.id": topic, "isolation.level": isolation})
+    (found,) = reader.offsets_for_times([TopicPartition(topic, 0, OFFSET_END)], timeout=60)
+    assert (found.error, found.offset) == (None, end)
+    reader.close()
+    writer.abort_transaction()
 
 
 def test_a_group_has_the_offsets_that_were_committed_to_it(

@@ -125,8 +125,25 @@ def may_pass(error: BaseException) -> bool:
         return True
     if not isinstance(cause, KafkaException) or not isinstance(cause.args[0], KafkaError):
         return False
-    unanswered = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-    return cause.args[0].retriable() or cause.args[0].code() in unanswered
+    return passes(cause.args[0])
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether an error passes by itself: no answer, a leader that moves, or one that Kafka calls retriable.
+
+    An error of a message or of a topic never says that it is retriable, so its code decides.
+    """
+    from confluent_kafka import KafkaError as Errors
+
+    return error.retriable() or error.code() in (
+        Errors._TRANSPORT,
+        Errors._TIMED_OUT,
+        Errors._ALL_BROKERS_DOWN,
+        Errors._UNKNOWN_PARTITION,
+        Errors.LEADER_NOT_AVAILABLE,
+        Errors.NOT_LEADER_FOR_PARTITION,
+        Errors.REQUEST_TIMED_OUT,
+    )
 
 
 class Refusals:

@@ -8,9 +8,10 @@ Only the fetcher's thread calls the consumer. The reader sends it requests: more
 They are carried out between two polls. The thread rests while there is nothing to do.
 
 **Lag.** The fetcher also asks for the ends of the partitions, every two seconds and even while it does not
-poll. The client itself learns of an end only when it fetches, and a slow job fetches seldom. At the end of a
-partition the position moves behind the markers of transactions, which are no records. Otherwise a partition
-that is read to its end would have a lag of 1.
+poll. It asks less often if answers are slow or missing, because no record is read meanwhile. The client
+itself learns of an end only when it fetches, and a slow job fetches seldom. At the end of a partition the
+position moves behind the markers of transactions, which are no records. Otherwise a partition that is read to
+its end would have a lag of 1.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.kafka.clients import ENDED
-from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
+from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, passes
 from penstock.runtime.io.connectors.kafka.consumed import by_partition, errors_in, without_collections
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import offset_of
@@ -50,6 +51,10 @@ _LOOK_FOR_ENDS: Final = 2.0
 _FIRST_LOOK: Final = 0.1
 #: Maximum seconds until such a request is answered.
 _ANSWER: Final = 1.0
+#: Minimum pause after such a request, in multiples of its duration.
+_PAUSE: Final = 20.0
+#: Seconds for which the answer counts: later the end, and with it the lag, is unknown.
+_KNOWN_FOR: Final = 60.0
 #: Seconds for the thread to end; it does not outlive the process.
 _END: Final = 5.0
 
@@ -88,7 +93,8 @@ class KafkaFetcher:
         self._topics: set[str] = set()
         #: Offset behind the last record that was fetched, by partition.
         self._next: dict[TopicPartition, int] = {}
-        self._ends: Mapping[TopicPartition, int] = {}
+        #: End of each partition, and the time until which it is known.
+        self._ends: Mapping[TopicPartition, tuple[int, float]] = {}
         self._look_at = 0.0
         self._lock = threading.Lock()
         self._requests: deque[Callable[[], None]] = deque()
@@ -132,9 +138,10 @@ class KafkaFetcher:
     def lag(self, splits: Iterable[KafkaPartitionSplit]) -> SourceLag | None:
         """Compare positions with the last known ends; `None` unless all ends are known. For any thread."""
         ends, found = self._ends, []
+        now = self._cluster.clients.monotonic()
         for split in splits:
-            end = ends.get(split.name)
-            if end is None:
+            end, known_until = ends.get(split.name, (0, -inf))
+            if known_until < now:
                 return None
             if split.stopping_offset is not None:
                 end = min(end, split.stopping_offset)
@@ -193,6 +200,8 @@ class KafkaFetcher:
         from confluent_kafka import OFFSET_END, KafkaException
         from confluent_kafka import TopicPartition as Place
 
+        clients = self._cluster.clients
+        began = clients.monotonic()
         # A request with the logical offset as its time is answered with that offset.
         asked = [Place(*name, OFFSET_END) for name in self._stops]
         try:
@@ -200,9 +209,13 @@ class KafkaFetcher:
         except KafkaException as error:
             logger.info("the lag is not known: %s", self._cluster.error("the ends of partitions", error))
         else:
-            known = {(p.topic, p.partition): p.offset for p in places if p.error is None and p.offset >= 0}
+            until = began + _KNOWN_FOR
+            known = {
+                (p.topic, p.partition): (p.offset, until) for p in places if p.error is None and p.offset >= 0
+            }
             self._ends = {**self._ends, **known}
-        self._look_at = self._cluster.clients.monotonic() + _LOOK_FOR_ENDS
+        now = clients.monotonic()
+        self._look_at = now + max(_LOOK_FOR_ENDS, _PAUSE * (now - began))
 
     def _poll(self) -> None:
         messages = self._consumer.consume(1, _POLL)
@@ -261,7 +274,7 @@ class KafkaFetcher:
 
             self._consumer.incremental_unassign([Place(*fetched.partition)])
             del self._stops[fetched.partition]
-            self._ends = {**self._ends, fetched.partition: fetched.next_offset}
+            self._ends = {**self._ends, fetched.partition: (fetched.next_offset, inf)}
         self._next[fetched.partition] = fetched.next_offset
         with self._lock:
             self._ready.append(fetched)
@@ -283,15 +296,7 @@ class KafkaFetcher:
                 "records, set offset_reset='earliest' or offset_reset='latest'"
             )
             raise LostInputError(msg)
-        if error.retriable() or error.code() in (
-            Errors._TRANSPORT,
-            Errors._TIMED_OUT,
-            Errors._ALL_BROKERS_DOWN,
-            Errors._UNKNOWN_PARTITION,
-            Errors.LEADER_NOT_AVAILABLE,
-            Errors.NOT_LEADER_FOR_PARTITION,
-            Errors.REQUEST_TIMED_OUT,
-        ):
+        if passes(error):
             logger.warning("%s: %s", where, error.str())
             return
         what = f"{where} can't be read"

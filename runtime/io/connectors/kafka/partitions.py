@@ -86,7 +86,7 @@ class PartitionMetadata:
                 raise ConnectorError(msg)
             if topic.error is not None:
                 what = f"topic {name!r} can't be read"
-                raise self._cluster.error(what, topic.error)
+                raise self._cluster.error(what, topic.error) from KafkaException(topic.error)
             found += [(name, number) for number in sorted(topic.partitions)]
         return found
 
@@ -115,7 +115,7 @@ class PartitionMetadata:
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets that the group has committed, without partitions that have none."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
         from confluent_kafka import TopicPartition as Place
 
         assert self._group_id is not None, "the source checks that it has a group"
@@ -125,7 +125,7 @@ class PartitionMetadata:
         places = self._answer(what, answers[self._group_id]).topic_partitions
         for place in places:
             if place.error is not None:
-                raise self._cluster.error(what, place.error)
+                raise self._cluster.error(what, place.error) from KafkaException(place.error)
         return {(place.topic, place.partition): place.offset for place in places if place.offset >= 0}
 
     def _listed(self, partitions: Iterable[TopicPartition], wanted: OffsetSpec) -> dict[TopicPartition, int]:

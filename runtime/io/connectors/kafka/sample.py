@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from penstock.runtime.errors import ConnectorError
-from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
+from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster, passes
 from penstock.runtime.io.connectors.kafka.partitions import (
     KafkaPartitionSplit,
     PartitionMetadata,
@@ -71,14 +71,14 @@ def _read(
         while unread and len(values) < count:
             if cluster.clients.monotonic() > deadline:
                 msg = f"the schema of JSON can't be learned: reading a sample took over {REQUEST_TIMEOUT:g} s"
-                raise ConnectorError(msg)
+                raise ConnectorError(msg) from TimeoutError(msg)
             for message in consumer.consume(count - len(values), _POLL):
                 error = message.error()
                 if error is None:
                     values.append(message.value())
                 elif error.code() == KafkaError._PARTITION_EOF:
                     unread.discard((str(message.topic()), int(message.partition() or 0)))
-                elif not error.retriable():
+                elif not passes(error):
                     what = "the schema of JSON can't be learned"
                     raise cluster.error(what, error)
     except KafkaException as error:

@@ -31,6 +31,7 @@ from penstock.runtime.io.connectors.kafka.transaction_requests import (
     list_transactions,
 )
 from penstock.runtime.io.connectors.kafka.transactions import (
+    AT_A_TIME,
     KafkaCommittable,
     TransactionOwner,
     fate_of,
@@ -44,8 +45,6 @@ _COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})
 _TIMEOUT: Final = 10.0
 #: Seconds between two checks whether transactions have ended.
 _BETWEEN_LOOKS: Final = 0.05
-#: Transactions that are aborted at the same time.
-_AT_A_TIME: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +230,7 @@ def abort_by_hand(cluster: KafkaCluster, transactions: Sequence[TransactionDescr
         ConnectorError: A coordinator refuses, or does not answer in time.
     """
     try:
-        for_each(partial(_fence, cluster), transactions, threads=_AT_A_TIME)
+        for_each(partial(_fence, cluster), transactions, threads=AT_A_TIME)
         _wait_for_end(cluster, [each.transactional_id for each in transactions])
     except TransactionError as error:
         raise cluster.failure(error) from error

@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: Errors after which the state of the id says what has become of a transaction: fenced, ended, forgotten.
 _FINAL: Final = frozenset({47, 48, 49, 90})
-#: Transactions that are aborted at the same time; each needs a producer with threads of its own.
-_AT_A_TIME: Final = 8
+#: Transactions that are aborted at the same time; in a job each needs a producer with threads of its own.
+AT_A_TIME: Final = 8
 _ABORTED: Final = frozenset({"CompleteAbort", "PrepareAbort", "PrepareEpochFence"})
 
 
@@ -229,7 +229,7 @@ def abort_transactions(cluster: KafkaCluster, transactional_ids: Sequence[str]) 
         ConnectorError: A coordinator refuses, or does not answer in time.
     """
     for_each(
-        partial(abort_transaction, cluster), transactional_ids, _AT_A_TIME, run_in_thread=cluster.clients.run
+        partial(abort_transaction, cluster), transactional_ids, AT_A_TIME, run_in_thread=cluster.clients.run
     )
 
 

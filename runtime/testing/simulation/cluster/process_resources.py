@@ -147,7 +147,8 @@ class SimulatedRunner:
             try:
                 result = work()
             except Exception as error:
-                if not isinstance(error, PenstockError | SimulatedUserError) and not world.external_faults:
+                is_known = isinstance(error, PenstockError | SimulatedUserError)
+                if not is_known and not world.may_come_from_outside(error):
                     raise
                 failure = error
                 self._call_later(item, lambda: on_error(failure), "gets:", failure)

@@ -386,11 +386,12 @@ class RunningTask:
     def _require_wanted(self, error: BaseException) -> None:
         """Raise an error that the simulation did not inject, because it shows a bug.
 
-        An error that was raised while an injected error was handled is a bug, too. Any error of a task may
-        follow from a fault of the external world since the task was deployed. Other errors must name what
-        that world has lost, or show an injected error as their cause.
+        An error that was raised while an injected error was handled is a bug, too. An error of a task may
+        follow from a fault of the external world since its deployment, unless it shows a mistake in a
+        program. Other errors must name what that world has lost, or show an injected error as their cause.
         """
-        if self._world.external_faults > self._external_faults or self._world.external_explains(str(error)):
+        world = self._world
+        if world.may_come_from_outside(error, self._external_faults) or world.external_explains(str(error)):
             return
         cause: BaseException | None = error
         while cause is not None:

@@ -59,6 +59,9 @@ _CLOCK_STREAM: Final = 4_712
 #: Probability that there is no room for a stored element.
 _NO_ROOM: Final = 0.1
 
+#: Errors that show a mistake in a program: an external system that fails does not raise them.
+_MISTAKES: Final = (AssertionError, AttributeError, LookupError, NameError, TypeError)
+
 
 class SimulatedUserError(Exception):
     """An injected failure of a user's function."""
@@ -81,7 +84,7 @@ class World:
         stored: Number of acknowledgements of alignments that stored elements.
         spilled: Number of acknowledgements of alignments that did not fit into memory.
         external_faults: Number of faults of an `ExternalWorld`. An error of a task that was deployed before
-            the last of them is no bug.
+            the last of them is no bug, unless it shows a mistake in a program.
         external_explains: Whether an error names something that an `ExternalWorld` has really lost.
         before_effect: Called before users' code has an effect outside its process, which may die there.
         thread: Runs a part of another thread of the process that runs now; `None` outside of a process.
@@ -212,6 +215,20 @@ class World:
             return True
         self.counts.happened(FaultKind.NO_ROOM)
         return False
+
+    def may_come_from_outside(self, error: BaseException, since: int = 0) -> bool:
+        """Whether an error may follow from a fault of the external world, without the first `since` faults.
+
+        An error that shows a mistake in a program never does, whatever has happened outside.
+        """
+        if self.external_faults <= since:
+            return False
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, _MISTAKES):
+                return False
+            cause = cause.__cause__
+        return True
 
     def outside_processes(self) -> None:
         """Begin work of a JobMaster, at whose effects no process dies."""

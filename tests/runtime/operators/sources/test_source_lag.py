@@ -119,6 +119,21 @@ def test_the_lag_of_a_hybrid_source_is_that_of_the_live_one() -> None:
     reader.poll(1)
     reader.poll(1)
     assert reader.lag() == SourceLag.of([SplitLag("numbers", 4)])
+    reader.poll(9)
+    assert reader.lag() == SourceLag.of([]), "the live source has ended"
+
+
+def test_the_lag_of_a_hybrid_source_is_unknown_until_the_live_source_begins() -> None:
+    source: Any = HybridSource(CollectionSource("ab"), then=Countdown())
+    reader: RequestedSplits[Any] = RequestedSplits(source, context(), [(0, None, (0, 2))], lambda event: None)
+    reader.poll(9)
+    reader.poll(9)
+    assert reader.lag() is None, "the history has ended, and the live splits are not known"
+    reader.handle_event(((1, None, 5),))
+    reader.poll(1)
+    assert reader.lag() == SourceLag.of([SplitLag("numbers", 4)])
+    reader.poll(9)
+    assert reader.lag() == SourceLag.of([])
 
 
 def test_files_count_what_is_left_of_them(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from penstock.runtime.io.connectors.kafka.simulated.admin import list_topics
 from penstock.runtime.io.connectors.kafka.simulated.broker import BrokerError, Place
 from penstock.runtime.io.connectors.kafka.simulated.connection import Connection, error_of, failure
 from penstock.runtime.io.connectors.kafka.simulated.log import PartitionEntry, PartitionLog
+from penstock.runtime.testing.simulation.world.external import Fate
 
 #: Seconds of a call without a timeout.
 _FOR_EVER: Final = 300.0
@@ -114,7 +115,7 @@ class SimulatedConsumer:
         run = self._connection.run
         places = [place for place, position in self._positions.items() if not position.is_paused]
         first = run.draws.below(len(places)) if places else 0
-        if not (run.is_away or (run.fate().value != "answered")):
+        if not run.is_away and run.fate() is Fate.ANSWERED:
             for place in places[first:] + places[:first]:
                 found += self._fetch(place, num_messages - len(found))
                 if len(found) >= num_messages:

@@ -107,6 +107,57 @@ def test_the_lag_is_unknown_without_an_answer_and_records_flow(
         assert harness.statistics().lag is None
 
 
+def test_the_lag_is_unknown_when_the_last_answer_is_old(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from confluent_kafka import Consumer
+
+    is_silent = False
+
+    class Silent(Consumer):
+        def offsets_for_times(self, *arguments: Any, **named: Any) -> Any:
+            if is_silent:
+                message = "no answer"
+                raise KafkaException(message)
+            return super().offsets_for_times(*arguments, **named)
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Silent)
+    monkeypatch.setattr(fetcher, "_KNOWN_FOR", 0.5)
+    topic.put([1, 2])
+    with SourceHarness(topic.source(bounded=None)) as harness:
+        until_lag(harness, lambda lag: lag.records == 2, polls=False)
+        is_silent = True
+        deadline = time.monotonic() + PATIENCE
+        while harness.statistics().lag is not None:
+            assert time.monotonic() < deadline, "an old end still counts"
+            time.sleep(0.005)
+        is_silent = False
+        until_lag(harness, lambda lag: lag.records == 0)
+
+
+def test_a_leader_that_does_not_answer_is_asked_for_its_end_less_often(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from confluent_kafka import Consumer
+
+    asked: list[float] = []
+
+    class Slow(Consumer):
+        def offsets_for_times(self, *_: Any, **__: Any) -> Any:
+            asked.append(time.monotonic())
+            time.sleep(0.02)
+            message = "no answer"
+            raise KafkaException(message)
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Slow)
+    with SourceHarness(topic.source(bounded=None)):
+        deadline = time.monotonic() + PATIENCE
+        while len(asked) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+    assert asked[1] - asked[0] > 20 * 0.02
+
+
 def test_a_source_counts_bytes_and_commits_to_its_group(topic: Topic) -> None:
     topic.put([b"12345", b"678"])
     with SourceHarness(topic.source(group_id=f"g-{topic.name}", bounded=None)) as harness:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka.admin import AdminClient
 from topics import PATIENCE, Topic
 
 from penstock import ConfigurationError
@@ -417,6 +419,26 @@ def test_the_first_look_for_partitions_is_tried_three_times(
     assert readers.waiting == []
 
 
+def test_the_first_look_is_repeated_while_a_topic_has_no_leader(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_topics = AdminClient.list_topics
+
+    def without_leader(self: AdminClient, *arguments: Any, **named: Any) -> Any:
+        found = list_topics(self, *arguments, **named)
+        found.topics[topic.name].error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+        return found
+
+    readers = Readers(1)
+    topic.source().enumerator(readers, None).start()
+    with monkeypatch.context() as patch:
+        patch.setattr(AdminClient, "list_topics", without_leader)
+        readers.look()
+    readers.look()
+    assert readers.waiting == []
+    assert readers.ended == [0]
+
+
 def test_the_first_look_for_a_topic_that_is_missing_fails_at_once(topic: Topic) -> None:
     readers = Readers(1)
     KafkaSource(topic.bootstrap, "nowhere").enumerator(readers, None).start()
@@ -530,6 +552,23 @@ def test_json_learns_its_schema_from_the_first_records(topic: Topic, batch_forma
         (f"{topic.name}[1]@3", b'{"n": 4, "more": 1}'),
     ]
     assert "field 'more' is not one of the columns" in letters[2].error
+
+
+def test_json_learns_its_schema_while_a_partition_moves(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._TRANSPORT]
+
+    class Moving(Consumer):
+        def consume(self, *arguments: Any, **named: Any) -> list[Message]:
+            if codes:
+                return [Message(topic=topic.name, partition=0, error=KafkaError(codes.pop()))]
+            return super().consume(*arguments, **named)
+
+    topic.put(numbered(1, 2))
+    monkeypatch.setattr("confluent_kafka.Consumer", Moving)
+    [split, *_] = topic.source(value_format=INFERRED).splits(1)
+    assert read_schema(split.schema) == pa.schema({"n": pa.int64()})
 
 
 def test_a_learned_schema_is_part_of_a_snapshot(make_topic: Callable[..., Topic]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import Checkpointing, CollectSink, StreamEnvironment
-from penstock.runtime.errors import StorageError
+from penstock.runtime.errors import ConnectorError, StorageError
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.simulation.cluster.running_task import RunningTask, TaskState
@@ -70,6 +70,18 @@ def test_an_error_after_a_fault_of_the_external_world_is_no_bug() -> None:
         task._require_wanted(error)
     task._world.external_faults += 1
     task._require_wanted(error)
+
+
+@pytest.mark.parametrize("kind", [AssertionError, AttributeError, KeyError, NameError, TypeError])
+def test_a_mistake_in_a_program_is_a_bug_also_after_a_fault_of_the_external_world(
+    kind: type[Exception],
+) -> None:
+    task, mistake, wrapped = task_in_a_world(), kind("a mistake"), ConnectorError("map fails")
+    wrapped.__cause__ = mistake
+    task._world.external_faults += 1
+    for error in (mistake, wrapped):
+        with pytest.raises(type(error)):
+            task._require_wanted(error)
 
 
 def test_an_error_that_names_a_loss_of_the_external_world_is_no_bug() -> None:
