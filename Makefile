@@ -1,7 +1,7 @@
 # Everything a newcomer or a machine needs: `make demo`, `make test`. The environment is .venv in the checkout.
 
-# The Python of a distribution comes first: it is built with profile-guided optimisation. One of pyenv is not, unless it was
-# told to be, and the tests take half as long again with it.
+# A distribution's Python comes first, because it is built with profile-guided optimisation. By default pyenv's is not, and
+# the tests take 1.5 times as long with it.
 PYTHON ?= $(firstword $(foreach it,/usr/bin/python3.11 python3.11,\
 	$(shell $(it) -c 'import ensurepip, venv' 2>/dev/null && echo $(it))) python3.11)
 VENV := .venv
@@ -9,17 +9,18 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-# pytest keeps what it makes of the test files: otherwise each of its seven processes makes it again.
+# pytest caches the test files that it has rewritten. Without the cache each of its seven processes rewrites them.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Processes share the test files: as many as there are cores, and one more on Ray, where tests wait for other processes.
-# Tests without processes of their own come first: they fail soonest. Then those on Ray and those with Spark run at the
-# same time, as both often wait: for kills to be noticed, for JVMs to start. The files of the other folders come before
-# theirs, as few tests that take long make a bad end. The long simulations run beside both at the lowest priority: they
-# take what those who wait leave. All together need 16 GB of memory.
+# The test files are distributed over two processes; on Ray over three, because those tests wait for other processes.
+# Tests without processes of their own come first, because they fail soonest. Then the tests on Ray and those with Spark
+# run at the same time, because both often wait, for a kill to be noticed or a JVM to start. Within a stage the folders
+# WITH_PROCESSES come before tests/on_ray and tests/on_spark: a long file at the end would keep only one process busy. The
+# long simulations run beside both stages at the lowest priority, and use the processor time that is left. The three
+# stages together need 16 GB of memory.
 BESIDE := --dist loadfile --no-loadscope-reorder --durations=12 --durations-min=2
 WITH_PROCESSES := tests/examples tests/docs tests/benchmarks
-# Their modules import Ray Data, Spark and much else, which each process would do for tests that it leaves out.
+# Modules of these folders import Ray Data and Spark. Each process would import them, only to deselect their tests.
 WITHOUT_PROCESSES := --ignore=tests/on_ray --ignore=tests/on_spark
 SIMULATED := tests/simulation tests/pipelines tests/properties tests/runtime/testing tests/examples
 # The fast tests keep their files in memory, if there is room: RocksDB opens a database five times as fast there. Only the
@@ -27,12 +28,12 @@ SIMULATED := tests/simulation tests/pipelines tests/properties tests/runtime/tes
 IN_MEMORY := $(shell [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -ge 8000000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 FAST_TESTS = $(IN_MEMORY) $(BIN)/python -m pytest -q -n 2 $(BESIDE) -o tmp_path_retention_policy=failed \
 	-m "not ray and not spark and not simulation" $(WITHOUT_PROCESSES)
-# What runs beside the tests on Ray prints in one piece at its end.
+# A stage that runs beside the tests on Ray prints all of its output at its end.
 in_one_piece = $(if $(BESIDE_RAY),>$(VENV)/$(1).log 2>&1 || { cat $(VENV)/$(1).log; exit 1; }; cat $(VENV)/$(1).log)
 SEEDS ?= 50000
-# The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
+# The JVMs of the Spark tests live for a minute. That is too short for the second compiler and a parallel collector.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-# Their classes, as they are in memory: to load them is half of a start. A JVM that the archive does not fit ignores it.
+# An archive of loaded classes, because loading them is half of a start. A JVM that does not match it ignores it.
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
@@ -41,22 +42,22 @@ WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
 	@echo "make test       all tests (unit, properties, conformance, real Ray, real Spark)"
-	@echo "make check      what a developer runs all the time: ruff, mypy, the fast tests"
+	@echo "make check      ruff, mypy and the fast tests; run it often"
 	@echo "make test-long  the long versions of the tests"
-	@echo "make soak       MINUTES=30 a job on three nodes in hostile weather; its figures go to benchmarks/RESULTS.md"
+	@echo "make soak       MINUTES=30 a job on three nodes with drawn faults; its figures go to benchmarks/RESULTS.md"
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make browser    installs Chromium, which the tests of the page need"
 	@echo "make prometheus unpacks Prometheus in .venv, which the tests of metrics and alert rules need"
 	@echo "make kafka      fetches Apache Kafka into .venv, which the tests with real brokers need; needs Maven (make maven installs it)"
 	@echo "make notebook   executes the notebooks with Spark and keeps their results and pictures in them"
 	@echo "make pictures   takes docs/pictures of the page of penstock ui again; needs make browser"
-	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
-	@echo "make house      files, code and docstrings by room, and the names of the front door"
-	@echo "make mutants    faults put into the rooms of tests/mutants/rooms.toml one at a time: does a test notice? ROOMS=job_master is one room: four minutes"
+	@echo "make picture    draws docs/floors.svg: the rooms of the code and their imports"
+	@echo "make house      counts files, code and docstrings by room, and the public names"
+	@echo "make mutants    puts faults into the rooms of tests/mutants/rooms.toml, one at a time, and runs their tests; ROOMS=job_master is one room: four minutes"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make dist       the wheel and the sdist, in dist/"
-	@echo "make bench      the benchmarks; those against other systems make what make peers has not made"
-	@echo "make peers      PyFlink, Bytewax, Klein and Quix Streams in environments of their own, and jars of connectors"
+	@echo "make bench      the benchmarks; those against other systems install what make peers has not installed"
+	@echo "make peers      installs PyFlink, Bytewax, Klein and Quix Streams in environments of their own, and jars of connectors"
 
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Penstock needs Python 3.11 or newer: install it, or name yours with PYTHON=..."; exit 1; }
@@ -82,12 +83,12 @@ test-on-ray: $(READY) compiled
 test-with-spark: $(READY) compiled $(CLASSES)
 	$(WITH_SPARK) $(BIN)/python -m pytest -q $(LONG) -n 2 $(BESIDE) -m spark $(WITH_PROCESSES) tests/on_spark $(call in_one_piece,with-spark)
 
-# Debian's Chromium, for the tests of the page. As root, or with sudo.
+# Debian's Chromium, for the tests of the page. Needs root or sudo.
 browser:
 	@{ command -v chromium || command -v google-chrome; } >/dev/null && echo "a browser is there" || \
 		{ $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y --no-install-recommends chromium; }
 
-# Debian's Prometheus, for the tests of metrics. It is unpacked: to install it would start a server that listens everywhere.
+# Debian's Prometheus, for the tests of metrics. It is only unpacked: the installed package starts a server on all interfaces.
 UNPACKED := $(VENV)/prometheus
 APT := apt-get -qq -o APT::Sandbox::User=root
 
@@ -100,18 +101,18 @@ prometheus:
 		dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; \
 	fi
 
-# Debian's Maven, for what comes from Maven Central. As root, or with sudo.
+# Debian's Maven, which fetches from Maven Central. Needs root or sudo.
 maven:
 	@command -v mvn >/dev/null && echo "Maven is there" || \
 		{ $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y --no-install-recommends maven; }
 
-# Apache Kafka, for the tests with real brokers: its jars, as tools/apache_kafka/pom.xml pins them.
+# Apache Kafka, for the tests with real brokers: the jars that tools/apache_kafka/pom.xml pins.
 KAFKA := $(VENV)/kafka
 
 kafka: $(KAFKA)/classes.jsa
 	@echo "Kafka is there"
 
-# Half of a broker's start is the loading of its classes; without this archive it only takes longer.
+# Loading classes is half of a broker's start. Without this archive a start takes longer.
 $(KAFKA)/classes.jsa: $(KAFKA)/.ready
 	@PYTHONPATH=tests $(BIN)/python -m brokers.make_class_archive $(abspath $@) >$(KAFKA)/classes.log 2>&1 || touch $@
 
@@ -125,7 +126,7 @@ $(KAFKA)/.ready: tools/apache_kafka/pom.xml | $(READY)
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
 
-# Beside a running job, on a machine that does nothing else.
+# Takes them of a running job. Use an idle machine.
 pictures: $(READY) compiled
 	$(BIN)/python -m pytest -q tests/on_ray/test_page.py --screenshots
 
@@ -151,11 +152,11 @@ test-long: $(READY) compiled $(CLASSES)
 check: checked
 	$(FAST_TESTS)
 
-# mypy takes one core, the other checks take the other.
+# mypy takes one core, and the other checks take the second one.
 checked: $(READY)
 	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled
 
-# Hundreds of processes import these, many at the same time.
+# Hundreds of processes import these files, many at the same time.
 compiled: $(READY)
 	$(BIN)/python -m compileall -q runtime actors bridge
 
@@ -172,11 +173,11 @@ types: $(READY)
 	$(BIN)/mypy
 	MYPYPATH=tools $(BIN)/mypy --strict tools/check_prose.py tools/house.py tools/walks.py tools/write_api.py
 
-# Counts by folder what docs/style.md asks for; WITHIN="runtime/barrier docs" lists the places.
+# Counts findings of docs/style.md by folder; WITHIN="runtime/barrier docs" lists the places.
 prose: $(READY)
 	$(BIN)/python tools/check_prose.py $(WITHIN)
 
-# ROOMS="barrier" tries one room of tests/mutants/rooms.toml. A run that was ended goes on where it was.
+# ROOMS="barrier" tries one room of tests/mutants/rooms.toml. An interrupted run continues where it stopped.
 mutants: $(VENV)/.mutants compiled
 	nice $(BIN)/python tests/mutants/mutants.py $(ROOMS)
 
@@ -184,7 +185,7 @@ $(VENV)/.mutants: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'
 	@touch $@
 
-# In .venv/peers. PEERS="flink bytewax" makes some of them.
+# In .venv/peers. PEERS="flink bytewax" installs some of them.
 peers: $(READY)
 	$(BIN)/python benchmarks/peers/environments.py $(PEERS)
 
