@@ -56,6 +56,7 @@ ALSO_ALLOWED = {
     "runtime/testing/simulation/cluster/process_resources.py": {"asyncio"},
     # tests that users inherit: they have fixtures, and get folders for their worlds
     "runtime/testing/connectors/outside.py": {"pathlib", "pytest"},
+    "runtime/testing/connectors/source_job.py": {"concurrent.futures"},  # a job reads the lag in a thread
     "runtime/testing/connectors/worlds.py": {"pytest"},
     "runtime/testing/connectors/sink_tests.py": {"logging", "pathlib", "pytest"},
     "runtime/testing/connectors/source_tests.py": {"logging", "pathlib", "pytest"},

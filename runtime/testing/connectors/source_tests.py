@@ -17,7 +17,13 @@ import pytest
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.operators.source import EnumeratesSplits, Source
+from penstock.runtime.operators.source import (
+    EnumeratesSplits,
+    PausesSplits,
+    ReportsLag,
+    ReportsSplits,
+    Source,
+)
 from penstock.runtime.testing.connectors.checks import case, check_no_secret, check_rows, error_of, texts_of
 from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink
 from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of, simulate_in
@@ -153,6 +159,21 @@ class SourceTests:
         job.start()
         job.read_all()
         assert sum(each.records_out for each in job.statistics()) == 12
+        job.close()
+
+    def test_the_lag_counts_what_is_left_and_falls_to_nothing(self, job: SourceJob) -> None:
+        job.start()
+        if not all(isinstance(harness.reader, ReportsLag) for harness in job.subtasks):
+            job.kill()
+            pytest.skip(f"the reader of {type(job.source()).__name__} has no lag")
+        job.read(5)
+        self.check_lag(job)
+        job.checkpoint()
+        job.kill()
+        job.start()
+        while job.read(1):
+            self.check_lag(job)
+        self.check_lag(job)
         job.close()
 
     # -- deaths and restarts ------------------------------------------------------------------------------
@@ -409,6 +430,27 @@ class SourceTests:
         assert harness.watermarks[-1] > held, "a split without records must become idle"
         job.close()
 
+    def test_a_paused_split_gives_no_record_until_it_is_resumed(self, outside: Outside[SourceWorld]) -> None:
+        def write(world: SourceWorld) -> None:
+            splits = offered(world, HasSplits, "paused splits are not tried")
+            splits.write_to(0, self.records(6))
+            splits.write_to(1, self.records(6, first=6))
+
+        job = self.job_of(outside.new(write), parallelism=1).start()
+        reader = job.subtasks[0].reader
+        if not (isinstance(reader, ReportsSplits) and isinstance(reader, PausesSplits)):
+            job.kill()
+            pytest.skip(f"{type(reader).__name__} has no pause_splits with split_progress")
+        reader.pause_splits(frozenset(reader.split_progress.reading[1:]))
+        job.read(6)
+        is_of_first = {row in self.records(6) for row in job.rows}
+        assert len(is_of_first) == 1, f"{job.rows} has records of a split that `pause_splits` has paused"
+        reader.pause_splits(frozenset())
+        job.finish()
+        self.check(
+            job, advice="`pause_splits` must resume all splits that it does not name, and lose no record"
+        )
+
     # -- calls of the outside world   ---------------------------------------------------------------------
 
     @pytest.mark.parametrize("call", DISTURBED)
@@ -555,6 +597,17 @@ class SourceTests:
         if not isinstance(source, EnumeratesSplits):
             pytest.skip(f"{type(source).__name__} has no enumerator: its splits are fixed")
         return self.job_of(world, source, enumerated=True, **settings)
+
+    def check_lag(self, job: SourceJob) -> None:
+        """Compare the lag with the records that are left of twelve; a lag of bytes only has an end."""
+        lag, left = job.lag(self.most_polls), 12 - len(job.rows)
+        assert lag is not None, "`lag` stays unknown"
+        advice = "`lag` must count what lies behind the position of each split"
+        assert lag.records in (None, left), f"the lag is {lag.records} records, and {left} are left; {advice}"
+        assert lag.bytes != 0 or not left, f"the lag is 0 bytes, and {left} records are left; {advice}"
+        if job.is_finished:
+            rest = lag.splits, lag.records or 0, lag.bytes or 0
+            assert not any(rest), f"at the end the lag is {lag}; `lag` must leave out splits that have ended"
 
     def check_acknowledged(self, shows: ShowsAcknowledged, job: SourceJob, expected: Sequence[Any]) -> None:
         """Compare the acknowledged records; acknowledgements may still be on their way to the system."""
