@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -24,6 +25,15 @@ from penstock.nats import JetStreamSource
 from penstock.redis import RedisStreamSource
 from penstock.testing import Fate
 from penstock.testing.connectors import SinkTests, SourceTests
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_turns() -> Iterator[None]:
+    """Let the threads of clients run soon: jobs of the kit poll without a pause."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    yield
+    sys.setswitchinterval(usual)
 
 
 class RedisStreams:
@@ -53,6 +63,13 @@ class RedisStreams:
 
     def tolerant_source(self, on_error: Literal["skip", "dead_letter"]) -> RedisStreamSource[Any]:
         return self.source(on_error=on_error)
+
+    def next_fate(self, fate: Fate | None) -> None:
+        """Close all other connections: requests that wait for an answer get none."""
+        if fate not in (None, Fate.ANSWER_LOST):
+            raise NotImplementedError
+        if fate is not None:
+            self.client.client_kill_filter(_type="normal", skipme=True)
 
     def kill(self, reader: Any) -> None:
         reader.close()
@@ -106,6 +123,9 @@ class JetStream:
     def kill(self, reader: Any) -> None:
         reader.close()
 
+    def cleanup(self) -> None:
+        self.server.run(lambda js: js.delete_stream(self.name))
+
     def _publish(self, messages: Sequence[tuple[int, str]]) -> None:
         async def publish(js: Any) -> None:
             for split, text in messages:
@@ -126,6 +146,14 @@ class WorkQueue(JetStream):
     def _publish(self, messages: Sequence[tuple[int, str]]) -> None:
         self.written += [text for _, text in messages]
         super()._publish(messages)
+
+    def next_fate(self, fate: Fate | None) -> None:
+        """Kill the server, which keeps its files, and start it again."""
+        if fate not in (None, Fate.ANSWER_LOST):
+            raise NotImplementedError
+        if fate is not None:
+            self.server.kill()
+            self.server.start()
 
     def acknowledged(self) -> list[Any]:
         async def left(js: Any) -> set[int]:
