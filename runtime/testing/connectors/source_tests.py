@@ -7,9 +7,8 @@ exactly where the test wants them. The last ones simulate a whole job, with fail
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import pytest
@@ -26,7 +25,8 @@ from penstock.runtime.operators.source import (
 )
 from penstock.runtime.testing.connectors.checks import case, check_no_secret, check_rows, error_of, texts_of
 from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink
-from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of, simulate_in
+from penstock.runtime.testing.connectors.connector_tests import ConnectorTests
+from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of
 from penstock.runtime.testing.connectors.source_job import DISTURBED, STEPS, SourceJob, run_steps
 from penstock.runtime.testing.connectors.worlds import (
     FATES,
@@ -49,59 +49,19 @@ _ONCE = (
 )
 
 
-class SourceTests:
+class SourceTests(ConnectorTests[SourceWorld]):
     """Tests of a source: subclass it, and return the world outside in `make_world`.
 
     Attributes:
         is_resumable: Whether a record that a completed checkpoint covers can be read again, by any job.
-        seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
-        faults: Additional faults of the simulated jobs.
-        steps: Steps of a job after which it dies; leave out some for a slow real system.
-        simulated: Whether whole jobs are simulated. Set it to false for a real system that is too slow.
         most_polls: Polls without a record after which a test no longer waits for the real system.
     """
 
     is_resumable: ClassVar[bool] = True
-    seeds: ClassVar[Sequence[int]] = range(20)
-    faults: ClassVar[Sequence[str]] = ("zombies", "network_cuts")
     steps: ClassVar[Sequence[str]] = _EVERY_STEP
-    simulated: ClassVar[bool] = True
     most_polls: ClassVar[int] = 2_000_000
 
-    def make_world(self, folder: Path) -> SourceWorld:
-        """Make a new, empty world; a simulation makes one for each run.
-
-        Args:
-            folder: A new folder, for a world with files.
-        """
-        msg = f"{type(self).__name__} must define make_world(folder), which returns a SourceWorld"
-        raise NotImplementedError(msg)
-
-    def make_model(self) -> Callable[[], Any] | None:
-        """Return a function that makes a model of the world, in which whole jobs are simulated.
-
-        By default they are simulated in worlds of `make_world`. A model for tests of a real system is an
-        `ExternalWorld` with the same methods.
-        """
-        return None
-
-    def record(self, number: int) -> Any:
-        """Return a record that differs from all others; the source returns the same."""
-        return {"number": number}
-
     # -- fixtures -----------------------------------------------------------------------------------------
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run the tests of a death once for each of the class's steps."""
-        if "step" in metafunc.fixturenames:
-            metafunc.parametrize("step", self.steps)
-
-    @pytest.fixture
-    def outside(self, tmp_path: Path) -> Iterator[Outside[SourceWorld]]:
-        """Makes worlds."""
-        outside = Outside(self.make_world, tmp_path)
-        yield outside
-        outside.release()
 
     @pytest.fixture
     def new_world(self, outside: Outside[SourceWorld]) -> Callable[[], SourceWorld]:
@@ -121,10 +81,6 @@ class SourceTests:
     def job_of(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
         """Return a job that reads the source, by default the source of the world."""
         return SourceJob(world, source, most_polls=self.most_polls, **settings)
-
-    def records(self, count: int, first: int = 0) -> list[Any]:
-        """Records with consecutive numbers."""
-        return [self.record(number) for number in range(first, first + count)]
 
     def check(self, job: SourceJob, count: int = 12, advice: str = _ONCE) -> None:
         """Compare the rows that count with the first `count` records."""
@@ -579,17 +535,6 @@ class SourceTests:
         self.simulate(outside, build, lambda world: world.collected.rows, prepare=prepare)
 
     # -- what the tests share -----------------------------------------------------------------------------
-
-    def simulate(
-        self,
-        outside: Outside[SourceWorld],
-        build: Callable[[Any], StreamEnvironment],
-        output: Callable[[Any], Any],
-        **settings: Any,
-    ) -> None:
-        """Simulate a job with the settings of this class, each run in a world of its own."""
-        settings = {"seeds": self.seeds, "faults": self.faults, "interleavings": 2, **settings}
-        simulate_in(self.make_model() or outside.untouched, build, output, **settings)
 
     def enumerated(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
         """Return a job in which the source's enumerator assigns the splits."""
