@@ -71,7 +71,11 @@ def running_receiver(port: int = 0) -> Iterator[Receiver]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    class Server(ThreadingHTTPServer):
+        #: All connections of two subtasks: the client of a dropped one would wait for a second.
+        request_queue_size = 64
+
+    server = Server(("127.0.0.1", port), Handler)
     receiver.url = f"http://127.0.0.1:{server.server_port}/orders"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

@@ -7,9 +7,8 @@ where the test wants them. The last ones simulate a whole job, with failures at 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import pytest
@@ -26,7 +25,8 @@ from penstock.runtime.testing.connectors.checks import (
     error_of,
     texts_of,
 )
-from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of, simulate_in
+from penstock.runtime.testing.connectors.connector_tests import ConnectorTests
+from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of
 from penstock.runtime.testing.connectors.sink_job import DISTURBED, STEPS, SinkJob, run_steps
 from penstock.runtime.testing.connectors.worlds import (
     FATES,
@@ -44,63 +44,23 @@ _EVERY_STEP: Final = tuple(name for name, _ in STEPS)
 _ONCE = "each record must be visible once: `commit` must do nothing for data that is already visible"
 
 
-class SinkTests:
+class SinkTests(ConnectorTests[SinkWorld]):
     """Tests of a sink: subclass it, and return the world outside in `make_world`.
 
     Attributes:
         guarantee: `"at_least_once"` allows records that are visible early or repeatedly after a failure.
         is_shared: Whether several jobs may write to one world at a time.
-        seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
-        faults: Additional faults of the simulated jobs.
-        steps: Steps of a job after which it dies; leave out some for a slow real system.
-        simulated: Whether whole jobs are simulated. Set it to false for a real system that is too slow.
     """
 
     guarantee: ClassVar[Guarantee] = "exactly_once"
     is_shared: ClassVar[bool] = True
-    seeds: ClassVar[Sequence[int]] = range(20)
-    faults: ClassVar[Sequence[str]] = ("zombies", "network_cuts")
     steps: ClassVar[Sequence[str]] = _EVERY_STEP
-    simulated: ClassVar[bool] = True
-
-    def make_world(self, folder: Path) -> SinkWorld:
-        """Make a new, empty world; a simulation makes one for each run.
-
-        Args:
-            folder: A new folder, for a world with files.
-        """
-        msg = f"{type(self).__name__} must define make_world(folder), which returns a SinkWorld"
-        raise NotImplementedError(msg)
-
-    def make_model(self) -> Callable[[], Any] | None:
-        """Return a function that makes a model of the world, in which whole jobs are simulated.
-
-        By default they are simulated in worlds of `make_world`. A model for tests of a real system is an
-        `ExternalWorld` with the same methods.
-        """
-        return None
-
-    def record(self, number: int) -> Any:
-        """Return a record that differs from all others; `rows` of the world returns the same."""
-        return {"number": number}
 
     def bad_record(self) -> Any:
         """Return a record that the sink can't write; by default there is none."""
         pytest.skip(f"{type(self).__name__} has no bad_record: refused records are not tried")
 
     # -- fixtures -----------------------------------------------------------------------------------------
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run the tests of a death once for each of the class's steps."""
-        if "step" in metafunc.fixturenames:
-            metafunc.parametrize("step", self.steps)
-
-    @pytest.fixture
-    def outside(self, tmp_path: Path) -> Iterator[Outside[SinkWorld]]:
-        """Makes worlds."""
-        outside = Outside(self.make_world, tmp_path)
-        yield outside
-        outside.release()
 
     @pytest.fixture
     def new_world(self, outside: Outside[SinkWorld]) -> Callable[[], SinkWorld]:
@@ -120,10 +80,6 @@ class SinkTests:
     def job_of(self, world: SinkWorld) -> SinkJob:
         """Return a job of twelve records in two subtasks."""
         return SinkJob(world, self.records(12))
-
-    def records(self, count: int, first: int = 0) -> list[Any]:
-        """Records with consecutive numbers."""
-        return [self.record(number) for number in range(first, first + count)]
 
     def check(self, world: SinkWorld, expected: Sequence[Any], advice: str = _ONCE) -> None:
         """Compare the visible records with those that must be visible."""
@@ -287,6 +243,7 @@ class SinkTests:
         shows = offered(world, ShowsHidden, "leftovers of dead attempts are not looked for")
         job.start()
         if not all(isinstance(writer, RemovesLeftovers) for writer in job.writers()):
+            job.kill()
             pytest.skip(f"the writer of {type(job.sink()).__name__} has no remove_leftovers")
         job.write(4)
         job.snapshot()
@@ -438,12 +395,12 @@ class SinkTests:
                 job.checkpoint()
                 before(job)
                 if not arm(calls, fate):
+                    job.kill()
                     continue
                 error = error_of(lambda job=job: disturbed(job))  # type: ignore[misc]
                 calls.next_fate(None)
-                if error is None and job.is_running:
-                    job.write(1)
-                    job.checkpoint()
+                if error is None and job.is_running:  # the error of a sink with threads may come now
+                    error_of(lambda job=job: (job.write(1), job.checkpoint()))  # type: ignore[misc]
                 job.kill()
                 job.start().finish()
                 self.check(world, self.records(12), f"{_ONCE}; a failed request must raise an error")
@@ -494,6 +451,8 @@ class SinkTests:
                 calls.next_fate(None)
                 shown += [(text, secret) for text in texts_of(error)]
             job.kill()
+        if not shown:
+            pytest.skip(f"no call of {type(self).__name__} has failed: there is no error to look at")
         for text, secret in shown:
             check_no_secret(secret, [("an error", text)])
 
@@ -517,17 +476,6 @@ class SinkTests:
         self.simulate(outside, build, lambda world: world.rows(), equal=equal)
 
     # -- what the tests share -----------------------------------------------------------------------------
-
-    def simulate(
-        self,
-        outside: Outside[SinkWorld],
-        build: Callable[[Any], StreamEnvironment],
-        output: Callable[[Any], Any],
-        **settings: Any,
-    ) -> None:
-        """Simulate a job with the settings of this class, each run in a world of its own."""
-        settings = {"seeds": self.seeds, "faults": self.faults, "interleavings": 2, **settings}
-        simulate_in(self.make_model() or outside.untouched, build, output, **settings)
 
     def die(self, job: SinkJob, death: Death) -> None:
         """Let the processes die, or close the writers as after an error."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from itertools import count
 from typing import Any, Final, Self, TypeVar
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.coordinators import EventAnswer
+from penstock.runtime.operators.lag import SourceLag
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.source import Source
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
@@ -234,6 +237,18 @@ class SourceJob:
 
     def statistics(self) -> list[OperatorStatistics]:
         return [harness.statistics() for harness in self.subtasks]
+
+    def lag(self, most_looks: int) -> SourceLag | None:
+        """Read the lag of all readers in another thread, as a job does; look again while it is unknown."""
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(self._known_lag, most_looks).result()
+
+    def _known_lag(self, most_looks: int) -> SourceLag | None:
+        for _ in range(most_looks):
+            lags = [harness.reader.lag() for harness in self.subtasks]
+            if None not in lags:
+                return reduce(SourceLag.plus, lags)
+        return None
 
     def source(self) -> Any:
         """A copy of the source, as a process gets it."""

@@ -7,9 +7,8 @@ exactly where the test wants them. The last ones simulate a whole job, with fail
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import pytest
@@ -17,10 +16,17 @@ import pytest
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.operators.source import EnumeratesSplits, Source
+from penstock.runtime.operators.source import (
+    EnumeratesSplits,
+    PausesSplits,
+    ReportsLag,
+    ReportsSplits,
+    Source,
+)
 from penstock.runtime.testing.connectors.checks import case, check_no_secret, check_rows, error_of, texts_of
 from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink
-from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of, simulate_in
+from penstock.runtime.testing.connectors.connector_tests import ConnectorTests
+from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of
 from penstock.runtime.testing.connectors.source_job import DISTURBED, STEPS, SourceJob, run_steps
 from penstock.runtime.testing.connectors.worlds import (
     FATES,
@@ -32,6 +38,7 @@ from penstock.runtime.testing.connectors.worlds import (
     SourceWorld,
     offered,
 )
+from penstock.runtime.testing.simulation.run.report import difference
 from penstock.runtime.time.watermarks import WatermarkStrategy
 
 _EVERY_STEP: Final = tuple(name for name, _ in STEPS)
@@ -42,59 +49,19 @@ _ONCE = (
 )
 
 
-class SourceTests:
+class SourceTests(ConnectorTests[SourceWorld]):
     """Tests of a source: subclass it, and return the world outside in `make_world`.
 
     Attributes:
         is_resumable: Whether a record that a completed checkpoint covers can be read again, by any job.
-        seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
-        faults: Additional faults of the simulated jobs.
-        steps: Steps of a job after which it dies; leave out some for a slow real system.
-        simulated: Whether whole jobs are simulated. Set it to false for a real system that is too slow.
         most_polls: Polls without a record after which a test no longer waits for the real system.
     """
 
     is_resumable: ClassVar[bool] = True
-    seeds: ClassVar[Sequence[int]] = range(20)
-    faults: ClassVar[Sequence[str]] = ("zombies", "network_cuts")
     steps: ClassVar[Sequence[str]] = _EVERY_STEP
-    simulated: ClassVar[bool] = True
     most_polls: ClassVar[int] = 2_000_000
 
-    def make_world(self, folder: Path) -> SourceWorld:
-        """Make a new, empty world; a simulation makes one for each run.
-
-        Args:
-            folder: A new folder, for a world with files.
-        """
-        msg = f"{type(self).__name__} must define make_world(folder), which returns a SourceWorld"
-        raise NotImplementedError(msg)
-
-    def make_model(self) -> Callable[[], Any] | None:
-        """Return a function that makes a model of the world, in which whole jobs are simulated.
-
-        By default they are simulated in worlds of `make_world`. A model for tests of a real system is an
-        `ExternalWorld` with the same methods.
-        """
-        return None
-
-    def record(self, number: int) -> Any:
-        """Return a record that differs from all others; the source returns the same."""
-        return {"number": number}
-
     # -- fixtures -----------------------------------------------------------------------------------------
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run the tests of a death once for each of the class's steps."""
-        if "step" in metafunc.fixturenames:
-            metafunc.parametrize("step", self.steps)
-
-    @pytest.fixture
-    def outside(self, tmp_path: Path) -> Iterator[Outside[SourceWorld]]:
-        """Makes worlds."""
-        outside = Outside(self.make_world, tmp_path)
-        yield outside
-        outside.release()
 
     @pytest.fixture
     def new_world(self, outside: Outside[SourceWorld]) -> Callable[[], SourceWorld]:
@@ -114,10 +81,6 @@ class SourceTests:
     def job_of(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
         """Return a job that reads the source, by default the source of the world."""
         return SourceJob(world, source, most_polls=self.most_polls, **settings)
-
-    def records(self, count: int, first: int = 0) -> list[Any]:
-        """Records with consecutive numbers."""
-        return [self.record(number) for number in range(first, first + count)]
 
     def check(self, job: SourceJob, count: int = 12, advice: str = _ONCE) -> None:
         """Compare the rows that count with the first `count` records."""
@@ -152,6 +115,21 @@ class SourceTests:
         job.start()
         job.read_all()
         assert sum(each.records_out for each in job.statistics()) == 12
+        job.close()
+
+    def test_the_lag_counts_what_is_left_and_falls_to_nothing(self, job: SourceJob) -> None:
+        job.start()
+        if not all(isinstance(harness.reader, ReportsLag) for harness in job.subtasks):
+            job.kill()
+            pytest.skip(f"the reader of {type(job.source()).__name__} has no lag")
+        job.read(5)
+        self.check_lag(job)
+        job.checkpoint()
+        job.kill()
+        job.start()
+        while job.read(1):
+            self.check_lag(job)
+        self.check_lag(job)
         job.close()
 
     # -- deaths and restarts ------------------------------------------------------------------------------
@@ -302,17 +280,16 @@ class SourceTests:
         self, world: SourceWorld, job: SourceJob
     ) -> None:
         shows = offered(world, ShowsAcknowledged, "acknowledgements are not looked at")
-        advice = "a record must be acknowledged by `notify_checkpoint_complete`, and not before"
         job.start()
         job.read(3)
         checkpoint = job.snapshot()
         covered = job.rows
-        check_rows(shows.acknowledged(), [], advice)
+        self.check_acknowledged(shows, job, [])
         job.read(2)
         job.complete(checkpoint)
-        check_rows(shows.acknowledged(), covered, advice)
+        self.check_acknowledged(shows, job, covered)
         job.finish()
-        check_rows(shows.acknowledged(), self.records(12), advice)
+        self.check_acknowledged(shows, job, self.records(12))
 
     # -- an enumerator ------------------------------------------------------------------------------------
 
@@ -409,6 +386,27 @@ class SourceTests:
         assert harness.watermarks[-1] > held, "a split without records must become idle"
         job.close()
 
+    def test_a_paused_split_gives_no_record_until_it_is_resumed(self, outside: Outside[SourceWorld]) -> None:
+        def write(world: SourceWorld) -> None:
+            splits = offered(world, HasSplits, "paused splits are not tried")
+            splits.write_to(0, self.records(6))
+            splits.write_to(1, self.records(6, first=6))
+
+        job = self.job_of(outside.new(write), parallelism=1).start()
+        reader = job.subtasks[0].reader
+        if not (isinstance(reader, ReportsSplits) and isinstance(reader, PausesSplits)):
+            job.kill()
+            pytest.skip(f"{type(reader).__name__} has no pause_splits with split_progress")
+        reader.pause_splits(frozenset(reader.split_progress.reading[1:]))
+        job.read(6)
+        is_of_first = {row in self.records(6) for row in job.rows}
+        assert len(is_of_first) == 1, f"{job.rows} has records of a split that `pause_splits` has paused"
+        reader.pause_splits(frozenset())
+        job.finish()
+        self.check(
+            job, advice="`pause_splits` must resume all splits that it does not name, and lose no record"
+        )
+
     # -- calls of the outside world   ---------------------------------------------------------------------
 
     @pytest.mark.parametrize("call", DISTURBED)
@@ -425,12 +423,12 @@ class SourceTests:
                 job.checkpoint()
                 before(job)
                 if not arm(calls, fate):
+                    job.kill()
                     continue
                 error = error_of(lambda job=job: disturbed(job))  # type: ignore[misc]
                 calls.next_fate(None)
-                if error is None and job.subtasks:
-                    job.read(1)
-                    job.checkpoint()
+                if error is None and job.subtasks:  # the error of a source with threads may come now
+                    error_of(lambda job=job: (job.read(1), job.checkpoint()))  # type: ignore[misc]
                 job.kill()
                 job.start().finish()
                 self.check(job)
@@ -508,6 +506,8 @@ class SourceTests:
                 calls.next_fate(None)
                 shown += [(text, secret) for text in texts_of(error)]
             job.kill()
+        if not shown:
+            pytest.skip(f"no call of {type(self).__name__} has failed: there is no error to look at")
         for text, secret in shown:
             check_no_secret(secret, [("an error", text)])
 
@@ -536,23 +536,32 @@ class SourceTests:
 
     # -- what the tests share -----------------------------------------------------------------------------
 
-    def simulate(
-        self,
-        outside: Outside[SourceWorld],
-        build: Callable[[Any], StreamEnvironment],
-        output: Callable[[Any], Any],
-        **settings: Any,
-    ) -> None:
-        """Simulate a job with the settings of this class, each run in a world of its own."""
-        settings = {"seeds": self.seeds, "faults": self.faults, "interleavings": 2, **settings}
-        simulate_in(self.make_model() or outside.untouched, build, output, **settings)
-
     def enumerated(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
         """Return a job in which the source's enumerator assigns the splits."""
         source = source or world.source()
         if not isinstance(source, EnumeratesSplits):
             pytest.skip(f"{type(source).__name__} has no enumerator: its splits are fixed")
         return self.job_of(world, source, enumerated=True, **settings)
+
+    def check_lag(self, job: SourceJob) -> None:
+        """Compare the lag with the records that are left of twelve; a lag of bytes only has an end."""
+        lag, left = job.lag(self.most_polls), 12 - len(job.rows)
+        assert lag is not None, "`lag` stays unknown"
+        advice = "`lag` must count what lies behind the position of each split"
+        assert lag.records in (None, left), f"the lag is {lag.records} records, and {left} are left; {advice}"
+        assert lag.bytes != 0 or not left, f"the lag is 0 bytes, and {left} records are left; {advice}"
+        if job.is_finished:
+            rest = lag.splits, lag.records or 0, lag.bytes or 0
+            assert not any(rest), f"at the end the lag is {lag}; `lag` must leave out splits that have ended"
+
+    def check_acknowledged(self, shows: ShowsAcknowledged, job: SourceJob, expected: Sequence[Any]) -> None:
+        """Compare the acknowledged records; acknowledgements may still be on their way to the system."""
+        for _ in range(min(_MOST_LOOKS, self.most_polls)):
+            if difference(expected, shows.acknowledged()) is None:
+                return
+            job.poll()
+        advice = "a record must be acknowledged by `notify_checkpoint_complete`, and not before"
+        check_rows(shows.acknowledged(), expected, advice)
 
     def need_resumable(self) -> None:
         """Skip a test of a job that continues from the savepoint of another one, or from an older one."""
@@ -571,6 +580,9 @@ class SourceTests:
         msg = f"{row!r} is none of the records: the source must return what `record` returns"
         raise AssertionError(msg)
 
+
+#: Looks at a real system until its acknowledgements must have arrived.
+_MOST_LOOKS = 1_000
 
 #: Largest number of a record in a test of event time.
 _MOST_NUMBERS = 100

@@ -53,7 +53,7 @@ class SourceWorld(Protocol):
     | member | for tests of |
     | --- | --- |
     | `write_bad()`, `tolerant_source(on_error)` | records that can't be read |
-    | `write_to(split, records)` | watermarks by split, and idle splits; splits 0 and 1 exist |
+    | `write_to(split, records)` | watermarks by split, paused and idle splits; splits 0 and 1 exist |
     | `growing_source()`, `add_split(records)` | splits that come while the job runs; this source has no end |
     | `acknowledged()` | records that the source has acknowledged: the system never sends them again |
     | `next_fate(fate)`, `secret`, `kill(reader)`, `cleanup()` | as in `SinkWorld` |

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,15 @@ from typing import Any
 from model_log import Log, LogEnumerator, LogReader, LogSource, Partition
 from model_queue import Queue, QueueReader, QueueSource
 
-from penstock.connectors import ConnectorContext, DeadLetter, Polled, SplitEnumeratorContext, SplitProgress
+from penstock.connectors import (
+    ConnectorContext,
+    DeadLetter,
+    Polled,
+    SourceLag,
+    SplitEnumeratorContext,
+    SplitLag,
+    SplitProgress,
+)
 from penstock.testing.connectors import SourceTests
 
 
@@ -254,6 +263,72 @@ class TestKnowsNoSplits(FaultySourceTests):
 
 class TestForgetsIdleSplits(TestKnowsNoSplits):
     fails = "test_an_idle_split_does_not_hold_back_the_others"
+
+
+class TestPausesNothing(FaultySourceTests):
+    class reader(LogReader):
+        def pause_splits(self, paused: Set[Hashable]) -> None:
+            """Do nothing."""
+
+    fails = "test_a_paused_split_gives_no_record_until_it_is_resumed"
+
+
+class TestNeverResumesASplit(FaultySourceTests):
+    class reader(LogReader):
+        def pause_splits(self, paused: Set[Hashable]) -> None:
+            self.paused |= paused
+
+    fails = "test_a_paused_split_gives_no_record_until_it_is_resumed"
+
+
+class TestHasALagOfEndedSplits(FaultySourceTests):
+    class reader(LogReader):
+        def __init__(self, source: LogSource, splits: Sequence[Any]) -> None:
+            super().__init__(source, splits)
+            self.all = list(splits)
+
+        def lag(self) -> SourceLag:
+            left = {split.number: split for split in self.left}
+            ended = [replace(split, offset=split.end or 0) for split in self.all]
+            return SourceLag.of([self.lag_of(left.get(split.number, split)) for split in ended])
+
+    fails = "test_the_lag_counts_what_is_left_and_falls_to_nothing"
+
+
+class TestHasALagThatCountsFromTheRestore(FaultySourceTests):
+    class reader(LogReader):
+        def __init__(self, source: LogSource, splits: Sequence[Any]) -> None:
+            super().__init__(source, splits)
+            self.first = {split.number: split.offset for split in splits}
+
+        def lag_of(self, split: Partition) -> SplitLag:
+            return super().lag_of(self.behind(split, -self.first[split.number]))
+
+    fails = "test_the_lag_counts_what_is_left_and_falls_to_nothing"
+
+
+class TestNeverKnowsItsLag(FaultySourceTests):
+    class reader(LogReader):
+        def lag(self) -> Any:
+            return None
+
+    fails = "test_the_lag_counts_what_is_left_and_falls_to_nothing"
+
+
+class TestHasALagInItsOwnThreadOnly(FaultySourceTests):
+    """As a connection of SQLite, which other threads must not use."""
+
+    class reader(LogReader):
+        def __init__(self, source: LogSource, splits: Sequence[Any]) -> None:
+            super().__init__(source, splits)
+            self.thread = threading.get_ident()
+
+        def lag(self) -> SourceLag:
+            if threading.get_ident() != self.thread:
+                raise RuntimeError("the connection was made in another thread")
+            return super().lag()
+
+    fails = "test_the_lag_counts_what_is_left_and_falls_to_nothing"
 
 
 class TestSkipsEveryBadRecord(FaultySourceTests):

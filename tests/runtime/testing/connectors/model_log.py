@@ -10,7 +10,15 @@ from typing import Any, Literal, TypeAlias
 from served_model import Server
 
 from penstock import ConnectorError
-from penstock.connectors import ConnectorContext, DeadLetter, Polled, SplitEnumeratorContext, SplitProgress
+from penstock.connectors import (
+    ConnectorContext,
+    DeadLetter,
+    Polled,
+    SourceLag,
+    SplitEnumeratorContext,
+    SplitLag,
+    SplitProgress,
+)
 from penstock.operators import RowBatch
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
@@ -149,6 +157,12 @@ class LogReader:
                 self.left.append(self.behind(split, len(texts)))
                 return self.polled(split, texts)
         return Polled(finished=not self.left)
+
+    def lag(self) -> SourceLag:
+        return SourceLag.of([self.lag_of(split) for split in self.left])
+
+    def lag_of(self, split: Partition) -> SplitLag:
+        return SplitLag(str(split.number), None if split.end is None else split.end - split.offset)
 
     def fetch(self, split: Partition, end: int) -> list[str]:
         log = self.source.log

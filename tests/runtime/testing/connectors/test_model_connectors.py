@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from deep import DEEP
-from kit_steps import SOURCE_STEPS
+from kit_steps import SINK_STEPS, SOURCE_STEPS
 from model_log import Log
 from model_queue import Queue
-from model_table import Table
+from model_table import Table, TableSink, TableWriter
 
+from penstock import ConnectorError
+from penstock.connectors import SinkContext
+from penstock.operators import Batch
 from penstock.testing.connectors import SinkTests, SourceTests
 
 
@@ -21,6 +26,41 @@ class TestTable(SinkTests):
 
     def bad_record(self) -> dict[str, None]:
         return {"number": None}
+
+
+class LateWriter(TableWriter):
+    """Its errors come at the next pre-commit, as those of a writer that sends in another thread."""
+
+    error: ConnectorError | None = None
+
+    def write(self, batch: Batch) -> None:
+        try:
+            super().write(batch)
+        except ConnectorError as error:
+            self.error = error
+
+    def prepare_commit(self) -> Sequence[Any]:
+        if self.error is not None:
+            raise self.error
+        return super().prepare_commit()
+
+
+class LateSink(TableSink):
+    def writer(self, context: SinkContext) -> TableWriter:
+        return LateWriter(self, context)
+
+
+class LateTable(Table):
+    def sink(self) -> TableSink:
+        return LateSink(self, self.secret)
+
+
+class TestTableWhoseErrorsComeLate(SinkTests):
+    simulated = False
+    steps = SINK_STEPS
+
+    def make_world(self, folder: Path) -> Table:
+        return LateTable()
 
 
 class TestLog(SourceTests):
