@@ -4,8 +4,9 @@
 
 - `long-sentence`: a sentence has more words than the limit.
 - `repeated-argument`: the same few words describe the same argument in more than three docstrings.
-- `repeats-signature`: every word in the description of an argument is also in its name or type. The same
-  rule applies to the one-line docstring of a private function and its signature.
+- `repeats-signature`: every word in the description of an argument is also in its name, its type, or the
+  name of its function. Words such as "the" don't count. The same rule applies to the one-line docstring of
+  a private function and its signature.
 - `habit`: a sentence has a turn of phrase that reads as translated, or a docstring opens with a question
   word.
 
@@ -13,9 +14,9 @@ The second rule allows descriptions of five words or more, and those that name a
 of a public method must suffice by itself, even if it repeats another one.
 
 Without arguments the program prints the number of findings in each folder. With files or folders it lists
-them. With `--strict` it fails on findings, except in files and folders that `[tool.check_prose]` of
-`pyproject.toml` names as not clean yet. Habits have a list of their own there. These lists only get
-shorter: a listed name without findings fails, too.
+the findings there. With `--strict` it fails on findings, except in files and folders that
+`[tool.check_prose]` of `pyproject.toml` names as not clean yet. Habits have a list of their own there. These
+lists only get shorter: a listed name without findings fails, too.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def prose_blocks(text: str, first_line: int = 1) -> Iterator[Block]:
 
 
 def comment_blocks(source: str) -> Iterator[Block]:
-    """The comments of a module. Whole lines below each other are one block."""
+    """The comments of a module. Consecutive lines that hold only a comment are one block."""
     gathered: list[str] = []
     start = last = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -191,7 +192,7 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def documented(tree: ast.Module) -> Iterator[tuple[Documented, str, int]]:
-    """Everything that has a docstring, with the docstring and its first line."""
+    """Everything that has a docstring, with the docstring and the number of its first line."""
     for node in ast.walk(tree):
         if isinstance(node, Documented):
             text = ast.get_docstring(node, clean=True)

@@ -1,9 +1,9 @@
 """Draws the floors of the code and the imports between rooms: `docs/floors.svg`.
 
 The floors come from the layers contracts of import-linter in `pyproject.toml`, the imports from the code
-itself. Type-checking imports are left out, as in the contracts. Each row is a room. A dot in a row says that
-the room imports the room of that column. All dots lie left of the diagonal, because a room imports only from
-floors below it.
+itself. Type-checking imports are left out, as in the contracts. Each row is a room. A dot in a row means
+that the room imports the room of that column. All dots lie left of the diagonal, because a room imports only
+from floors below it.
 
     python tools/draw_floors.py          # writes the picture
     python tools/draw_floors.py --check  # exit code 1 when the picture is out of date

@@ -1,4 +1,4 @@
-"""Fetches the libraries of the page in `actors/web/page/vendor/` from npm, in pinned versions.
+"""Fetches pinned versions of the web page's libraries from npm into `actors/web/page/vendor/`.
 
 python tools/vendor_page.py           fetches them again (needs npm)
 python tools/vendor_page.py --check   compares the files with the pinned hashes (needs no npm)

@@ -228,7 +228,7 @@ class _Builder:
             )
 
     def _make_operators(self, first: int, *, only_sinks: bool) -> Sequence[tuple[OperatorLocation, Operator]]:
-        """Make all operators; for a finished subtask only the sinks, which may have to commit."""
+        """Make the operators from index `first`; with `only_sinks` only sinks, which may have to commit."""
         made = []
         for location, spec in list(zip(self._locations, self._vertex.operators, strict=True))[first:]:
             if only_sinks and not spec.is_sink:

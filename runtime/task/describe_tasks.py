@@ -34,7 +34,7 @@ def describe_tasks(
     """Make one descriptor per subtask; blocks, because it reads state and lists sources' splits.
 
     Args:
-        subtasks: The subtasks to describe, as whole vertices; `None` for all.
+        subtasks: The subtasks to describe: all subtasks of some vertices; `None` for all vertices.
         open_location: Opens the place of a snapshot that is not in the checkpoint storage.
         warn: Called with a source's warnings about its splits, for the user.
 

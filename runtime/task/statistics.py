@@ -4,8 +4,8 @@ Metrics, the progress line of `run` and tests read the same counters. A rate com
 same attempt: the difference divided by the time between them. The subtask's own clock measures that time, so
 delays of reports and clocks of other nodes don't change it.
 
-`RateWindow` keeps the reports of the last seconds. A JobMaster requests reports every two seconds, and when a
-client reads the job's status. Reports that arrive faster than once a second replace each other.
+`RateWindow` keeps the reports of the last seconds. A JobMaster requests reports at least every two seconds,
+and when a client reads the job's status. Reports that arrive faster than once a second replace each other.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class OutputFill:
         side_output: Name of the side output that is sent; `None` for the main output.
         input_index: Input of the target.
         copy: Index of this edge among edges of the same output and input.
-        credits: Maximum number of outstanding buffers on each channel.
+        credits: Number of credits of each channel.
         first_receiver: Index of the subtask to which the first channel leads; the other channels follow in
             order.
-        outstanding: Buffers that the receiver has not consumed, by channel.
+        outstanding: Credits in use, for elements that the receiver has not consumed, by channel.
         queued: Elements that wait for a credit, by channel.
 
     Example:
@@ -109,7 +109,7 @@ class SubtaskStatistics:
 
 #: Length of a `RateWindow` in seconds; a window is shorter at the beginning of an attempt.
 WINDOW: Final = 10.0
-#: Minimum seconds between two reports that a `RateWindow` keeps.
+#: A report replaces the newest one if the report before that is less than this many seconds older.
 _SPACING: Final = 1.0
 
 
@@ -123,7 +123,8 @@ class OperatorRates:
         lag_records: Growth of the lag in records per second, negative while the source catches up; `None` if
             the lag is not known.
         lag_bytes: Growth of the lag in bytes per second; `None` if it is not known.
-        lag_by_split: Growth of the lag of each split, in its records per second, or bytes if these are known.
+        lag_by_split: Growth of the lag of each split: records per second, or bytes per second if the number
+            of records is not known.
     """
 
     records_in: float

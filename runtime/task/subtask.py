@@ -63,7 +63,7 @@ class StepResult:
 
     Attributes:
         wake_at: Monotonic time at which to step again even if nothing happens; `None` for never.
-        finished: Whether the subtask has left; it is not stepped again.
+        finished: Whether the subtask has finished; it is not stepped again.
     """
 
     more: bool
@@ -184,7 +184,7 @@ class Subtask:
         notifications are idempotent. An event that is not newer than the last one is dropped.
 
         Raises:
-            ValueError: An event is for an operator that is not in this subtask, or has no coordinator.
+            ValueError: An event does not come from a coordinator, or its operator is not in this subtask.
         """
         match message:
             case TriggerCheckpoint(barrier):
@@ -199,7 +199,7 @@ class Subtask:
                 self.notify_checkpoint_aborted(checkpoint_id)
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
-        """Add the JobMaster's request; the next step takes an aligned checkpoint between two batches.
+        """Add the JobMaster's request; a later step takes the checkpoint, between two batches.
 
         Only for subtasks that may receive no barrier: sources, and subtasks whose data has ended or whose
         senders have left.
@@ -340,7 +340,7 @@ class Subtask:
         return self._work.is_between_calls and self._coordinator_mail.deliver_due(self._checkpoints.is_past)
 
     def _stop(self) -> int | None:
-        """Return the id of the savepoint that stops the job; all earlier checkpoints have ended."""
+        """Return the id of the savepoint that stops the job, if any; all earlier checkpoints have ended."""
         if self._network is not None:
             return self._network.savepoint_id
         oldest = next(iter(self._requests.waiting), None)

@@ -19,8 +19,8 @@ which step 4 captures, precedes that data in its channel. An abort comes from th
 **Requests** go only to subtasks that may receive no barrier: sources, and subtasks whose data has ended or
 whose senders have all left. A request waits here until its checkpoint can be taken:
 
-* A source takes the checkpoint between two batches. If its barrier may overtake, the rest of a batch is
-  processed first.
+* A source takes the checkpoint between two batches. If the barrier may overtake, the subtask processes the
+  rest of the batch at once, and does not wait for credits.
 * A source whose reader decides the moment of a checkpoint (by a *mark* in its data) waits for that mark. At
   the mark of an aborted checkpoint, a reader stops until the notice of the abort has arrived. The mark of a
   checkpoint that has ended, or is from before a restart, stops no reader. A reader reads up to an awaited

@@ -6,11 +6,12 @@ over or an output has no credit, and continues in a later step. A batch is cut i
 
 An unfinished generator is in no snapshot. So an aligned checkpoint waits until nothing is in progress. An
 unaligned checkpoint must not wait for credits: it *settles* the work, which runs the current generator to its
-end and ignores credits. This is the work of at most one slice. The output of this slice waits in the outputs,
-where the checkpoint captures it. The checkpoint captures the pending slices as input. Settling again before
-the outputs have moved does nothing, so consecutive checkpoints don't accumulate data. A user's function may
-emit endlessly for one record. So `settle` emits a bounded number of records for a batch. Work beyond that
-continues as credits allow, and the checkpoint waits for its end.
+end and ignores credits. For a batch from a channel this is the work of at most one slice. The output of this
+slice waits in the outputs, where the checkpoint captures it. The checkpoint captures the pending slices as
+input. A source can't take pending slices back, so `settle` processes the rest of its batch. Settling again
+before the outputs have moved does nothing, so consecutive checkpoints don't accumulate data. A user's
+function may emit endlessly for one record. So `settle` emits a bounded number of records for a batch. Work
+beyond that continues as credits allow, and the checkpoint waits for its end.
 
 **Slices.** Between slices of about ten milliseconds a subtask serves barriers and control messages. The size
 follows the measured time per row: whole batches for cheap operators, a few rows for a slow function. A list

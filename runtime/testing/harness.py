@@ -3,8 +3,8 @@
 The harness runs the same code as a job: operator chain, keyed state backend with incremental snapshots, value
 codec and redistribution of state. Time passes only when a test advances it, or while `end_of_data` waits for
 coroutines. Snapshots stay in memory. So tests of restored state, and of commits that wait for their
-checkpoint, also hold on a cluster. The harness resembles Flink's `OneInputStreamOperatorTestHarness` and
-Kafka's `TopologyTestDriver`.
+checkpoint, also hold on a cluster. The harness resembles Flink's `OneInputStreamOperatorTestHarness` and the
+`TopologyTestDriver` of Kafka Streams.
 """
 
 from __future__ import annotations

@@ -145,10 +145,10 @@ class PunctuatedWatermarks(WatermarkGenerator[T]):
             output.emit_watermark(moment)
 
 
-#: Seconds between two calls of a generator's `on_periodic`.
+#: Default seconds between two calls of a generator's `on_periodic`.
 INTERVAL: Final = 0.2
 
-#: Seconds between two reports of an aligned source.
+#: Default seconds between two reports of an aligned source.
 ALIGNMENT_INTERVAL: Final = 0.5
 
 

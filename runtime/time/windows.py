@@ -49,7 +49,7 @@ class WindowAssigner(Protocol):
     attribute `slide` may declare it in microseconds: then the assigner is not called for every record. An
     attribute `offset`, in microseconds, declares the shift of the starts. A job refuses a snapshot with open
     windows of a different slide or offset. A subclass of another assigner with its own `starts` is called for
-    every record, and its `slide` and `offset` are ignored.
+    every record, even if it has a `slide`.
     """
 
     @property

@@ -30,7 +30,7 @@ import pyarrow.types as kinds
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError
 
-#: Method descriptors that are callable only after access through an instance or a class.
+#: Descriptors of methods. Access through an instance or a class makes a callable of them.
 _METHODS: Final = (classmethod, staticmethod, partialmethod, singledispatchmethod)
 
 

@@ -11,7 +11,7 @@ Programs begin with `from penstock import StreamEnvironment`. Other public names
 - `penstock.kafka`: source and sink of Kafka topics;
 - `penstock.redis`, `penstock.nats`, `penstock.mqtt`: sources of Redis Streams, NATS JetStream and MQTT;
 - `penstock.http`: a source of HTTP requests, and a sink that sends them;
-- `penstock.formats`: how records become bytes, and bytes records;
+- `penstock.formats`: formats that encode records as bytes, and decode them;
 - `penstock.connectors`: for authors of sources and sinks;
 - `penstock.testing`: harnesses, and the simulation of a whole job;
 - `penstock.cluster`: a local cluster, and reports of jobs;

@@ -14,8 +14,8 @@ from penstock.runtime.names import nearest_name
 def public_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a module that loads each public name when it is first used.
 
-    Importing all public names would delay every process. A subtask is a process, and a job that restarts
-    waits for its imports.
+    Importing all public names would delay every process. Each subtask has its own process, and a job that
+    restarts waits for the imports of all its processes.
 
     Args:
         module: The module's `__name__`.

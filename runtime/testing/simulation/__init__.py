@@ -10,7 +10,7 @@ systems behind sinks and master hooks.
 
 Read it in this order. A package imports only packages above it. Most modules import only modules above them:
 
-* `world` knows no job. `agenda` has the draws of a seed, the clocks, and the choice of the next event.
+* `world` runs no job. `agenda` has the draws of a seed, the clocks, and the choice of the next event.
   `disks` and `faulty_storage` are the storage, whose power may fail. `faults` names the faults and their
   moments. `watches` records damage and restores for later checks. `world` combines these parts.
 * `cluster` runs one job. `network` has the frames and the cuts. `process_resources` has the parts that are

@@ -40,7 +40,7 @@ class SimulatedExecution(JobExecution):
 
     Args:
         table: The processes, which all JobMasters share.
-        known_attempt: An attempt that the job's last report names.
+        known_attempt: The attempt that the job's last report names; 0 without a report.
 
     Attributes:
         processes: The calls of this JobMaster to processes.

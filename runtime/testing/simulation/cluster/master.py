@@ -86,8 +86,8 @@ class SimulatedJob:
 class RestartLedger:
     """The times of a job's attempts, in the world's time.
 
-    The times come from the scheduler's calls, independently of the job's own counters. So the oracle can
-    check that the job restarted no more often than its restart strategy allows.
+    The times come from the scheduler's calls, independently of the job's own counters. So tests can check
+    that the job restarted no more often than its restart strategy allows.
 
     Attributes:
         deployed: Time of each deployment, of the job or of a region, including the first one.

@@ -13,8 +13,8 @@ to another. It arrives after a while, perhaps twice, perhaps after a later frame
 too. The production code of senders handles the answer.
 
 Every frame that a simulated job sends is checked against the invariants of the data plane. Sequence numbers
-have no gaps. Nothing follows the end of a channel. A channel never has more elements outstanding than it has
-credits. An aligned barrier ends its frame, and ids of aligned barriers only grow.
+have no gaps. Nothing follows the end of a channel. A channel never uses more credits than it has. An aligned
+barrier ends its frame, and ids of aligned barriers only grow.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class SimulatedProcess:
         self.process: SubtaskRunner[Master, Receivers] = SubtaskRunner(spec, self)
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
-        # Drawn once for all processes of a run, so most runs have neither property.
+        # The draws are the same for all processes of a run; most runs have neither property.
         habits = world.draws.stream(_HABIT_STREAM)
         self.stops_take_time, self._leaves_residue = habits.chance(0.2), habits.chance(0.2)
         self._look_at_lease_later()

@@ -1,4 +1,4 @@
-"""The parts of a simulated process that are lost with it: timers, background work, files, databases.
+"""The parts of a simulated process: timers, background work, coroutines, storage access and databases.
 
 A `Suspension` models SIGSTOP and SIGCONT, a virtual machine that is migrated, or C code that holds the GIL. A
 suspended process runs no step, no timer and no background work. Frames that it sent before still arrive. The
@@ -181,8 +181,8 @@ class SimulatedRunner:
 class SimulatedEventLoop:
     """An `EventLoop` whose coroutines run on the agenda, in the time of the process.
 
-    Each call begins in a move of its own, and so does each answer. So calls overtake one another, and the
-    process may die before any of them.
+    Each call begins in its own move, and each answer arrives in its own. So calls overtake one another, and
+    the process may die before any of these moves.
 
     Args:
         deliver: Runs a callback in the task's thread, and lets the task step.

@@ -70,7 +70,7 @@ class TaskState(Enum):
 #: Carries a report to the JobMaster, with its text for the trace.
 Report: TypeAlias = Callable[[SubtaskReport, str], None]
 
-#: Errors that the simulation injects; their subclasses, such as a missing file, are not injected.
+#: Errors that the simulation injects; their other subclasses, such as a missing file, are not injected.
 _INJECTED: Final = (SimulatedUserError, StorageError, StorageTimeoutError)
 
 

@@ -174,7 +174,8 @@ def _list_in_part(target: Target) -> None:
         target.control.crash_master()  # the next JobMaster lists the storage
 
 
-#: The strike of each kind of planned fault. `draw_faults` and the tests' scenarios draw their moments.
+#: The strike of each kind of planned fault. `draw_faults`, `draw_chosen` and the tests' scenarios draw the
+#: moments.
 STRIKES: Final[Mapping[FaultKind, Strike]] = {
     # -- processes --
     FaultKind.CRASH: _at_process(lambda target, victim: victim.die(FaultKind.CRASH)),
@@ -217,7 +218,7 @@ STRIKES: Final[Mapping[FaultKind, Strike]] = {
 }
 
 
-#: Requests that end a job before the end of its input.
+#: Requests that stop a job with a savepoint.
 _STOPS: Final = frozenset({FaultKind.STOPPED, FaultKind.DRAINED})
 
 

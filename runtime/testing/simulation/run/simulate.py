@@ -123,7 +123,8 @@ def simulate(
     Raises:
         SimulationFailedError: A run went wrong; this `AssertionError` has the way to reproduce it.
         GraphError: The graph can't be built, or can't be sent to other processes.
-        ConfigurationError: The job takes no checkpoints or starts from a snapshot, or a fault is unknown.
+        ConfigurationError: The job takes no checkpoints, a connector refuses its settings, or a fault is
+            unknown.
 
     Example:
         >>> from penstock import Checkpointing, CollectSink, StreamEnvironment

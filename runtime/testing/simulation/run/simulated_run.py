@@ -25,8 +25,8 @@ from penstock.runtime.testing.simulation.world.world import World
 #: Maximum moves of a job after the faults and their delays have ended.
 MOST_CALM_MOVES: Final = 60_000
 
-#: Factor of `MOST_CALM_MOVES` in the first calm seconds. A job may wait for a certain time, and take
-#: checkpoints every few milliseconds until then.
+#: Factor of `MOST_CALM_MOVES` in the first `_WAITING` calm seconds. A job may wait for a certain time, and
+#: take checkpoints every few milliseconds until then.
 _WHILE_WAITING: Final = 20
 
 _WAITING: Final = 200.0
@@ -148,7 +148,7 @@ class SimulatedRun:
         statuses = self.control.masters.statuses()
         ended = None if self.control.end is None else self.control.end[0]
         ends = [s for s in statuses if s.transitions and s.state.is_terminal]
-        # A JobMaster that is cancelled while it starts reports that, whatever the leader has decided.
+        # A JobMaster that is cancelled while it starts reports a cancelled job, whatever the leader decided.
         ends = [s for s in ends if s.state is ended] or ends
         # A JobMaster that takes over an ended job repeats its end without its cause.
         ends = [s for s in ends if s.transitions[-1].cause != ENDED_BEFORE] or ends
@@ -199,7 +199,7 @@ class SimulatedRun:
                 world.calm_down()
                 self._calm_since = moves, now
             return
-        if now <= world.last_arrival:  # the job may wait only for delayed arrivals
+        if now <= world.last_arrival:  # the job may have nothing to do until the last arrival
             self._calm_since = moves, now
         since_moves, since = self._calm_since
         times = 1 if now - since > _WAITING else self._while_waiting

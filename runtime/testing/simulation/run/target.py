@@ -23,7 +23,7 @@ from penstock.runtime.testing.simulation.world.world import World
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The failures and requests of one job.
+    """The failures and requests of one run.
 
     Attributes:
         faults: Planned faults; each strikes if its moment comes.

@@ -16,7 +16,7 @@ from typing import Any, Final
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.user_location import function_location
 
-#: Kind of input by module; a prefix stands for the whole package.
+#: Kind of input by module; the name of a top-level package also stands for all its modules.
 _KINDS: Final[Mapping[str, str]] = {
     "time": "clock",
     "datetime": "clock",

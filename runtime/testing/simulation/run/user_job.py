@@ -343,7 +343,7 @@ class UserJob:
 
     @property
     def rescalable(self) -> tuple[str, ...]:
-        """Vertices whose parallelism may change without changing their records."""
+        """Vertices whose parallelism may change without changing the records that they receive."""
         fixed = {edge.target_vertex for edge in self.graph.edges if edge.partitioner.partitioning in _FIXED}
         return tuple(v.id for v in self.graph.vertices if v.id not in fixed and v.max_parallelism > 1)
 

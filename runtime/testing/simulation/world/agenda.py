@@ -6,9 +6,10 @@ by up to an hour. Monotonic time never jumps.
 
 A *happening* is the smallest unit of a run: one step of a subtask, one arriving frame, one returned credit,
 one background task. Some happenings can't happen before a given time. Among the due happenings, the agenda
-first draws a kind, by weight, and then a happening of this kind. So one seed may starve the network, hold
-credits back, or delay uploads for ever, and another seed does the opposite. An orderly agenda takes the
-oldest happening of a kind first. The higher its disorder, the more often it takes another happening.
+first draws a kind, by weight and number, and then a happening of this kind. So one seed may starve the
+network, hold credits back, or delay uploads for a long time, and another seed does the opposite. An orderly
+agenda takes the oldest happening of a kind first. The higher its disorder, the more often it takes another
+happening.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from penstock.runtime.time.durations import Duration, as_seconds
 
 #: Count of numbers that are generated one by one at the beginning of a stream; many streams are short.
 _SINGLE: Final = 16
-#: Size of the blocks that follow; a number in a block costs a tenth of a number that is made alone.
+#: Size of the block that follows; a number in a block costs a tenth of a number that is made alone.
 _BLOCK: Final = 256
 #: Size of the later blocks of a long stream; they halve the cost of a number.
 _LARGE_BLOCK: Final = 2048
@@ -141,8 +142,8 @@ class LocalClock(ManualClock):
         return self._begun + monotonic / self._rate + _TINY
 
 
-#: Maximum error of a wall clock in seconds. After a restore a processing-time timer may wait twice as long.
-#: In a much longer wait, checkpoints every few milliseconds would use up the moves of the job.
+#: Maximum initial error of a wall clock in seconds. After a restore a processing-time timer may wait twice as
+#: long. In a much longer wait, checkpoints every few milliseconds would use up the moves of the job.
 _WRONG: Final = 6.0
 
 

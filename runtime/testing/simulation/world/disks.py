@@ -5,8 +5,8 @@ independently of earlier and later changes. The content of an unsynced file is w
 even if its name is durable.
 
 `DiskStorage` is the checkpoint storage of a simulated run, on a disk whose power may fail. The real
-`SyncedFiles` writes the files. A power cut strikes during a write, before any of the disk's calls, or right
-after the write. The writer gets no answer, and unsynced changes may be lost.
+`SyncedFiles` writes the files. A power cut strikes before one of the disk calls of a write, or right after
+the write. The writer gets no answer, and unsynced changes may be lost.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class _PowerCutError(Exception): ...
 
 
 class _CutDisk:
-    """A disk whose power fails before call number `calls`."""
+    """A disk whose power fails after `calls` calls."""
 
     def __init__(self, disk: ModelDisk, calls: int) -> None:
         self._disk = disk

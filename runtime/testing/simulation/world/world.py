@@ -88,7 +88,7 @@ class World:
         external_explains: Whether an error names something that an `ExternalWorld` has really lost.
         before_effect: Called before users' code has an effect outside its process, which may die there.
         thread: Runs a part of another thread of the process that runs now; `None` outside of a process.
-        on_moment: Called at moments at which planned faults are due.
+        on_moment: Called at each moment that a planned fault may wait for, except moves.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class World:
         return True
 
     def outside_processes(self) -> None:
-        """Begin work of a JobMaster, at whose effects no process dies."""
+        """Begin work of a JobMaster; an effect of users' code in it ends no process."""
         self.before_effect = _nothing_runs
         self.thread = None
 
