@@ -107,7 +107,7 @@ class SubtaskStatistics:
     outputs: tuple[OutputFill, ...] = ()
 
 
-#: Length of a `RateWindow` in seconds; a window is shorter at the beginning of an attempt.
+#: Minimum length of a full `RateWindow` in seconds; a window is shorter at the beginning of an attempt.
 WINDOW: Final = 10.0
 #: A report replaces the newest one if the report before that is less than this many seconds older.
 _SPACING: Final = 1.0
@@ -230,7 +230,7 @@ class RateWindow:
 
     @property
     def rates(self) -> SubtaskRates | None:
-        """The rates over the last `WINDOW` seconds, or since the first report; `None` before the second."""
+        """The rates over about `WINDOW` seconds, or since the first report; `None` before the second."""
         return rates_between(self._reports[0], self._reports[-1]) if self._reports else None
 
     @property

@@ -1,4 +1,4 @@
-"""`ControlPlane`: the processes of a run and its JobMasters; also describes why a run is stuck.
+"""`ControlPlane`: the processes of a job and its JobMasters; also describes why a run is stuck.
 
 A JobMaster that dies is replaced after a while. Its successor reads the log, and may know the number of the
 last attempt. A JobMaster that is wrongly believed dead runs concurrently with its successor. Then the log

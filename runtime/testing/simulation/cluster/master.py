@@ -1,6 +1,6 @@
 """A simulated job, its JobMaster process with the real scheduler (`Master`), and the calls of its guards.
 
-A run may have several JobMasters: one after another because they die, or two at once because one was
+A job may have several JobMasters: one after another because they die, or two at once because one was
 declared dead by mistake. Writes of a dead JobMaster may still succeed. Messages to it reach its successor.
 
 A compaction of the decision log writes its record, then the hint (`log/compaction`), and then deletes the
@@ -282,14 +282,14 @@ class Master:
 
 
 class Masters:
-    """All JobMasters of a run.
+    """All JobMasters of a job.
 
     Args:
         on_kill: Called with a JobMaster that its guard kills.
         on_death: Called with a JobMaster that has died in the middle of its work.
 
     Attributes:
-        is_abandoned: Whether dead JobMasters are no longer restarted.
+        is_abandoned: Whether the run was abandoned; reports without a receiver are then dropped.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ class Reach(Enum):
 
 
 class Links:
-    """The reachability of processes; see the module's docstring. Names of processes are unique in a run."""
+    """The reachability of processes; see the module's docstring. Names of processes are unique in a job."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -64,7 +64,7 @@ class SimulatedProcess:
     Attributes:
         clock: Clock of the process; its monotonic time may run faster or slower than the world's.
         place: Identity of the process on its node, which reports its processor time.
-        is_silent: Whether the process hangs and takes no call.
+        is_silent: Whether the process hangs, so that calls get no answer.
         answers_are_lost: Whether the process died before its last answers left.
         stops_take_time: Whether other moves may come between a stop and the end of the stopped attempt.
     """

@@ -126,7 +126,7 @@ class RunObserver:
     def process_died(self) -> None: ...
 
     def jobmaster_begun(self, master: object) -> None:
-        """Called when a JobMaster has made its scheduler, but not started it."""
+        """Called when a JobMaster has made its scheduler, and before it starts it."""
 
     def jobmaster_died(self) -> None: ...
 
