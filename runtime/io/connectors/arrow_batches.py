@@ -37,7 +37,7 @@ def arrow_rows(max_rows: int) -> int:
     """Return the rows of the next Arrow batch; `max_rows` is what the job processes in ten milliseconds.
 
     A job that takes fewer than `MOST_ASKED` is slow. It gets small batches, so that no batch delays a barrier
-    for long. Each batch costs a millisecond at any size, so a fast job gets very large batches.
+    for long. A batch has a fixed cost of about a millisecond, so a fast job gets very large batches.
 
     Example:
         >>> arrow_rows(10), arrow_rows(4_096), arrow_rows(200_000)

@@ -1,8 +1,8 @@
 """Writes Parquet: rows that are dicts, or Arrow batches. A file has one schema.
 
 Rows are collected into row groups. A given schema applies to all files. A value that does not fit is an
-error, except a float that a narrower float type rounds. Without a schema, a value's type does not depend on
-other rows. Types that combine without loss share a file (`common_type`): null combines with every
+error, except a Python float that a narrower float type rounds. Without a schema, a value's type does not
+depend on other rows. Types that combine without loss share a file (`common_type`): null combines with every
 type, and rows may lack a column. Incompatible types, or a new column after a file has begun, start another
 file. Later files use the remembered schemas. So rows of one type (the usual case) have one schema in all
 files. A row group of mixed rows needs one file per schema.
