@@ -55,7 +55,7 @@ from penstock.runtime.state.keyed_snapshot import StateFileReader, StateFileWrit
 SORTED_FILE: Final = ".sst"
 #: The file that names the current manifest.
 CURRENT: Final = "CURRENT"
-#: RocksDB's numbers have 64 bits.
+#: RocksDB's file numbers have 64 bits, so at most 20 digits.
 _STATE_FILE: Final = re.compile(rf"[0-9]{{1,20}}\.sst|MANIFEST-[0-9]{{1,20}}|{CURRENT}")
 
 
@@ -193,7 +193,7 @@ class NativeSnapshot:
 
 #: Prefixes of RocksDB's corruption errors; the last one reports that a file named by another is missing.
 _DAMAGE: Final = ("Corruption:", "Invalid argument:", "Not implemented:", "IO error: No such file")
-#: A row key after the rows of all key groups.
+#: A key that sorts after the rows of all key groups.
 _END: Final = b"\xff"
 
 

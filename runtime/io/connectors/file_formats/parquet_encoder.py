@@ -30,7 +30,7 @@ from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-#: Number of collected rows at which they are written as a row group.
+#: A row group is written when this number of rows is collected.
 GROUP_ROWS: Final = 64 * 1024
 #: Number of schemas remembered for the next rows.
 _MOST_SCHEMAS: Final = 64
@@ -50,7 +50,7 @@ class ParquetSinkFormat:
 
 
 class ParquetEncoder:
-    """Encodes files; `learned` has the schemas of rows so far; all encoders of a writer share it."""
+    """Encodes files; all encoders of a writer share `learned`, the schemas of the rows so far."""
 
     def __init__(self, schema: pa.Schema | None, compression: str, learned: list[pa.Schema]) -> None:
         self._fixed = None if schema is None else _FixedSchema(schema)

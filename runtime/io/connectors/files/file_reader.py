@@ -186,7 +186,7 @@ class FileReader:
         return [*current, *self._waiting]
 
     def lag(self) -> SourceLag:
-        """Files or parts of files that are left, and their bytes if they are known for each of these."""
+        """The number of splits that are left, and their bytes if the size of each is known."""
         current, waiting = self._current_lag, SourceLag(None, self._waiting_bytes, len(self._waiting))
         return waiting if current is None else waiting.plus(SourceLag.of([current]))
 

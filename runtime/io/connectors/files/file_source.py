@@ -223,7 +223,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             escapechar: The character that escapes the next one, such as a backslash.
             skip_rows: Number of rows to skip at the beginning of each file, before the header.
             encoding: Encoding of all files; a file in UTF-16 or UTF-32 is one split.
-            max_field_size: Maximum length of a field in characters; the whole process shares one limit.
+            max_field_size: Maximum length of a field in characters, unless Arrow parses it. The largest such
+                setting applies to the whole process.
             on_error: Handling of rows that are not CSV, have the wrong number of fields or can't be
                 converted: `"fail"`, `"skip"`, `"dead_letter"`.
             batch_format: `"rows"` or `"arrow"`.
