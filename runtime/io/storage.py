@@ -350,12 +350,12 @@ def list_folders(url: str) -> Sequence[str]:
 
 
 def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
-    """Write a new token that every node must read, to prove that all nodes see one storage; blocks."""
+    """Write a token that every node must read, to prove that all nodes see one storage; blocks."""
     storage.put(path, token.encode())
 
 
 def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> None:
-    """Check that this node reads the token that `write_proof` wrote on another node; blocks."""
+    """Check that this node reads the token that `write_proof` wrote in the JobMaster; blocks."""
     try:
         found = storage.get(path)
     except ObjectNotFoundError:

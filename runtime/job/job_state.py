@@ -111,7 +111,7 @@ class RescaleHistory:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Report of a subtask: its part of a checkpoint is complete, and the files of it are durable."""
+    """Report of a subtask: its part of a checkpoint is complete and its files are durable."""
 
     subtask: SubtaskId
     checkpoint_id: int

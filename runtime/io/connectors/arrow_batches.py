@@ -20,7 +20,7 @@ from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.io.formats.rows import rows_of as rows_of
 from penstock.runtime.io.formats.rows import rows_of_arrow as rows_of_arrow
 
-#: Rows of an Arrow batch while the job keeps up.
+#: Minimum rows of an Arrow batch while the job keeps up.
 ARROW_ROWS: Final = 64 * 1024
 
 #: Maximum rows of an Arrow batch, for a job that takes less than 10 ms for them.
