@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-#: Maximum bytes of one write or read: other threads run between calls.
+#: Maximum bytes of one system call that writes or reads; `read` reports progress after each call.
 _CHUNK: Final = 8 * 1024 * 1024
 
 #: Error numbers of file systems that can't sync folders: they make names durable by themselves.

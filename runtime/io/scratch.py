@@ -1,4 +1,4 @@
-"""Private files of a process in a node's temporary folder: `ScratchFolder` and `TemporarySpillFile`.
+"""Private files of a process on the disk of its node: `ScratchFolder` and `TemporarySpillFile`.
 
 **Scratch folders** hold a database while its subtask runs, or Spark's files during a session. A restart needs
 none of these files, so the owner removes its folder, unless it is killed. Therefore each owner locks its
@@ -6,8 +6,8 @@ folder as long as it lives, and a new owner removes the neighbouring folders who
 operating system releases the lock of a dead process, even where several containers share a disk and can't see
 each other's processes.
 
-RocksDB executes nothing from its files, but their values are unpickled. The parent may be world-writable, as
-`/tmp` is. So each folder is new, has an unguessable name and is accessible only by its owner (0700).
+RocksDB executes nothing from its files, but their values may be unpickled. The parent may be world-writable,
+as `/tmp` is. So each folder is new, has an unguessable name and is accessible only by its owner (0700).
 Processes never share a name: otherwise the first process would own the files of the second. Folders of other
 users are not touched, and links are not followed.
 

@@ -220,8 +220,8 @@ def read_state(
 
     Args:
         snapshot: Path or URL of a savepoint, a checkpoint, or a job's folder for its newest snapshot.
-        state: `"reduce"` for the state of `reduce(...)`, else the name of a declared state, or the
-            name given to `value_state`.
+        state: Name of the state, such as the name given to `value_state`. The state of `reduce(...)` has the
+            name `"reduce"`.
         key: Converts each key for the table.
         value: Converts each value for the table, for example `dataclasses.asdict`.
         encoded: Keep values as bytes of the value codec, for values without an Arrow type.
@@ -278,17 +278,17 @@ def write_state(
         table: A table with the columns that `kind` requires; list state of an operator has only `value`.
         savepoint: Path or URL of the new savepoint's folder, which must not hold a snapshot yet.
         operator: Id of the operator that gets the state.
-        state: `"reduce"` for the state of `reduce(...)`, else the name given to `value_state`.
+        state: Name of the state, as for `read_state`.
         kind: `"keyed"` for a `key` and its `value`. `"map"` for a `MapState`: a row for each entry, with
             `map_key`. `"list"` for a `ListState`: a row for each element, in the order of `position`, or of
             the rows. `"split_distribute"`, `"union"` or `"broadcast"` for a list state of an operator.
             `"columns"` for an aggregation over columns: a column for each part of key and value. State with a
             TTL has the column `last_used`.
         base: A snapshot to extend; it stays unchanged.
-        parallelism: Number of subtasks whose files hold the state; by default the base's, or 1. A job may
-            start from the savepoint at any parallelism.
-        max_parallelism: Number of key groups, which the job must have too: by default the base's, else 128 or
-            more as in `StreamEnvironment`.
+        parallelism: Number of subtasks whose files hold the state; by default that of the operator in the
+            base, else 1. A job may start from the savepoint at any parallelism.
+        max_parallelism: Number of key groups; the job must have the same number. By default that of the
+            operator in the base, else 128 or more as in `StreamEnvironment`.
         key: Converts each key of the table to the stream's key.
         value: Converts each value of the table to the state's value, for example `lambda v: Account(**v)`.
         encoded: Whether values are bytes of the value codec, as from `read_state(encoded=True)`.
@@ -297,7 +297,7 @@ def write_state(
         allow_pickle: Whether values without a codec may be pickled.
 
     Returns:
-        The savepoint's URL, for `env.run(restore_from=...)`.
+        The savepoint's absolute path or URL, for `env.run(restore_from=...)`.
 
     Raises:
         ConfigurationError: A column is missing, a key is repeated, the folder holds a snapshot already, or an
@@ -362,9 +362,9 @@ def parts_of_table(
 
 
 def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[Any], dict[int, int] | None]:
-    """The entry of each row, and its rank in the written order; `None` for the order of the table.
+    """Return the entry of each row, and each row's rank in the written order.
 
-    Rows of one key are adjacent.
+    That order keeps the rows of one key together. Without ranks (`None`), the rows keep the table's order.
     """
     if kind not in ("list", "map"):
         return keys, None

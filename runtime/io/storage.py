@@ -17,7 +17,8 @@ An abandoned call may still take effect, at any later time. This is harmless:
 - *put of a new object*: names contain the attempt and the checkpoint, so no other process writes or reads
   them. The checkpoint was abandoned, and the next attempt sweeps its files as orphans.
 - *put over an object*: the report of an ended job, the proof that nodes see one storage, and the hint of the
-  decision log. The first two never change their content. The hint may be old (see `log/reader.py`).
+  decision log (`log/compaction`). The first two never change their content. The hint may be old (see
+  `log/reader.py`).
 - *conditional create*: a slot of the decision log is in doubt, and the next record contends for it (see
   `log/decision_log.py`). The id of a checkpoint is used up, and never assigned twice (see
   `coordinator/location.py`).
@@ -158,8 +159,8 @@ def open_location(
 ) -> ObjectStorage:
     """Open the folder of one snapshot, or another job's storage; blocks.
 
-    No decision depends on the first writer there, so conditional writes are not tested. Local folders made by
-    this call are removed when the first write fails, or when everything written is deleted.
+    No decision of a job depends on the first writer there, so conditional writes are not tested. Local
+    folders made by this call are removed when the first write fails, or when everything written is deleted.
 
     Args:
         max_bytes: Maximum bytes read of an object, because a stranger may have written it.
@@ -171,7 +172,7 @@ def open_location(
 
 
 def absolute_location(name: str, place: Location) -> str:
-    """Make a path absolute, relative to the working directory; a URL stays unchanged.
+    """Make a path absolute from the working directory; a URL only loses its trailing slashes.
 
     Raises:
         ConfigurationError: The argument of this name is neither a path nor a URL.
@@ -349,12 +350,12 @@ def list_folders(url: str) -> Sequence[str]:
 
 
 def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
-    """Write a new token that every node must read, to prove that all nodes see one storage; blocks."""
+    """Write a token that every node must read, to prove that all nodes see one storage; blocks."""
     storage.put(path, token.encode())
 
 
 def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> None:
-    """Check that this node reads the token that `write_proof` wrote on another node; blocks."""
+    """Check that this node reads the token that `write_proof` wrote in the JobMaster; blocks."""
     try:
         found = storage.get(path)
     except ObjectNotFoundError:

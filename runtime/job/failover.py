@@ -10,7 +10,7 @@ union list state, and the clean-up of one sink. So the restart of a region affec
 uses.
 
 Flink's regions are smaller where all edges are pointwise: a region is then one pipeline of connected
-subtasks. Its sources and committers have coordinators that can restore one subtask.
+subtasks. Flink's sources and committers have coordinators that can restore one subtask.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class JobLedger:
         self._damaged: dict[int, str] = {}
         #: The savepoint that the job was stopped with; `None` if this process has not seen it.
         self._stopped_with: CompletedCheckpoint | None = None
-        #: A warning of an attempt that was never deployed.
+        #: A warning from an attempt that was never deployed.
         self._unsaid = ""
 
     @property

@@ -111,7 +111,7 @@ class RescaleHistory:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Report of a subtask: its part of a checkpoint is durable."""
+    """Report of a subtask: its part of a checkpoint is complete and its files are durable."""
 
     subtask: SubtaskId
     checkpoint_id: int
@@ -152,10 +152,12 @@ class JobState(Enum):
     created -> deploying -> initialising -> running -> finished
                    ^                           |
               restarting  <---  failing  <-----+      failing -> failed
-    any of them -> cancelling -> cancelled
     running -> rescaling -> deploying             rescaling -> running, if its checkpoint fails
-    running -> stopping -> finished               stopping -> failing, or running if no savepoint began
+    running -> stopping -> finished               stopping -> running, if no savepoint began
     running -> restarting -> running              if only a region restarts
+    deploying -> stopping                         if the attempt starts from the job's last savepoint
+    any state of an attempt -> failing
+    any of these -> cancelling -> cancelled       unless the end is being recorded
     """
 
     CREATED = "created"

@@ -7,7 +7,7 @@ answer to a stop goes to the `AttemptStop` that requested it.
 Reports about checkpoints go to the checkpoint coordinator, and operators' events to `JobOperators`. The job's
 state decides the meaning of every other event; each state is a class in `states/`.
 
-A restarted JobMaster makes a new scheduler and calls `start`. The decision log has the number of the
+A restarted JobMaster makes a new scheduler and calls `start`. The decision log determines the number of the
 next attempt, the checkpoint to restore, and whether the job has ended.
 """
 

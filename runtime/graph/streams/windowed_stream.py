@@ -131,7 +131,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
     def allowed_lateness(self, lateness: Duration) -> Self:
         """Keep event-time windows for a while after their end.
 
-        By default, a window then emits again for each late record.
+        By default, a window emits again for each record that arrives in that time.
 
         Args:
             lateness: A `timedelta`, or seconds of event time.
@@ -317,11 +317,12 @@ class WindowedStream(Windows[T, K]):
 
     Made by `KeyedStream.window` and `count_window`.
 
-    A window emits when its trigger fires. The default trigger fires when event time, or processing time, has
-    passed the end of the window. Results of event-time windows have the window's last microsecond as
-    timestamp; results of other windows have none. A record is late if its windows have ended and their
-    allowed lateness is over. Late records are counted. They go to the side output `late_records` of the
-    returned stream, or are dropped if no operator reads that output.
+    A window emits when its trigger fires. By default it fires when event time, or processing time, has
+    passed the end of the window. The trigger of count windows fires by the number of records. Results of
+    event-time windows have the window's last microsecond as timestamp; results of other windows have none.
+    In event time, a record is late if its windows have ended and their allowed lateness is over. Late records
+    are counted. They go to the side output `late_records` of the returned stream, or are dropped if no
+    operator reads that output.
     """
 
     def __repr__(self) -> str:

@@ -20,7 +20,7 @@ from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.io.formats.rows import rows_of as rows_of
 from penstock.runtime.io.formats.rows import rows_of_arrow as rows_of_arrow
 
-#: Rows of an Arrow batch while the job keeps up.
+#: Minimum rows of an Arrow batch while the job keeps up.
 ARROW_ROWS: Final = 64 * 1024
 
 #: Maximum rows of an Arrow batch, for a job that takes less than 10 ms for them.
@@ -37,7 +37,7 @@ def arrow_rows(max_rows: int) -> int:
     """Return the rows of the next Arrow batch; `max_rows` is what the job processes in ten milliseconds.
 
     A job that takes fewer than `MOST_ASKED` is slow. It gets small batches, so that no batch delays a barrier
-    for long. Each batch costs a millisecond at any size, so a fast job gets very large batches.
+    for long. A batch has a fixed cost of about a millisecond, so a fast job gets very large batches.
 
     Example:
         >>> arrow_rows(10), arrow_rows(4_096), arrow_rows(200_000)

@@ -10,9 +10,8 @@ job. `rows()` returns the rows of the last run, so a notebook cell that is execu
 previous run.
 
 **`PreviewSink`**: rows go to a collector at once, without waiting for a checkpoint. Unbounded streams have no
-last checkpoint, and the job of a preview takes no checkpoints. Only the death of its JobMaster begins another
-attempt, which delivers all rows again. So each `Preview` has an attempt number, and only the newest attempt
-counts.
+last checkpoint, and the job of a preview takes no checkpoints. Without checkpoints, another attempt delivers
+all rows again. So each `Preview` has an attempt number, and only the newest attempt counts.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ decoded. Most functions see the same key again soon. So a value stays in memory,
 read. Changed values are written back in batches: before a snapshot, when room is needed, or when there are
 many. The class derives from `dict`, so `entries[key]` runs in C for a cached key; a miss calls `__missing__`.
 
-**Invariant.** The dict has the current value of an entry. A key that it lacks is deleted if it is in
-`deleted`; otherwise RocksDB has the value. An entry in the dict differs from RocksDB's only if it is in
-`changed`, or if its change has not been reported yet. `write_back` writes all reported changes. A deleted
-key stays in `deleted` until then; otherwise the next read would find its old row.
+**Invariant.** The dict has the current value of each key that it holds. Any other key is deleted if it is in
+`deleted`; otherwise RocksDB has its value, if there is one. An entry in the dict differs from RocksDB's only
+if it is in `changed`, or if its change has not been reported yet. `write_back` writes all reported changes. A
+deleted key stays in `deleted` until then; otherwise the next read would find its old row.
 
 **Eviction.** An operator may change a value in place and report the change later, at the end of a batch
 (`state_backend.py`). Evicting the entry meanwhile would lose the change. So entries are evicted only when

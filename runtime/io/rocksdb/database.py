@@ -3,8 +3,8 @@
 The database has no write-ahead log. Its content is durable only in a checkpoint, and a checkpoint begins with
 a flush. The database of a dead process is discarded.
 
-Every error of RocksDB becomes a `StorageError` that names the folder. `rocksdict` raises plain `Exception`s,
-so the `try` blocks here contain little besides its calls.
+Errors of RocksDB become a `StorageError` that names the folder or the file. `rocksdict` raises plain
+`Exception`s, so the `try` blocks here contain little besides its calls.
 
 **Memory** is shared by all databases of a process (`SharedMemory`). One block cache holds blocks of files,
 their indexes and filters. The write buffers count towards that cache, so the total is bounded for any number
@@ -81,7 +81,7 @@ def _of_buffers(size: int) -> int:
 
 
 _MIB: Final = 1024 * 1024
-#: Size at which a memtable is flushed, and size of a compacted file.
+#: Maximum size at which a memtable is flushed, and target size of a compacted file.
 _WRITE_BUFFER: Final = 32 * _MIB
 
 _FILE_SIZE: Final = 32 * _MIB

@@ -3,18 +3,19 @@
 **Writing** works on files that RocksDB has linked into a separate folder. These files never change.
 
 **Reuse of uploaded files.** RocksDB never changes a sorted file (`*.sst`), and never reuses its number. So
-within one database, a file name identifies the content. A checkpoint uploads only files that the newest
-*confirmed* checkpoint does not have (`ConfirmableSnapshots`, as in the heap backend). Without a known
-confirmed checkpoint it uploads all files. Names of different databases never mix: each backend has one
-database, and a new attempt begins with the restored files under their old names.
+within one database, the name of a sorted file identifies its content. Of these files, a checkpoint uploads
+only those that the newest *confirmed* checkpoint does not have (`ConfirmableSnapshots`, as in the heap
+backend). Without a known confirmed checkpoint it uploads all of them. It always uploads the small files that
+list the sorted files. Names of different databases never mix: each backend has one database, and a new
+attempt begins with the restored files under their old names.
 
 **Restore at unchanged parallelism.** There is one old part, with exactly the key groups of this subtask. Its
 files are downloaded and opened. No row is written.
 
 **Restore at a changed parallelism.** The parts of several old subtasks each have some of the key groups. The
 part with the most bytes for this subtask is downloaded and opened. Range deletions remove foreign rows at
-almost no cost. The other parts are opened one by one. This subtask's rows of a part are written in order to
-new sorted files, which RocksDB ingests unchanged. (RocksDB could also clip a database to a range, and ingest
+almost no cost. The other parts are opened one by one. This subtask's rows of each part are written to new
+sorted files, which RocksDB ingests unchanged. (RocksDB could also clip a database to a range, and ingest
 the files of another database. `rocksdict` offers neither function.)
 
 Deleted rows do not reappear. No two parts own the same key group, and only rows of a part's own key groups
@@ -54,7 +55,7 @@ from penstock.runtime.state.keyed_snapshot import StateFileReader, StateFileWrit
 SORTED_FILE: Final = ".sst"
 #: The file that names the current manifest.
 CURRENT: Final = "CURRENT"
-#: RocksDB's numbers have 64 bits.
+#: RocksDB's file numbers have 64 bits, so at most 20 digits.
 _STATE_FILE: Final = re.compile(rf"[0-9]{{1,20}}\.sst|MANIFEST-[0-9]{{1,20}}|{CURRENT}")
 
 
@@ -192,7 +193,7 @@ class NativeSnapshot:
 
 #: Prefixes of RocksDB's corruption errors; the last one reports that a file named by another is missing.
 _DAMAGE: Final = ("Corruption:", "Invalid argument:", "Not implemented:", "IO error: No such file")
-#: A row key after the rows of all key groups.
+#: A key that sorts after the rows of all key groups.
 _END: Final = b"\xff"
 
 
@@ -238,7 +239,10 @@ def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> 
 
 @contextmanager
 def damage_as_corruption(operator: str) -> Iterator[None]:
-    """Raise `CorruptSnapshotError` for damaged files: their checksums match, so a retry would fail again."""
+    """Raise `CorruptSnapshotError` for damaged files.
+
+    The files match the checksums of the checkpoint, so a retry would read the same damage.
+    """
     try:
         yield
     except StorageError as error:

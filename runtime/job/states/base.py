@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class State:
     """A state of a job; reacts to events by changing the job or by entering another state.
 
-    By default a state ignores an event, because a message may arrive after the state it was meant for. The
-    scheduler has checked that the event belongs to the current attempt.
+    By default a state ignores an event, because a message may arrive after the job has left the state that
+    the message was meant for. The scheduler has checked that the event belongs to the current attempt.
     """
 
     name: ClassVar[JobState]

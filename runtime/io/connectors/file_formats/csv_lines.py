@@ -1,7 +1,8 @@
 """CSV rows as records: each value is one row, without a header.
 
-Values without quotes and line ends are one line each, so Arrow parses them together. All others are parsed by
-`csv.reader`, value by value. Both go through the plan of CSV files, so types and nulls are as in files.
+In a batch without quotes, escape characters and line ends, each value is one line. Arrow parses such a batch
+in one call. `csv.reader` parses any other batch, value by value. Both go through the plan of CSV files, so
+types and nulls are as in files.
 """
 
 from __future__ import annotations

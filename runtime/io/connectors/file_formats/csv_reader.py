@@ -12,7 +12,8 @@ hundred at a time, and Arrow converts them. If that fails, each row is converted
 rows. Then Arrow tries the rest of the block again.
 
 Columns and types are decided once, when the job starts without a snapshot. Every split contains them, so a
-restored job continues with the same types. A file's header may name them in another order.
+restored job keeps the inferred types. A type that the program declares replaces the saved one. A file's
+header may name the columns in another order.
 """
 
 from __future__ import annotations

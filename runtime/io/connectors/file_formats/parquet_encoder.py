@@ -1,8 +1,8 @@
 """Writes Parquet: rows that are dicts, or Arrow batches. A file has one schema.
 
 Rows are collected into row groups. A given schema applies to all files. A value that does not fit is an
-error, except a float that a narrower float type rounds. Without a schema, a value's type does not depend on
-other rows. Types that combine without loss share a file (`common_type`): null combines with every
+error, except a Python float that a narrower float type rounds. Without a schema, a value's type does not
+depend on other rows. Types that combine without loss share a file (`common_type`): null combines with every
 type, and rows may lack a column. Incompatible types, or a new column after a file has begun, start another
 file. Later files use the remembered schemas. So rows of one type (the usual case) have one schema in all
 files. A row group of mixed rows needs one file per schema.
@@ -30,7 +30,7 @@ from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-#: Number of collected rows at which they are written as a row group.
+#: A row group is written when this number of rows is collected.
 GROUP_ROWS: Final = 64 * 1024
 #: Number of schemas remembered for the next rows.
 _MOST_SCHEMAS: Final = 64
@@ -50,7 +50,7 @@ class ParquetSinkFormat:
 
 
 class ParquetEncoder:
-    """Encodes files; `learned` has the schemas of rows so far; all encoders of a writer share it."""
+    """Encodes files; all encoders of a writer share `learned`, the schemas of the rows so far."""
 
     def __init__(self, schema: pa.Schema | None, compression: str, learned: list[pa.Schema]) -> None:
         self._fixed = None if schema is None else _FixedSchema(schema)

@@ -6,11 +6,11 @@ every line belongs to exactly one range, wherever the cuts fall. (Hadoop's `Text
 rule.) Compressed and recoded files, and CSV (where quotes may contain a newline), can't be read from the
 middle and are one split each.
 
-This module also opens files. Compressed files are recognised by their extension. A file that has changed
-since it was listed is refused. Bytes of files in UTF-16, UTF-32, ISO-2022-KR and HZ are converted to UTF-8
-while reading. In these encodings the byte 10 may be part of a letter, or the meaning of a byte may depend on
-bytes far before it. Positions count the bytes of the text in UTF-8. Invalid text becomes invalid UTF-8, so
-that its line is a bad record.
+This module also opens files. Compressed files are recognised by their extension. A file whose size has
+changed since it was listed is refused. Bytes of files in UTF-16, UTF-32, ISO-2022-KR and HZ are converted to
+UTF-8 while reading. In these encodings the byte 10 may be part of a letter, or the meaning of a byte may
+depend on bytes far before it. Positions count the bytes of the text in UTF-8. Invalid text becomes invalid
+UTF-8, so that its line is a bad record.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class FileSplit:
     """A byte range of a file.
 
     Attributes:
-        size: Size in bytes when the file was listed; a file that has changed since is refused.
+        size: Size in bytes when the file was listed; a file whose size has changed since is refused.
         start: First byte of the range.
         end: First byte after the range, or `UNKNOWN_END`.
         position: Start of the next record, in bytes (of the decompressed file, in UTF-8 if it is recoded);

@@ -2,10 +2,10 @@
 
 **Folder columns**: `year=2020/country=DE/part-0.csv`, as Hive, Spark and Arrow write them. A folder
 `name=value` is a column of all files below it. Name and value are URL-encoded, and
-`__HIVE_DEFAULT_PARTITION__` is null. Types are decided once, when the job starts without a snapshot. They
-follow the rule of inferred CSV columns: a type must preserve every character. So `month=02` is text, and
-`year=2020` is a number. Each split contains its folder columns, so a restored job has the same columns. A
-column in the file itself takes precedence.
+`__HIVE_DEFAULT_PARTITION__` is null. Types are decided once, when the job starts without a snapshot. Types
+that the schema of a CSV source does not declare are inferred as for CSV columns (`csv_dialect.py`). So
+`month=02` is text, and `year=2020` is a number. Each split contains its folder columns, so a restored job has
+the same columns. A column in the file itself takes precedence.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def list_files(
     """List the files of all patterns, each file once, in the order of the patterns and then by path.
 
     Names that begin with `_` or `.` belong to hidden files, or to unfinished files of sinks. They are skipped
-    unless the pattern names them, or its last part begins with that character. Folders `_name=value` are
-    always read.
+    unless the pattern names them, or its last part begins with one of these characters. Folders `_name=value`
+    are always read.
 
     Raises:
         ConnectorError: A pattern matches no file, or the location can't be listed.
@@ -186,7 +186,7 @@ class FileReader:
         return [*current, *self._waiting]
 
     def lag(self) -> SourceLag:
-        """Files or parts of files that are left, and their bytes if they are known for each of these."""
+        """The number of splits that are left, and their bytes if the size of each is known."""
         current, waiting = self._current_lag, SourceLag(None, self._waiting_bytes, len(self._waiting))
         return waiting if current is None else waiting.plus(SourceLag.of([current]))
 

@@ -69,9 +69,9 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     Locations are paths, folders (all files below) and globs: `*`, `?`, `[...]`, and `**` for any folders.
     URLs (`file://`, `s3://`, `gs://`, `az://`) may also name files, folders and globs; a list may mix all
     kinds. Relative paths become absolute in the program that builds the graph. Folders and globs skip files
-    and folders whose names begin with `_` or `.`. A glob whose last part begins with such a character does
-    not skip these files. Files that end in `.gz`, `.bz2` or `.xz` are decompressed, except Parquet and Avro
-    container files.
+    and folders whose names begin with `_` or `.`, except folders `_name=value`. A glob whose last part begins
+    with such a character does not skip these files. Files that end in `.gz`, `.bz2` or `.xz` are
+    decompressed, except Parquet and Avro container files.
 
     Attributes:
         locations: Absolute paths and URLs.
@@ -148,8 +148,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     ) -> FileSource[Any]:
         """JSON lines: each line is a JSON value; blank lines are skipped.
 
-        When the job starts, up to four files are sampled. A file that is one JSON array over several lines is
-        then refused.
+        When the job starts without a snapshot, up to four files are sampled. A file that is one JSON array
+        over several lines is then refused.
 
         Args:
             locations: Paths, folders, globs or URLs. `FileSource` describes them, and the other arguments.
@@ -215,15 +215,16 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             delimiter: The field separator, one character.
             columns: The wanted columns if there is a header; otherwise the names of all columns.
             schema: For some columns an Arrow type, `int`, `float`, `bool`, or (for rows) any function of a
-                `str`; also a `pa.schema`. An empty field of such a column is `None`. `"infer"` infers all
-                columns.
-            null_values: Strings that are read as `None` in every column, such as `"NA"`; `""` includes empty
-                strings.
+                `str`; also a `pa.schema`. An empty field of such a column is `None`, unless its type is text
+                or bytes. `"infer"` infers all columns.
+            null_values: Strings that are read as `None` in every column, such as `"NA"`. `""` makes empty
+                fields of text `None`, too.
             quotechar: The character around quoted fields; `None` reads quotes as text.
             escapechar: The character that escapes the next one, such as a backslash.
             skip_rows: Number of rows to skip at the beginning of each file, before the header.
             encoding: Encoding of all files; a file in UTF-16 or UTF-32 is one split.
-            max_field_size: Maximum length of a field in characters; the whole process shares one limit.
+            max_field_size: Maximum length of a field in characters, unless Arrow parses it. The largest such
+                setting applies to the whole process.
             on_error: Handling of rows that are not CSV, have the wrong number of fields or can't be
                 converted: `"fail"`, `"skip"`, `"dead_letter"`.
             batch_format: `"rows"` or `"arrow"`.
