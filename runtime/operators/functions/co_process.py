@@ -1,8 +1,8 @@
 """The operators of connected streams: two functions, or an object with a method for each stream.
 
-`CoFunctionOperator` runs two functions with one operator for each. All other operators here run an object. A
-chain processes one batch at a time. So such an operator sets the method and the key selector of a batch's
-input before it processes the batch. Both inputs share everything else.
+`CoFunctionOperator` runs two functions, with one operator for each. The other operators run an object, which
+both inputs share. A chain processes one batch at a time. So these operators set the method and the key
+selector of the batch's input before they process a batch.
 """
 
 from __future__ import annotations
