@@ -86,7 +86,7 @@ class ArrowSplitter:
         groups: NDArray[Any]
         if count & (count - 1):
             groups = (hashes % np.uint64(count)).astype(np.uint16)
-        else:  # the remainder is the low bits, so only the last bytes have to be read
+        else:  # the remainder is the low bits, so the low bytes suffice
             groups = hashes.astype(np.uint8 if count <= 256 else np.uint16)
             groups &= count - 1
         targets: NDArray[Any] = self._owners.take(groups)
@@ -110,21 +110,21 @@ class ChannelSelector(Protocol):
 
 
 class SingleChannelSelector:
-    """Sends everything to channel 0: forward, global, and every edge to a single subtask."""
+    """Sends everything to channel 0: for forward and global edges, and a rebalance to a single subtask."""
 
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         return [(0, batch)]
 
 
 class RebalanceSelector:
-    """Spreads records evenly in contiguous pieces, beginning with a different channel each time."""
+    """Spreads each batch evenly in contiguous pieces, beginning after the last channel that got a piece."""
 
     def __init__(self, channels: int, first: int) -> None:
         self._channels = channels
         self._next = first % channels
 
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
-        """Return one piece per channel (views of an Arrow batch); small batches go to fewer channels."""
+        """Return at most one piece per channel; the pieces of an Arrow batch are views."""
         piece = max(1, -(-len(batch) // self._channels))
         selected: list[tuple[int, Batch]] = []
         for part in batch.slices(piece):
@@ -137,8 +137,8 @@ class KeyGroupSelector:
     """Sends each record to the subtask that owns the key group of its key.
 
     The subtask of a key is looked up in a bounded cache. So a record costs one call of the key selector, one
-    dictionary look-up and one append. An Arrow batch stays an Arrow batch if columns name the key. A key
-    function needs rows, so the batch becomes rows.
+    dictionary look-up and one append. An Arrow batch stays an Arrow batch if the key is given by columns, or
+    if there is only one channel. Otherwise it becomes rows, because a key function takes rows.
     """
 
     def __init__(self, key_selector: Callable[[Any], Any], channels: int, max_parallelism: int) -> None:
@@ -339,7 +339,7 @@ class ResultPartition:
                 self.subpartitions[channel].add_rows(part.rows, part.timestamps)
 
     def _broadcast(self, batch: Batch) -> None:
-        """Encode once, send to all channels; the slowest receiver determines the rows of a buffer."""
+        """Encode once, send to all channels; the slowest receiver limits the rows of a buffer of rows."""
         parts: Iterator[Batch] = (
             batch.slices(min(s.buffer_rows for s in self.subpartitions))
             if isinstance(batch, RowBatch)

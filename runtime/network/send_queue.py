@@ -1,7 +1,7 @@
-"""Sending side of a channel: size of its buffers (`BufferBudget`), and the queue for credits (`SendQueue`).
+"""Sending side of a channel: size of its buffers (`BufferBudget`), queue of unsent elements (`SendQueue`).
 
 `SendQueue` holds encoded elements in the order of emission, and returns them as frames. Buffers, watermarks
-and stream status need a credit each. Barriers, markers and ends of data need none. They keep their place;
+and stream statuses need a credit each. Barriers, markers and ends of data need none. They keep their place;
 only an unaligned barrier moves to the front.
 
 `BufferBudget` derives a row limit from a byte budget and the previous buffer. The first buffer of a channel
@@ -106,7 +106,7 @@ class SendQueue:
         return barrier, overtaken
 
     def take_frame(self, credits: int) -> OutgoingFrame:
-        """Remove the elements to send together, up to an aligned barrier or the last credit; may be empty."""
+        """Remove the elements of one frame, up to an aligned barrier or the last credit; it may have none."""
         elements: list[bytes] = []
         credited = rows = 0
         while self._elements:

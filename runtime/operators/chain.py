@@ -160,7 +160,7 @@ class OperatorChain:
     def process(self, batch: Batch, input_index: int = 0) -> Work:
         """Put a batch through the chain; yield after every batch that left it.
 
-        No operator receives or emits an empty batch.
+        No operator receives an empty batch, and empty batches that operators yield are dropped.
 
         Args:
             input_index: Number of the first operator's input; 1 for the second one of a `TwoInputOperator`.

@@ -45,7 +45,7 @@ class CoordinatorAnswer(Protocol):
     """Takes a coordinator's snapshot, once; later answers are ignored."""
 
     def complete(self, state: Any | None) -> None:
-        """Return the coordinator's state, which includes every event that it has handled so far.
+        """Deliver the coordinator's state, which includes every event that it has handled so far.
 
         Every event that it sends from now on belongs after the checkpoint.
         """
@@ -104,7 +104,7 @@ class OperatorCoordinatorContext(Protocol):
         ...
 
     def fail_job(self, cause: str | PenstockError) -> None:
-        """Fail the job because the coordinator can't continue; the job restarts."""
+        """Fail the attempt, because the coordinator can't continue; the job may restart."""
         ...
 
 

@@ -13,8 +13,8 @@ runs in the background. Its result is in the enumerator's state and in the live 
 **Why nothing is lost or read twice.** A checkpoint holds each split once, in a reader or in the enumerator
 (`source_coordinator.py`). If the enumerator's state was taken in the history phase, no reader has a live
 split, because these are assigned after the switch. If it was taken in the live phase, all readers had ended
-the history before. A job that is restored between the end of the history and the switch finds idle readers,
-and switches again.
+the history before. A job that is restored from a checkpoint between the end of the history and the switch
+finds idle readers, and switches again.
 
 When the source's region restarts alone, some readers may read splits of the history again while others read
 live splits. The enumerator gets back the splits that are missing from the restored readers. It assigns
@@ -94,7 +94,8 @@ class HybridSource(Generic[T], metaclass=NearestNames):
     the switch a reader without splits keeps its watermark, unless the strategy has `with_idleness`.
 
     Args:
-        history: The bounded source. Its splits are assigned on request, as by `OnRequest`.
+        history: The bounded source. Unless it has an enumerator, its splits are assigned on request, as by
+            `OnRequest`.
         then: The source that follows. With `switch`, a function that takes the start and returns the source.
             The function runs in the JobMaster and in each subtask, and must return the same source for the
             same start.
@@ -126,12 +127,12 @@ class HybridSource(Generic[T], metaclass=NearestNames):
             msg = f"HybridSource: history must be a source, not {short_repr(history)}"
             raise ConfigurationError(msg)
         if switch is not None and not callable(switch):
-            msg = f"HybridSource: switch is a function of an EndOfHistory, not {short_repr(switch)}"
+            msg = f"HybridSource: switch must be a function of an EndOfHistory, not {short_repr(switch)}"
             raise ConfigurationError(msg)
         if switch is not None and (isinstance(then, Source) or not callable(then)):
             msg = (
-                "HybridSource: with switch, then is a function from the result of switch to a source, not "
-                f"{short_repr(then)}"
+                "HybridSource: with switch, then must be a function from the result of switch to a "
+                f"source, not {short_repr(then)}"
             )
             raise ConfigurationError(msg)
         self._history = history
@@ -310,7 +311,7 @@ class HybridReader(Generic[T]):
 
 
 class _PhaseContext:
-    """The context of the enumerator of one phase: adds the phase to splits, and detects the end."""
+    """The context of the enumerator of one phase: adds the phase to its calls, and drops late results."""
 
     def __init__(self, owner: HybridEnumerator, phase: int) -> None:
         self._owner = owner

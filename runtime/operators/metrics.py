@@ -30,7 +30,7 @@ PER_DOUBLING: Final = 8
 #: Largest index of a bucket before `_SHIFT` is added; the smallest is its negative.
 _LAST: Final = 50 * PER_DOUBLING
 
-#: Added to the index of a positive value to separate the signs; zero has the bucket 0.
+#: Added to every index, so that it is positive; negative values have the negated index, and zero has 0.
 _SHIFT: Final = _LAST + 1
 
 #: Maximum number of metrics of one operator: more are a mistake, such as a metric for each key.
@@ -304,7 +304,7 @@ already; give one of them another name
         self._metrics: dict[str, Metric] = {}
 
     def built_in(self, kind: type[M], name: str) -> M:
-        """Make a metric of Penstock's own operator; its name is in `BUILT_IN`, so no user can ask for it."""
+        """Make a metric of a built-in operator; its name is in `BUILT_IN`, so no user can ask for it."""
         assert name in BUILT_IN, f"reserve {name}"
         made = self._metrics[name] = kind()
         return made

@@ -101,7 +101,7 @@ class ListStates:
         return state
 
     def let_broadcasts_change(self, *, allowed: bool) -> None:
-        """Allow changes of broadcast states while records of the broadcast stream are processed."""
+        """Allow or forbid changes of broadcast states; allowed only for records of the broadcast stream."""
         for state in self._states.values():
             if isinstance(state, BroadcastStateView):
                 state.can_change = allowed

@@ -61,7 +61,8 @@ class WatermarkReported:
     """Progress of a source subtask; the JobMaster answers with `WatermarksAligned`.
 
     Attributes:
-        number: Counts the reports of this subtask and attempt from 1. Reports may overtake each other.
+        number: Number of the report in this subtask and attempt, starting at 1. Reports may overtake each
+            other.
         reached: Watermark in microseconds; `None` before the first one.
         counts: Whether the others wait for this subtask: it is neither idle nor at its end.
     """

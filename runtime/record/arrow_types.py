@@ -84,7 +84,7 @@ def type_of_value(value: Any, *, digits: int | None = None) -> pa.DataType:
 
 
 def are_family(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether values of the two types can be ordered, as in Python."""
+    """Return whether values of the two types can be compared with `<`, as in Python."""
     return _family_of(one) == _family_of(other)
 
 

@@ -16,10 +16,10 @@ share one canonical form of each value:
 
 A NaN decoded from a snapshot is a new object. `one_nan` replaces it with `NAN`.
 
-**Columns of keys** in canonical form. Types that encode the same values in another way become the plain type:
+**The canonical form of columns.** Types that encode the same values in another way become the plain type:
 dictionaries, run ends, views, large strings, extension types. Times become microseconds, as Python's are. NaN
-becomes one bit pattern and -0.0 becomes 0.0. The results are numbers, text, bytes, decimals, dates and times,
-each with a validity bitmap.
+becomes one bit pattern and -0.0 becomes 0.0. The results are booleans, numbers, text, bytes, decimals, dates,
+times and durations. Nulls stay nulls.
 
 Lists, maps and structs are refused: they have no stable hash that would equal the hash of a dict's value.
 """
@@ -219,7 +219,7 @@ class ColumnKey:
         return tuple([value if type(value) in _ONE_FORM else _canonical(value) for value in map(get, names)])
 
     def of_rows(self, rows: Sequence[Any]) -> list[Any] | None:
-        """The keys of dicts with a single column of plain values; `None` for other records.
+        """The keys of dicts if the key is a single column of plain values; `None` in all other cases.
 
         The result equals that of one call per record, at a fifth of the cost.
         """

@@ -235,7 +235,7 @@ class BatchCodec:
 
     Args:
         allow_pickle: Whether values that have no codec of their own may be pickled. Without it, Arrow
-          extension types are refused, because they may run code.
+            extension types are refused, because they may run code.
         thorough: Whether every value of a decoded Arrow batch is checked, for bytes of an untrusted source.
     """
 

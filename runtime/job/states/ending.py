@@ -148,7 +148,7 @@ class Failing(State):
 
     Args:
         is_deployed: Whether subtasks may have to be stopped.
-        decided: Earlier decision of the restart strategy; the failure was recorded with it.
+        decided: Decision about the failure, if one was made before; the failure is then already recorded.
     """
 
     name = JobState.FAILING

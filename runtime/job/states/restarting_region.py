@@ -6,10 +6,12 @@ The steps, in this order:
    until the region runs again.
 2. The region's subtasks are stopped. Further failures in the region are secondary.
 3. If the record of a checkpoint is being written, its outcome is awaited: the region may restart from that
-   checkpoint. The other regions are notified of it again, because its record may have been found only now.
-4. A new attempt is written into the log. So attempt numbers stay unique across all JobMasters, and a fenced
-   JobMaster notices it here.
-5. Only the region is deployed under the new number. The other subtasks keep their attempts: every message is
+   checkpoint. Then the restart strategy sets a delay, or the job fails.
+4. After the delay, a new attempt is written into the log. So attempt numbers stay unique across all
+   JobMasters, and a JobMaster that another one has replaced learns of it here.
+5. The other regions are notified again of the checkpoint from which the region restarts, because its record
+   may have been found only now.
+6. Only the region is deployed under the new number. The other subtasks keep their attempts: every message is
    checked against the attempt of its subtask.
 
 If the checkpoint is damaged and the user allows an older checkpoint, the whole job starts from the older one.
@@ -18,8 +20,8 @@ the coordinators of the region's sources have forgotten which splits they assign
 The whole job's start counts as one restart.
 
 Regions share nothing, so the region may go back to the last checkpoint while the others do not. The next
-checkpoint is consistent again, because no record goes from one region to another. Any other failure meanwhile
-fails the whole attempt.
+checkpoint is consistent again, because no record goes from one region to another. A failure outside the
+region fails the whole attempt. So does a failure in the region after its deployment has begun.
 
 The states are named after the steps: `StoppingRegion`, `DelayingRegion`, `BeginningRegion`,
 `DeployingRegion`, `StartingRegion`. In all of them, users see the job as *restarting*.

@@ -20,8 +20,8 @@ read again. Nothing has failed, so the restart strategy does not count the resca
 
 The checkpoint follows the job's settings, so back pressure does not hold up the rescale of an unaligned job.
 Such a job takes an aligned checkpoint only if an exchange that rebalances becomes a forward exchange, which
-has no place for in-flight data. If the checkpoint fails, the job stays as it was. If a subtask fails
-meanwhile, the job restarts at the old parallelism.
+has no place for in-flight data. If the checkpoint fails, the job stays as it was. If a subtask fails before
+the checkpoint is complete, the job restarts at the old parallelism.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def _wide_decimals(column: pa.Array) -> pa.Array:
     return column.cast(pa.decimal128(column.type.precision, column.type.scale))
 
 
-#: Functions that decode arrays, by their class.
+#: Functions that decode arrays, by the class of the array.
 _DECODERS: Final[Mapping[type, Callable[[Any], pa.Array]]] = {
     pa.Decimal32Array: _wide_decimals,
     pa.Decimal64Array: _wide_decimals,

@@ -51,7 +51,7 @@ class VectorizedAggregate(ABC):
     With `merge` a sender can pre-aggregate before the exchange. Without it the sender sends all records.
 
     Args:
-        *columns: Names of the columns that `update` receives; without names it only receives `slots`.
+        *columns: Names of the columns that `update` receives; without names it receives none.
 
     Attributes:
         state: The columns of state by name, with their numpy types: booleans, integers or floats.

@@ -20,9 +20,9 @@ in the chain, or a restore, may add more records than there is room for. These w
 
 **A snapshot** has every record of the queue, answered or not, as bytes that were encoded when it arrived. An
 answer that has left is part of the output before the barrier. An answer that has not left is lost with the
-attempt. After a restore its record is called again, with the same idempotency key. So each record of the
-input has exactly one result in the output: before the barrier, or after a restore. Restored records above
-`capacity` wait in `_waiting`, so a restore never blocks and can't deadlock.
+attempt. After a restore the function is called for its record again, with the same idempotency key. So each
+record of the input has exactly one result in the output: before the barrier, or after a restore. Restored
+records above `capacity` wait in `_waiting`, so a restore never blocks and can't deadlock.
 
 Watermarks of the queue are restored at their places. At another parallelism these places have no meaning.
 Then the lowest of the watermarks that the old subtasks had reached follows the restored records.
@@ -131,7 +131,7 @@ class AsyncSettings:
 
 
 class AsyncMapOperator(FunctionOperator):
-    """Replaces each record by the result of a coroutine function; the module's docstring describes it."""
+    """Replaces each record with the result of a coroutine function; see the module's docstring."""
 
     kind: ClassVar[str] = "map_async"
     waits_for_answers: ClassVar[bool] = True

@@ -1,7 +1,8 @@
 """The operators of connected streams: two functions, or an object with a method for each stream.
 
-A chain processes one batch at a time. So an operator sets the function and the key selector of a batch's
-input before it processes the batch. Both inputs share everything else.
+`CoFunctionOperator` runs two functions, with one operator for each. The other operators run an object, which
+both inputs share. A chain processes one batch at a time. So these operators set the method and the key
+selector of the batch's input before they process a batch.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class KeyedCoProcessOperator(TwoInputOperator, KeyedProcessOperator):
 
 
 class BroadcastProcessOperator(CoProcessOperator):
-    """Runs a `BroadcastProcessFunction`; its broadcast state can change during the second input's batches."""
+    """Runs a `BroadcastProcessFunction`; only batches of the second input can change its broadcast state."""
 
     methods = ("process_element", "process_broadcast_element")
 

@@ -29,7 +29,7 @@ _ANY: Final = "None"
 #: Classes whose values equal only values of the same class; `datetime` comes before its base, `date`.
 _CLASSES: Final = (str, bytes, datetime, date, time)
 
-#: Maximum number of kinds of an input; with more kinds, keys are no longer compared.
+#: Maximum number of kinds that are kept for an input; once it is reached, keys are no longer compared.
 _MOST_KINDS: Final = 32
 
 
@@ -77,7 +77,7 @@ class InputKeys:
         self._kinds: tuple[dict[Kind, Any], dict[Kind, Any]] = {}, {}
 
     def check(self, input_index: int, keys: Sequence[Any]) -> None:
-        """Check keys of an input; raises `KeyTypeError` if no key of the other input can equal them."""
+        """Note the kinds of keys; raises `KeyTypeError` if no keys of the two inputs can be equal."""
         types = types_of_keys(keys)
         if types <= self._types[input_index]:
             return

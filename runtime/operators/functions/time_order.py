@@ -1,7 +1,7 @@
 """`sorted_by_time(...)`: records of a key in the order of their timestamps.
 
 A record waits in keyed state until a watermark reaches its timestamp. Then it is released: any earlier record
-that arrives afterwards is late. `TimeOrderedOperator` is the base of all operators that need this order.
+that arrives afterwards is late. `TimeOrderedOperator` is also the base of patterns, which need this order.
 
 *Order.* Records of one key are released in the order of their timestamps. At equal timestamps the user's
 order function decides, and then the order of arrival. The records of all keys at one timestamp are released

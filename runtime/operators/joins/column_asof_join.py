@@ -1,9 +1,10 @@
 """`left.join_asof(right, ...)` and `left.join_temporal(versions, ...)` over Arrow batches.
 
 `asof_join.py` has the rules. Each side has a `ColumnLog` of the rows that wait. A `ColumnTable` has the
-version of each key. When the watermark advances, `SortedRows` sorts the right rows up to the watermark by key
-and time. The partners of all left rows that may be decided are looked up together, there and in the table.
-Then the newest right row of each key becomes its version.
+version of each key. When the watermark advances, the partners of all left rows that may be decided are looked
+up together. They are found among the right rows up to the watermark, and in the table. `SortedRows` sorts
+these right rows by key and time if a search is needed. In joins that look back, the newest right row of each
+key then becomes its version.
 
 In a join that looks ahead, a left row's time in its log is the watermark at which the row is due. The column
 `:at` has the row's timestamp. With *nearest*, a left row is first due at its timestamp. If it is not decided
@@ -65,8 +66,8 @@ class SortedRows:
     def __init__(self, groups: Slots, times: Moments) -> None:
         self._groups, self._times = groups, times
         self._base = len(times) + 1
-        # One number combines key and row, and rows are in order of time. Sorting numbers costs less than
-        # sorting their index.
+        # One number combines key and row, and rows are in order of time. Sorting these numbers costs less
+        # than an argsort.
         self._numbers = np.sort(groups * self._base + np.arange(len(groups)))
 
     def before(self, groups: Slots, times: Moments, *, is_exact: bool) -> Places:

@@ -3,7 +3,8 @@
 `asof_join.py` has the rules. Each side has a nested table of the rows that wait, by key and number. A flat
 table has the version of each key. When the watermark advances, events are handled in the order of event time:
 
-- A right row decides the left rows of its key that wait, and becomes the version of its key.
+- A right row decides the left rows of its key that wait. In a join that looks back, it then becomes the
+  version of its key, or deletes this version.
 - A left row gets the version of its key, or waits until its *deadline* for a right row.
 - At its deadline, a left row that still waits is decided without a later right row.
 - A version is deleted when no left row can reach it.
@@ -58,7 +59,7 @@ class RowAsofJoinOperator(RowJoinOperator):
     """Joins each left row with at most one right row.
 
     Args:
-        deleted: Function that says whether a right record is a delete; `None` if no record is a delete.
+        deleted: Returns whether a right record is a delete; `None` if no record is a delete.
     """
 
     _tables: tuple[StateTable, StateTable]

@@ -124,7 +124,8 @@ class KeyMatches:
     def add_record(self, at: int, record: Any) -> int:
         """Add a record, and return its number.
 
-        Every stored record belongs to a match. Of all partial matches, the newest has the newest record.
+        The number is above those of all stored records. Each of these records belongs to a match. Of all
+        partial matches, the newest has the newest record.
         """
         newest = [match.last for match in self.held.values()]
         if self.partial:

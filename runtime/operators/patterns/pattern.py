@@ -190,7 +190,7 @@ class Pattern(Generic[T]):
         most = at_least if at_most is None else at_most
         for number in (at_least, most):
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                _refuse("times", f"a number of records is a whole number of at least 0, not {number!r:.80}")
+                _refuse("times", f"give a whole number of at least 0, not {number!r:.80}")
         if most < max(at_least, 1):
             _refuse("times", f"at_most must be at least {max(at_least, 1)}, not {most}")
         step = self._unquantified("times")

@@ -279,9 +279,9 @@ def test_what_is_no_source_is_refused() -> None:
         (lambda: HybridSource(letters, lambda start: letters), "then must be a source unless there is a"),
         (
             lambda: HybridSource(letters, letters, switch=after),
-            "then is a function from the result of switch",
+            "then must be a function from the result of switch",
         ),
-        (lambda: HybridSource(letters, letters, switch=3), "switch is a function"),  # type: ignore[arg-type]
+        (lambda: HybridSource(letters, letters, switch=3), "switch must be a function"),  # type: ignore[arg-type]
     ):
         with pytest.raises(ConfigurationError, match=message):
             make()
