@@ -229,7 +229,8 @@ class CheckpointRecord:
         triggered_at: Wall-clock seconds.
         acknowledged: Number of subtasks that have acknowledged.
         subtasks: Number of subtasks that take part.
-        duration: Seconds from trigger to end; `None` while the checkpoint runs, or if unknown.
+        duration: Seconds from trigger to end, or to the last acknowledgement if it was read from the
+            metadata. `None` while the checkpoint runs, or if unknown.
         size: Bytes of all its state; `None` until it is complete.
         written_bytes: New bytes that the subtasks wrote.
         in_flight_bytes: The part of `written_bytes` that is in-flight data.
