@@ -2,7 +2,7 @@
 
 The stable hash of a key decides its key group, one of `max_parallelism`. Each subtask owns a contiguous range
 of key groups. Rescaling changes only the ranges. The mappings in both directions must agree:
-`subtask_of_key_group` rounds down, so the first group of a range rounds up.
+`subtask_of_key_group` rounds down, so the first group of a range is rounded up.
 
 **Rescaling** (`redistribute`). Operator state follows Flink's
 `RoundRobinOperatorStateRepartitioner`. The three modes:
@@ -120,7 +120,7 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """The smallest power of two with room to grow by half, at least 128.
+    """The smallest power of two with room to grow by half; at least 128, at most 32,768.
 
     Example:
         >>> default_max_parallelism(4), default_max_parallelism(1000)
