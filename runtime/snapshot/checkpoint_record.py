@@ -286,7 +286,7 @@ class CoordinatorStatistics:
         queued: Number of waiting requests.
         failures_in_a_row: Failures since the last success that count towards `tolerable_failures`.
         stale_messages: Messages of other attempts that were ignored.
-        late_messages: Acknowledgements of ended checkpoints.
+        late_messages: Acknowledgements of checkpoints that have ended or are unknown.
         deleted_files: Number of deleted files, which no checkpoint needed.
         failed_deletions: Deletions that failed; their files stay.
         latest_completed_id: Id of the newest completed checkpoint; -1 for none.

@@ -3,8 +3,7 @@
 All kinds of users' keyed state use this table. A *flat* table has one entry per key. A *nested* table has
 several entries per key, each with a second part: a map key, or the number of a list element. Each entry is
 saved separately. So a checkpoint's size depends on the changed entries, even if one key has a million of
-them. Other operators use the start of a window or the name of a timer service as the second part, like
-Flink's namespace.
+them. Other operators use a window or the time of a timer as the second part, like Flink's namespace.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def no_such_state(state: OperatorState, name: str, known: Sequence[str]) -> Conf
     names = ", ".join(map(repr, known)) or "none"
     msg = (
         f"operator {state.operator_id!r} has no state {name!r} in this snapshot; it has: {names}. The state "
-        "of reduce(...) is called 'reduce'; other states have the names of their declarations"
+        "of reduce(...) is called 'reduce', and a declared state has the name of its declaration"
     )
     return ConfigurationError(msg)
 
