@@ -11,10 +11,10 @@ kind takes the next free number.
 datetimes with the same zone object by their wall time, and adds a duration to the wall time too. The epoch
 here is in that zone, so no result depends on the zone's rules.
 
-**Numpy scalars and arrays** are written as dtype and raw bytes. Only a dtype whose description restores it
-exactly is written this way. All others (dtypes with metadata, variable-width strings, foreign dtypes) are
-pickled. Bytes are never read as objects: a dtype that holds references is refused before numpy sees the
-data.
+**Numpy scalars and arrays** are written as dtype and raw bytes if the description of the dtype restores it
+exactly. An array of objects is written as a column of its items. Values of all other dtypes (with metadata,
+variable-width strings, foreign dtypes) are pickled. Bytes are never read as objects: a dtype that holds
+references is refused before numpy sees the data.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-#: Types that msgpack itself keeps apart and restores unchanged.
+#: Types that msgpack itself keeps apart and restores unchanged, except for integers of more than 64 bits.
 NATIVE_TYPES: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
 #: Separates the names of combined flags.
@@ -202,12 +202,12 @@ def _decimal_from_native(native: Any) -> Decimal:
 
 def _fraction_to_native(value: Fraction) -> Any:
     parts = [value.numerator, value.denominator]
-    return parts if set(map(type, parts)) == {int} else UNSUPPORTED  # a fraction may have numpy's integers
+    return parts if set(map(type, parts)) == {int} else UNSUPPORTED  # its parts may be numpy's integers
 
 
 def _fraction_from_native(native: Any) -> Fraction:
     numerator, denominator = native
-    index(numerator), index(denominator)  # refuses text, which would make a number of any length
+    index(numerator), index(denominator)  # refuses text: a few characters can be a huge number
     return Fraction(numerator, denominator)
 
 
@@ -372,7 +372,7 @@ def array_from_native(native: Any) -> np.ndarray[Any, Any]:
     dtype, shape, order, content = native
     if dtype == "O":
         if not isinstance(content, list) or min(shape, default=0) < 0 or math.prod(shape) != len(content):
-            msg = f"an object array of shape {shape} does not have that many items in the data"
+            msg = f"the data does not have one item for each place of an object array of shape {shape}"
             raise ValueError(msg)
         flat = np.empty(len(content), dtype=object)
         for index, item in enumerate(content):  # one by one: numpy would turn sequences into axes

@@ -157,10 +157,10 @@ def own_type(value: Any, *, digits: int | None = None) -> pa.DataType:
 def _type_of_all(
     values: Sequence[Any], *, digits: int | None, numbers: bool = False, apart: bool = False
 ) -> pa.DataType | None:
-    """The type of all values; `None` if they have no common type, or if a value may not fit it.
+    """The type of all values; `None` if they have no common type, or a dict has a key that is not a string.
 
     Args:
-        apart: Whether every value must have exactly this type by itself.
+        apart: Whether every value must have exactly this type by itself; otherwise the result is `None`.
     """
     types = set(map(type, values))
     has_null = NoneType in types

@@ -1,25 +1,25 @@
 """Values of users' classes: found by name, rebuilt from their fields, or pickled.
 
-**Names.** Code that the data names is never run. A class of Penstock has a name of its own in data
-(`stable_names.py`). Any other class is looked up among the given classes, then in its module. A job's own
-`__main__` classes are found only among the given classes. Lookups read namespaces directly: they use no
-module-level `__getattr__` and no descriptor, and call nothing. `trust/data.py` says when a module may be
-imported.
+**Names.** A class of Penstock has a name of its own in data (`stable_names.py`). Any other class is looked up
+among the given classes, then in its module. Classes of a job's `__main__` must be given, because a worker has
+another `__main__`. Lookups read namespaces directly: they use no module-level `__getattr__` and no
+descriptor, and call nothing. `trust/data.py` says when a module may be imported.
 
 **Shapes** of named tuples and dataclasses. A record is rebuilt from its fields without calling `__init__`,
 `__new__` or `__post_init__`. A channel must not change a value, as a constructor might. So a class has a
-shape only when its fields are its whole state. A class has no shape if it has its own pickling, a `__del__`
-or a builtin base with content of its own. A dataclass with its own `__new__` has no shape, either.
+shape only when its fields and other attributes are its whole state. A class has no shape if it has its own
+pickling, a `__del__` or a builtin base with content of its own. A dataclass with its own `__new__` has no
+shape, either.
 
 Field names are written with the values. If a class has changed between a savepoint and its restore, fields
-are matched by name. A new field takes its default. A removed field is an error, because its data would be
-lost. An instance may have attributes besides its fields. They are kept, too.
+are matched by name. A new field takes its plain default value. A removed field is an error, because its data
+would be lost. An instance may have attributes besides its fields. They are kept, too.
 
 **Pickle** is the last resort. Some values can be pickled but not unpickled, such as an exception whose
 `__init__` takes other arguments than it pickles. A checkpoint with such a value could never be read. So every
-pickle is read once when it is written, and a value that can't be read is refused there. That doubles the time
-of writing a pickle; decision 34 has figures. If the directory has its own name for a class, pickles use that
-name, too. So a pickle that may name a module of Penstock is made a second time, by a slower pickler.
+pickle is read once when it is written, and a value that can't be read is refused there. That nearly doubles
+the time of writing a pickle; decision 34 has figures. If the directory has its own name for a class, pickles
+use that name, too. So a pickle that may name a module of Penstock is made a second time, by a slower pickler.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class ClassDirectory:
             raise CodecError(msg)
         if self._look_up(*name) is not cls:  # not from the cache: a notebook may define a class again
             msg = (
-                f"values of {describe_type(cls)} can't be encoded: no class is found under this name when "
-                "they are read. Define it at the top level of a module that every worker can import, "
+                f"values of {describe_type(cls)} can't be encoded: a reader would not find the class under "
+                "this name. Define it at the top level of a module that every worker can import, "
                 "or hand it to the codec (classes=[...])"
             )
             raise CodecError(msg)
@@ -95,7 +95,7 @@ class ClassDirectory:
     def _look_up(self, module: str, qualname: str) -> type | None:
         home = home_of(module, qualname)
         if home is not None:
-            # The tables are fixed: the data chooses among these modules and no others.
+            # The table is fixed: the data chooses among these modules and no others.
             return _class_in(_imported(home[0]), home[1])
         return self._given.get((module, qualname)) or _class_in(self._module(module), qualname)
 
@@ -393,7 +393,7 @@ class PickleFallback:
         )
 
     def _check_same(self, cls: type, values: list[Any], back: list[Any]) -> None:
-        """Refuse values of another type, and changed values of subclasses of `int` and the like."""
+        """Refuse values read back as another type, and changed values of subclasses of `int` and the like."""
         for kind in map(type, back):
             if kind is not cls:
                 raise self._unreadable(cls, f"it is read back as a value of type {describe_type(kind)}")
@@ -450,7 +450,7 @@ class _DirectoryUnpickler(pickle.Unpickler):
         return self._classes.find(module, qualname)
 
     def find_class(self, module: str, name: str) -> Any:
-        """Find a class or function by its name in a plain pickle; Penstock's classes may have moved."""
+        """Find the class or function that a pickle names; the directory resolves short names of Penstock."""
         if home_of(module, name) is not None:
             return self._classes.find(module, name)
         return super().find_class(module, name)

@@ -1,13 +1,14 @@
 """Rows as columns and columns as rows.
 
 **Rows as columns.** A batch of rows becomes batches in which each column has one type. The type of a value
-never depends on its neighbours (`arrow_types.py`). So the result of a row depends on this row alone,
-regardless of batch boundaries, parallelism and restarts. Rows of the same types stay together, and their
-types are checked once. Nearly all rows of a stream have the same types.
+never depends on its neighbours (`arrow_types.py`); only a null may take the type of a neighbour. So the
+result of a row depends on this row alone, regardless of batch boundaries, parallelism and restarts. Rows of
+the same types stay together, and their types are checked once. Nearly all rows of a stream have the same
+types.
 
-**Columns as rows**: one dict per row. A literal `{'k': a, 'v': b}` in a list comprehension is one instruction
-per row, and is compiled once for each list of names. `dict(zip(names, values))` makes an iterator and a
-growing dict for each row, which is faster only with many columns.
+**Columns as rows**: one dict per row. A literal `{'k': a, 'v': b}` in a list comprehension builds each dict
+with one instruction, and is compiled once for each list of names. `dict(zip(names, values))` makes an
+iterator and a growing dict for each row, which is faster only with many columns.
 
 Numpy converts times without a zone, and times in zones of a fixed offset. Arrow would convert them one by
 one, and take microseconds for each time in a zone.
@@ -69,7 +70,7 @@ class RowColumn:
         Args:
             convert: Converts values that may have no Arrow type; may be skipped if all are of plain types.
             nulls_apart: Whether nulls have a type of their own. Otherwise a null has the type of the value
-                before it.
+                before it, or of the first value.
         """
         types = set(map(type, values))
         has_null = NoneType in types
@@ -213,7 +214,7 @@ _NOT_A_TIME: Final = -(1 << 63)
 
 
 class NoPythonValueError(PenstockError):
-    """A column holds a value that Python has no object for; the message names the column."""
+    """Python has no object for a value, or two columns have one name; the message names the column."""
 
 
 def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -252,9 +253,10 @@ def _literal(names: tuple[str, ...]) -> _Literal:
 def merging(
     left: Sequence[str], right: Sequence[tuple[str, str]]
 ) -> Callable[[Iterable[tuple[Any, Any]]], list[Any]] | None:
-    """Compile a function that merges pairs of dicts; `None` if it would save no time.
+    """Compile a function that merges pairs of dicts.
 
-    The function raises `KeyError` if a name is missing.
+    Returns `None` if the function would save no time, or if a name is not a string. The function raises
+    `KeyError` if a name is missing.
 
     Args:
         left: Names that are taken from the left dict.

@@ -2,11 +2,12 @@
 
 A record or an enum is written with the name of its class, so that a reader finds the class again. The name of
 a user's class is its module and its qualified name. A class of Penstock has a short name, and `penstock`
-replaces the module. So snapshots name no module of Penstock, and a module can move without breaking them. An
-entry of `HOMES` changes when its class moves or is renamed; the name never changes.
+replaces the module. So records and enums in snapshots name no module of Penstock, and a module can move
+without breaking them. An entry of `HOMES` changes when its class moves or is renamed; the name never changes.
 
-A class of Penstock without a name here can't be written. All public records and enums have a name. The table
-is fixed. So the module of an entry is imported even where data must not choose which modules are imported.
+A record or an enum of Penstock without a name here can't be written. All public records and enums have a
+name. The table is fixed. So the module of an entry is imported even where data must not choose which modules
+are imported.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ HOMES: Final[dict[str, str]] = {
 }
 
 _NAMES: Final = {home: name for name, home in HOMES.items()}
-#: Classes of the testing package are in no stored data.
+#: The testing package; its classes have no short names and count as a user's.
 _TESTING: Final = "penstock.runtime.testing."
 
 
@@ -170,6 +171,6 @@ def is_ours(module: str) -> bool:
 
 
 def name_in_hash(cls: type) -> str:
-    """The name of a class in the hash of a key; it never changes, because hashes are stored."""
+    """The name of a class in the hash of a key; Penstock's names never change, because hashes are stored."""
     name = name_in_data(cls)
     return f"{cls.__module__}.{cls.__qualname__}" if name is None else f"{OURS}:{name}"

@@ -2,7 +2,7 @@
 
 `ValueDecoder` is the inverse of the encoder. Whatever the bytes are, the outcome is a value or a
 `CodecError`. Lengths are checked against the data before memory is taken. Nesting is bounded, because every
-level takes C stack. Without pickle, no function or class that the data names is ever called, and no module is
+level takes C stack. Without pickle, no function that the data names is called, and no user's module is
 imported; only records and enums are rebuilt.
 """
 
@@ -266,8 +266,8 @@ class ValueCodec:
     members, numpy scalars and arrays, named tuples and dataclasses. Everything else, including subclasses of
     these types, is pickled.
 
-    Equal values of one type give equal bytes if they also have an equal `repr`, except for sets and pickles.
-    Shared references become copies.
+    Equal values may have different bytes, such as equal sets whose items are in another order. Shared
+    references become copies.
 
     Args:
         allow_pickle: Whether values of other types may be pickled and unpickled. Without pickle, data can't

@@ -1,4 +1,4 @@
-"""Values to bytes: every value is *lowered* to types that msgpack distinguishes, then packed in one call.
+"""Values to bytes: every value is *lowered* to types that msgpack distinguishes, then packed.
 
 msgpack alone would write a tuple as a list, a bytearray as bytes and an int subclass as an int. So lowering
 depends on the exact type, never on `isinstance`. Native values stay as they are. Dicts with native keys stay

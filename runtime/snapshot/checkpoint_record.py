@@ -229,7 +229,8 @@ class CheckpointRecord:
         triggered_at: Wall-clock seconds.
         acknowledged: Number of subtasks that have acknowledged.
         subtasks: Number of subtasks that take part.
-        duration: Seconds from trigger to end; `None` while the checkpoint runs, or if unknown.
+        duration: Seconds from trigger to end, or to the last acknowledgement if it was read from the
+            metadata. `None` while the checkpoint runs, or if unknown.
         size: Bytes of all its state; `None` until it is complete.
         written_bytes: New bytes that the subtasks wrote.
         in_flight_bytes: The part of `written_bytes` that is in-flight data.
@@ -285,7 +286,7 @@ class CoordinatorStatistics:
         queued: Number of waiting requests.
         failures_in_a_row: Failures since the last success that count towards `tolerable_failures`.
         stale_messages: Messages of other attempts that were ignored.
-        late_messages: Acknowledgements of ended checkpoints.
+        late_messages: Acknowledgements of checkpoints that have ended or are unknown.
         deleted_files: Number of deleted files, which no checkpoint needed.
         failed_deletions: Deletions that failed; their files stay.
         latest_completed_id: Id of the newest completed checkpoint; -1 for none.

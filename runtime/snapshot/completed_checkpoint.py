@@ -43,7 +43,7 @@ class CompletedCheckpoint:
         location: URL of the storage of its state files; `None` for the storage of its metadata.
         carried: State of finished subtasks whose files may have to be copied; `None` once the metadata is
             written.
-        statistics: Statistics; `None` when not measured, or written by an older version.
+        statistics: Statistics; `None` when not measured, or if another version wrote them.
         drained: Whether the job was drained before this savepoint: event time advanced to its end.
     """
 

@@ -123,8 +123,8 @@ class KeyedStateHandle:
         files: Base first, newest changes last.
         types: Names of states with a declared type, each with the type's name.
         states: The states that functions have used, without those of Penstock's operators.
-        names: Names of the files in RocksDB's folder; empty for other backends. RocksDB opens these files
-            together, and estimates `entries`.
+        names: Names of the files in RocksDB's folder; empty for files in the format of all backends. RocksDB
+            opens its own files together, and estimates `entries`.
         time: Time of the snapshot; `None` when no state has a TTL.
     """
 

@@ -16,10 +16,10 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from penstock.runtime.snapshot.ids import SubtaskId
 
-#: Metadata key of a field that has another name in plain values; the metadata holds that name.
+#: Key in a dataclass field's metadata; holds the field's name in plain values, if that name differs.
 PLAIN_NAME: Final = "plain_name"
 
-#: The largest float; larger numbers, infinity and NaN have no form in JSON.
+#: The largest float; larger integers, infinity and NaN are not accepted as floats.
 _LARGEST: Final = nextafter(inf, 0.0)
 
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
@@ -86,7 +86,10 @@ def from_plain(kind: Any, value: Any, where: str = "") -> Any:
 
 
 def _from_union(kinds: Sequence[Any], value: Any, where: str) -> Any:
-    """Build the first type that is not `None`; for a dict, the dataclass that shares most names with it."""
+    """Build a value of the first type that is not `None`.
+
+    For a dict, build the dataclass that shares most names with it.
+    """
     if value is None and type(None) in kinds:
         return None
     choices = [choice for choice in kinds if choice is not type(None)]

@@ -7,7 +7,7 @@ can't make a complete file look truncated. The body is plain msgpack, without ex
 header holds the version, so an older Penstock can report a file that is too new for it.
 
 A file with a valid checksum may still hold any value, if it was changed on purpose. So `whole`, `seconds`,
-`text`, `binary`, `items` and `mapping` return their argument, or raise a `TypeError` or `ValueError`.
+`text`, `binary`, `items` and `mapping` return the checked value, or raise a `TypeError` or `ValueError`.
 Decoders turn these into an error that names the file.
 """
 
@@ -151,7 +151,7 @@ def seconds(value: object) -> float:
 
 
 def text(value: object) -> str:
-    return _of(str, value, "a text")
+    return _of(str, value, "a string")
 
 
 def binary(value: object) -> bytes:

@@ -1,7 +1,8 @@
 """Keyed state: key groups, stable hashes, the heap backend and its incremental snapshots.
 
-- Users' states: `keyed_states` and `OperatorListState` are declared (`declared_state`), found and restored
-  (`known_states`), and may expire (`time_to_live`). `state_views` are the views of a running function.
+- Users' states: `keyed_states`, `broadcast_state` and `OperatorListState` are declared (`declared_state`),
+  found and restored (`known_states`). Keyed state may expire (`time_to_live`). `state_views` are the views of
+  a running function.
 - Keys: `stable_hash`, `stable_hash_arrays`, `key_bytes`, `key_groups`.
 - Backends: `state_backend` is the base class of the backends on the heap and in RocksDB. `heap_backend` keeps
   a `state_table` for each state.

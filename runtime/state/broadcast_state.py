@@ -89,7 +89,7 @@ class BroadcastState(DeclaredOperatorState, MutableMapping[K, V]):
 
     @property
     def types(self) -> tuple[type, ...]:
-        """Types of the keys and of the values; `object` for an omitted type."""
+        """Types of the keys and of the values; `object` for an omitted type, empty if both are omitted."""
         if self.key_type is None and self.value_type is None:
             return ()
         return self.key_type or object, self.value_type or object
@@ -193,7 +193,7 @@ class BroadcastStateView(BroadcastState[Any, Any]):
 
     def _check_restored(self) -> None:
         if wrong := [key for key in self._entries if not isinstance(key, self._key_type)]:
-            advice = "Declare the keys that were saved, or give the new state another name"
+            advice = "Declare the type of the saved keys, or give the new state another name"
             declared = f"keys of type {type_name(self._key_type)}"
             raise other_type(
                 self.name, declared, map(type, wrong), f", for example {wrong[0]!r:.100}", advice

@@ -84,7 +84,7 @@ class LoggedRows:
 
 
 class CapturedRows:
-    """Changed entries of one table of rows, which are encoded outside the task's thread.
+    """Changed entries of one table of rows; immutable values are encoded outside the task's thread.
 
     Packed entries stay packed, so a later checkpoint that writes them again does not encode them again.
     Packing also releases the references. A million of them are released here in small steps, and not in the

@@ -35,7 +35,7 @@ Moments = NDArray[np.int64]
 
 #: Maximum number of scans per TTL.
 _SCANS: Final = 256
-#: Earlier than every stamp plus every TTL.
+#: Earlier than every stamp; its sum with a TTL fits into 64 bits.
 _NEVER: Final = -(1 << 62)
 
 
@@ -43,7 +43,7 @@ class ColumnLifetime:
     """The TTL of one table in columns.
 
     Stamps of the other kind of time are in another column. So keys that were saved without a TTL, or with a
-    TTL of the other kind of time, have no stamp. Their lives begin with the next sweep.
+    TTL of the other kind of time, have no stamp. They get one at their next use or at the next scan.
     """
 
     def __init__(self, ttl: StateTtl, time: StateTime, table: ColumnTable) -> None:
@@ -127,7 +127,10 @@ class ColumnLifetime:
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until a sweep has work; at most 0 when it has work now, `None` for never."""
+        """Seconds until a sweep has work; 0 when it has work now.
+
+        `None` if it has work only after the watermark advances, or never.
+        """
         now = self._sweep_time()
         if now is None or not len(self._table):
             return None

@@ -77,7 +77,7 @@ class ColumnLog(RowRing):
         """Add rows and report them as changed; earlier slots are invalid afterwards.
 
         Args:
-            keys: Columns of the key in canonical form, of the same names in every call.
+            keys: Columns of the key in canonical form, with the same names in every call.
             times: Event times in microseconds.
             values: Other columns. A column that is missing here is null in these rows.
             hashes: `key_hashes` of the keys, if they are known.
@@ -228,7 +228,10 @@ class ColumnLog(RowRing):
         return ColumnBlock(self.name, keys, groups, values, 1)
 
     def fill(self, table: ColumnTable) -> None:
-        """Replace all rows by the restored rows of a table, in order of their numbers."""
+        """Replace all rows by the restored rows of a table.
+
+        Rows whose keys have the same types are added together, in order of their numbers.
+        """
         self.clear()
         if not len(table):
             return

@@ -61,10 +61,10 @@ class DirtyEntries:
     """Entries that were written or deleted since the last snapshot.
 
     Attributes:
-        written: Last written value of each entry, or `DELETED`. A snapshot replaces this dict, and gives the
-            new one to attached views.
+        written: Last written value of each entry, or `DELETED`. A snapshot and `examine` replace this dict,
+            and give the new one to attached views.
         dirty_keys: Entries whose values a snapshot looks up in the table.
-        only_leaves: Whether all values in `written` are leaves.
+        only_leaves: Whether all values in `written` are leaves, or were found immutable by `put`.
         accepts_all: Whether values of any type may be written; `only_leaves` is then never true.
         never_in_place: Whether no value is changed after it was written, whatever its type. Then no value is
             encoded while the task waits.
@@ -326,7 +326,7 @@ class ImmutableValues:
     A snapshot keeps references to immutable values and encodes them in another thread. Exact types decide,
     because a subclass of `str` may have attributes of its own. These are immutable:
 
-    * the leaves: `None`, `bool`, numbers, `str`, `bytes`, dates, UUIDs; and members of enums;
+    * the leaves: `None`, `bool`, numbers, `str`, `bytes`, dates, durations, UUIDs; and members of enums;
     * tuples, named tuples without a `__dict__`, and frozen dataclasses, if all their values are immutable;
     * `datetime` and `time` with a fixed offset, or without one.
 

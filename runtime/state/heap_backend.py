@@ -247,7 +247,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         (_apply_nested if nested else _apply_flat)(entries, keys, values)
 
     def _sort_list(self, name: str) -> None:
-        """Sort the elements of restored lists by their numbers: deltas may be in any order."""
+        """Sort the elements of restored lists by their numbers: the entries of a file may be in any order."""
         entries = self._tables[name].entries if name in self._tables else {}
         for key, held in entries.items():
             if any(number > following for number, following in pairwise(held)):

@@ -9,7 +9,7 @@ The bytes have three more properties:
 * No key's bytes are a prefix of another's. So all entries of one key are adjacent.
 * Whole numbers sort by value. So the numbered elements of a list are read in order.
 * A key of `str`, `bytes`, `int`, `None` or a tuple of these can be decoded from its bytes. Its form is
-  *natural*. Other keys must be stored with their values: a `float` of 2.0 has the bytes of an `int`.
+  *natural*. Any other key must also be stored beside its value: a `float` of 2.0 has the bytes of an `int`.
 
 **Never change these bytes.** They are in checkpoints.
 """

@@ -2,16 +2,16 @@
 
 The stable hash of a key decides its key group, one of `max_parallelism`. Each subtask owns a contiguous range
 of key groups. Rescaling changes only the ranges. The mappings in both directions must agree:
-`subtask_of_key_group` rounds down, so the first group of a range rounds up.
+`subtask_of_key_group` rounds down, so the first group of a range is rounded up.
 
 **Rescaling** (`redistribute`). Operator state follows Flink's
 `RoundRobinOperatorStateRepartitioner`. The three modes:
 
 * split: every value goes to exactly one new subtask. At the same parallelism every subtask keeps its values,
   even if some subtasks have more than others. Otherwise the values of one state, in the order of the old
-  subtasks, are cut into contiguous pieces, one for each new subtask. The remaining values go to subtasks in
-  turn, starting where the previous state stopped. So the totals of any two subtasks differ by at most one
-  value.
+  subtasks, are cut into contiguous pieces, one for each new subtask. If they don't divide evenly, some pieces
+  have one more value. These pieces go to subtasks in turn, starting where the previous state stopped. So the
+  totals of any two subtasks differ by at most one value.
 * union: every value goes to every new subtask.
 * broadcast: every old subtask had the same values; each new subtask takes one old copy.
 
@@ -120,7 +120,7 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """The smallest power of two with room to grow by half, at least 128.
+    """The smallest power of two with room to grow by half; at least 128, at most 32,768.
 
     Example:
         >>> default_max_parallelism(4), default_max_parallelism(1000)

@@ -253,7 +253,7 @@ def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
 
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
-    """Remove a table without decoding; return the rest (`None` if empty) and the number of its entries."""
+    """Remove a table without decoding; return the rest (`None` if empty) and the count of removed entries."""
     max_parallelism, packed = _unpack(data, place_of(handle))
     rest = [block for block in packed if block[0] != table]
     left_out = sum(block[1] for block in packed) - sum(block[1] for block in rest)
@@ -332,7 +332,7 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
             if not isinstance(table, str) or not isinstance(count, int):
                 msg = f"a block has the table {table!r:.100} and {count!r:.100} keys"
                 raise ValueError(msg)
-    except (ValueError, TypeError, RecursionError) as error:  # `repr` of a deeply nested value
+    except (ValueError, TypeError, RecursionError) as error:  # RecursionError: `repr` of a deep value
         raise _undecodable(where, error) from error
     return written_with, packed
 

@@ -5,8 +5,8 @@ as the whole state.
 
 **Write** (`dirty_entries.py`). Looking up a million values takes 200 ms, encoding them a second. So a write
 collects a reference to its value. A snapshot takes the whole collection and leaves an empty one. It copies
-nothing: the taken collection keeps the old value when an entry is overwritten. But a function may keep a list
-and append to it without access to the state. So the synchronous part encodes mutable values, and a million
+nothing: the taken collection keeps the old value when an entry is overwritten. But operators and aggregate
+functions may change a mutable value in place. So the synchronous part encodes mutable values, and a million
 changed lists still stop the task. Changes are forgotten only after all mutable values are encoded.
 
 **Capture** (`captured_rows.py`). A block has some entries of one table. An entry of a nested table is a pair:
@@ -14,8 +14,8 @@ the key and a second part (`state_table.py`). Merging treats a pair as a key. So
 map are written, and a deletion hides only its own entry.
 
 **Encode** (`keyed_chunk.py`). Another thread encodes the blocks (`KeyedSnapshot.finish`), and must never
-touch a live table. It takes the interpreter's lock from the task, so a block has at most 16,384 entries. The
-blocks of a checkpoint are one file.
+touch a live table. It takes the interpreter's lock from the task, so a block of rows has at most 16,384
+entries. The blocks of a checkpoint are one file.
 
 **Build on older files** (`Increments`). Files of a checkpoint are safe only once the checkpoint is known to
 be complete. Files of an aborted checkpoint are deleted, even if another snapshot built on them. A subtask

@@ -82,7 +82,8 @@ class ValueState(_OfOneType, Generic[T]):
             default any type is accepted.
         default: The value of a key that has none; each key gets a copy of a mutable object.
         name: Name, unique in the operator; the name of the class attribute by default.
-        ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
+        ttl: Lifetime of an entry after its last write: a `timedelta` or seconds. With a `StateTtl`,
+            reads can extend it, too.
         migrate: Converts a saved value of another type to `of_type`. Without it such values are refused.
         renamed_from: The name under which the state was saved before.
 
@@ -286,7 +287,7 @@ class MapState(KeyedState, MutableMapping[K, V]):
 
     @property
     def types(self) -> tuple[type, ...]:
-        """Types of the keys and of the values; `object` for an omitted type."""
+        """Types of the keys and of the values; `object` for an omitted type, empty if both are omitted."""
         if self.key_type is None and self.value_type is None:
             return ()
         return self.key_type or object, self.value_type or object

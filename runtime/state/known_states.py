@@ -93,7 +93,7 @@ class KnownStates:
         note = "" if saved is None else f" (declared as {saved} then)"
         if len(types) > 1:
             parts = ((key, part) for key, held in table.entries.items() for part in held)
-            advice = "Declare the map keys that were saved, or give the new state another name"
+            advice = "Declare the type of the saved map keys, or give the new state another name"
             _check(table, parts, types[0], note, "map keys of type ", advice)
         if declaration.migrate is None:
             _check(table, _values(table), types[-1], note, "", MIGRATE)

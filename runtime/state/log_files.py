@@ -1,4 +1,4 @@
-"""`LogFiles`: the oldest files of a chain that hold no live row any more.
+"""`LogFiles`: finds the files at the start of a chain that no longer hold a live row.
 
 A `ColumnLog` or `RowLog` numbers its rows, and deletes them roughly in this order. So if all state of a
 backend is in logs, its oldest files hold only deleted rows after some time. They are dropped from the chain
@@ -6,8 +6,9 @@ without being read. Otherwise the state of a join would be rewritten every few c
 changes soon outweigh it.
 
 A file holds only rows whose numbers are below the next numbers of the logs at its snapshot. So it is dead
-once all live rows have higher numbers. Deletions that it holds belong to rows of older files, which are
-dropped before it. Files of a restored checkpoint count as if the first snapshot after it had written them.
+once the number of each log's first live row has reached the log's next number at that snapshot. Deletions
+that it holds belong to rows of older files, which are dropped before it. Files of a restored checkpoint count
+as if the first snapshot after it had written them.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class LogFiles:
         """The files of a confirmed checkpoint that may hold live rows, and the number of their entries.
 
         Args:
-            first_numbers: Lowest number of the live rows of each log.
+            first_numbers: Number of the first live row of each log.
             next_numbers: Next number of each log.
         """
         self._note(base_id, base, next_numbers)

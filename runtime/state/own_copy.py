@@ -52,7 +52,7 @@ _have_hashes: Final = frozenset[Any]().isdisjoint
 
 _Copier: TypeAlias = Callable[[Any], Any]
 
-#: Methods by which a class defines how it is copied.
+#: Methods by which a class defines how it is copied or deleted.
 _OWN_COPY_HOOKS: Final = ("__deepcopy__", "__setstate__", "__getnewargs_ex__", "__del__")
 
 _COPY_HOOKS: Final = (

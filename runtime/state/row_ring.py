@@ -123,7 +123,7 @@ class RowRing:
 
     @property
     def first_number(self) -> int:
-        """The lowest number of the live rows; `next_number` without rows."""
+        """The number of the first live row; `next_number` without rows."""
         return int(self._numbers[self._first & self._mask]) if self._length else self._next_number
 
     # -- rows --------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """`KeyedStateBackend`: base of the stores for the keyed state of one operator in one subtask.
 
-Key group, key and, in a nested table, a second part identify an entry of keyed state (`state_table.py`).
+Table, key and, in a nested table, a second part identify an entry of keyed state (`state_table.py`).
 The heap (`heap_backend.py`) and RocksDB (`runtime/io/rocksdb/backend.py`) differ in where they keep entries
 and in what their snapshots contain. This module has the common part: tables and their names, declared states
 and their views, TTL, the ids of snapshots, and a restore's bookkeeping. Savepoints of all backends have
@@ -72,7 +72,7 @@ class BackendSetup:
 
     Attributes:
         takes_snapshots: Whether `snapshot` will be called; otherwise changes are not recorded.
-        clock: Needed for state with a TTL.
+        clock: Needed for state with a TTL in processing time.
         isolates: Whether views copy the mutable values that they take and return.
     """
 
@@ -192,7 +192,10 @@ class KeyedStateBackend(ABC):
 
     @property
     def sweep_in(self) -> float | None:
-        """Seconds until `sweep` has work; at most 0 when it has work now, `None` for never."""
+        """Seconds until `sweep` has work; at most 0 when it has work now.
+
+        `None` if it has work only after the watermark advances, or never.
+        """
         due = (lifetime.due_in for lifetime, _ in self._lifetimes())
         return min((seconds for seconds in due if seconds is not None), default=None)
 
@@ -282,6 +285,7 @@ class KeyedStateBackend(ABC):
         Raises:
             CorruptSnapshotError: A file is damaged; the message names it.
             ConfigurationError: The state has another number of key groups, or the backend can't hold it.
+            StateMismatchError: Only another backend can read the files, or the class of a key has changed.
         """
 
     def _begin_restore(self, handles: Sequence[KeyedStateHandle], restored_checkpoint_id: int | None) -> None:

@@ -1,9 +1,9 @@
 """`StateTable`: one named table of keyed state on the heap, and its entries with a TTL as views see them.
 
-All kinds of state use this table. A *flat* table has one entry per key. A *nested* table has several entries
-per key, each with a second part: a map key, or the number of a list element. Each entry is saved separately.
-So a checkpoint's size depends on the changed entries, even if one key has a million of them. Other operators
-use the start of a window or the name of a timer service as the second part, like Flink's namespace.
+All kinds of users' keyed state use this table. A *flat* table has one entry per key. A *nested* table has
+several entries per key, each with a second part: a map key, or the number of a list element. Each entry is
+saved separately. So a checkpoint's size depends on the changed entries, even if one key has a million of
+them. Other operators use a window or the time of a timer as the second part, like Flink's namespace.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class StateTable:
         lifetime.watch_all((entry, cell[0]) for entry, cell in self.cells())
 
     def remove_stamps(self) -> None:
-        """Remove the TTL; all entries count as changed."""
+        """Remove the stamps; all entries count as changed."""
         for entry, cell in self.cells():
             self.put(entry, cell[1])
 

@@ -224,7 +224,10 @@ class Lifetime:
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until a sweep has work; at most 0 when it has work now, `None` for never."""
+        """Seconds until a sweep has work; at most 0 when it has work now.
+
+        `None` if it has work only after the watermark advances, or never.
+        """
         now = self._sweep_time()
         due = None if now is None else self._due_at(now)
         if now is None or due is None:

@@ -148,7 +148,7 @@ def _longer(array: NDArray[Any], capacity: int) -> NDArray[Any]:
 _MOST: Final = 256
 #: Separator of a column's name and a type.
 _AS: Final = "|"
-#: Types of row values, apart from those with a unit, a zone, a scale or parts.
+#: Types of row values; `_is_of_values` adds timestamps, durations, decimals, lists and structs.
 _OF_VALUES: Final = (
     pa.bool_(),
     pa.int64(),

@@ -3,5 +3,5 @@
 - `inspection`: describes a snapshot.
 - `states`: turns state into values, and values into a savepoint.
 
-`io/state_frames` makes tables from these values. Imports `restore`, `operators` and floors below.
+`io/state_frames` makes tables from these values. Imports `restore`, `operators` and lower floors.
 """

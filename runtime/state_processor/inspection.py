@@ -51,7 +51,7 @@ class StateSummary:
             over all keys.
         is_exact: `False` when keys could not be decoded here: `entries` then counts every write of a key,
             over all files. `False` for RocksDB, too, which estimates all states of the operator together.
-        values: Positions of a source as text; empty for all other states.
+        values: The first 100 positions of a source as text; empty for all other states.
         of_type: The declared type of the values; empty without a declaration.
         holds: Kind of a function's keyed state: `value`, `list`, `map`, `reducing` or `aggregating`. Empty
             for other operators.

@@ -1,7 +1,7 @@
 """Reads one state of one operator from a snapshot, and writes one into a savepoint, without the job.
 
-Only the requested state is decoded, because only the job may know the classes of other states. Keyed state is
-read by key groups, so several readers can share a large one. List state is read by subtask.
+Only the requested state is decoded, because the classes of other states may exist only in the job. Keyed
+state is read by key groups, so several readers can share a large state. List state is read by subtask.
 
 A savepoint is made from rows, or from another snapshot with one state replaced. Other state is copied as
 bytes: chunks with the replaced table are split by table and not decoded. The new entries become separate
@@ -100,7 +100,7 @@ def no_such_state(state: OperatorState, name: str, known: Sequence[str]) -> Conf
     names = ", ".join(map(repr, known)) or "none"
     msg = (
         f"operator {state.operator_id!r} has no state {name!r} in this snapshot; it has: {names}. The state "
-        "of reduce(...) is called 'reduce'; other states have the names of their declarations"
+        "of reduce(...) is called 'reduce', and a declared state has the name of its declaration"
     )
     return ConfigurationError(msg)
 

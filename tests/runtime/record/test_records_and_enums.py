@@ -282,7 +282,7 @@ def test_a_class_that_no_reader_could_find_is_refused_when_it_is_written() -> No
         A = 1
 
     for value in (Local(1), [Local(1), Local(2)], LocalEnum.A):
-        with pytest.raises(CodecError, match=r"no class is found under this name .*classes="):
+        with pytest.raises(CodecError, match=r"not find the class under this name.*classes="):
             ValueCodec().dumps(value)
 
 
