@@ -89,14 +89,16 @@ class BoundedCalls:
         progress = threading.Event()
         work = partial(_make, call, progress.set, returned)
         threading.Thread(target=work, name="storage-call", daemon=True).start()
-        while not wait([returned], self._seconds + size / SLOWEST).done:
+        patience = self._seconds + size / SLOWEST
+        while not wait([returned], patience).done:
             if progress.is_set():
                 progress.clear()
                 continue
             with self._lock:
                 self._hanging += 1
             returned.add_done_callback(self._end_hanging)
-            bound = f"{self._seconds:g} s (storage_timeout)"
+            more = " and time for its size" if size else ""
+            bound = f"{patience:.4g} s (storage_timeout{more})"
             msg = f"can't {what}: no answer for {bound}. The call may still take effect later"
             raise StorageTimeoutError(msg)
         return returned.result()

@@ -230,7 +230,10 @@ class StateSweep:
 
     @property
     def due_at(self) -> float | None:
-        """Monotonic time of the next slice, `None` for never; in the past when it is due."""
+        """Monotonic time of the next slice, in the past when it is due.
+
+        `None` if there is nothing to do, or not before the watermark advances.
+        """
         if self._backend.is_examination_due:
             return 0.0
         due_in = self._backend.sweep_in

@@ -430,6 +430,8 @@ def _whole(value: object) -> int:
 
 def _number(what: str, value: object) -> float:
     try:
+        if isinstance(value, str | bytes | bytearray):  # float() would parse it
+            raise TypeError
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         msg = f"{what} takes numbers, not {value!r:.100} of type {type(value).__name__}"

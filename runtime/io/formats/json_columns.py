@@ -1,6 +1,7 @@
 """Parses JSON objects to Arrow columns of a given schema.
 
-`json_layout.py` parses many objects of one layout, in half the time. Arrow's parser reads all others.
+`json_layout.py` parses many objects of one layout, in about two thirds of the time of Arrow's parser. Arrow's
+parser reads all others.
 
 Arrow parses many objects in one call, one after the other, and ignores the white space between them. So the
 caller must know that an object ends where a value ends. Then an equal number of objects and values means one

@@ -216,7 +216,8 @@ class Database:
 
     @property
     def estimated_rows(self) -> int:
-        return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
+        with self._calling(_READ):
+            return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def close(self) -> None:
         if not self._is_closed:

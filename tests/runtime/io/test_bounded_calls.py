@@ -15,7 +15,7 @@ from penstock.runtime.checkpoint.log.records import AttemptBegun
 from penstock.runtime.checkpoint.log.slots import Fenced, OutcomeUnknownError
 from penstock.runtime.errors import StorageTimeoutError
 from penstock.runtime.io.posix_disk import PosixDisk
-from penstock.runtime.io.storage import MOST_HANGING, BoundedCalls, ObjectStorage, open_storage
+from penstock.runtime.io.storage import MOST_HANGING, SLOWEST, BoundedCalls, ObjectStorage, open_storage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import SyncedFiles
 
@@ -55,6 +55,9 @@ def test_a_call_that_hangs_is_given_up_and_named(gate: Gate) -> None:
         StorageTimeoutError, match=r"can't read /a/b: no answer for 0.02 s \(storage_timeout\)"
     ):
         BoundedCalls(BOUND).run("read /a/b", lambda _: gate.hang())
+    told = r"no answer for 0.03 s \(storage_timeout and time for its size\)"
+    with pytest.raises(StorageTimeoutError, match=told):
+        BoundedCalls(BOUND).run("write /a/b", lambda _: gate.hang(), size=SLOWEST // 100)
 
 
 def test_a_call_that_makes_progress_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

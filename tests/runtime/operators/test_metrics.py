@@ -88,6 +88,8 @@ def test_memory_of_a_histogram_is_bounded() -> None:
         (math.nan, ValueError, "finite numbers, not nan"),
         (math.inf, ValueError, "finite numbers, not inf"),
         ("x", TypeError, "a histogram takes numbers, not 'x' of type str"),
+        ("3", TypeError, "a histogram takes numbers, not '3' of type str"),
+        (b"3", TypeError, "not b'3' of type bytes"),
         (None, TypeError, "not None of type NoneType"),
     ],
 )

@@ -9,10 +9,11 @@ then on consumers that read committed records see the records.
 **Ids.** Each producer has its own transactional id. An id is used again only when its transaction is known
 to be committed, and with a higher epoch. So a committable names one transaction for ever:
 
-- If the broker has the committable's epoch, the transaction is open or committed. Committing it again changes
-  nothing.
+- If the broker accepts the commit, the transaction was open, or had been committed before.
+- If the broker refuses it and still has the committable's epoch, the transaction has been aborted without a
+  new epoch. Its records are lost, and the job fails (`LostOutputError`).
 - If the broker has the next epoch, and its last transaction was aborted, this one has exceeded its timeout,
-  or was aborted by hand. Its records are lost, and the job fails (`LostOutputError`).
+  or was aborted by hand. Its records are lost, too.
 - If the broker has forgotten the id, it is not known whether the transaction was committed. The job fails,
   too.
 - Otherwise the id was used again, so the transaction had been committed.
