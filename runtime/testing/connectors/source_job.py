@@ -245,9 +245,10 @@ class SourceJob:
 
     def _known_lag(self, most_looks: int) -> SourceLag | None:
         for _ in range(most_looks):
-            lags = [harness.reader.lag() for harness in self.subtasks]
-            if None not in lags:
-                return reduce(SourceLag.plus, lags)
+            lags: list[SourceLag | None] = [harness.reader.lag() for harness in self.subtasks]
+            known = [lag for lag in lags if lag is not None]
+            if len(known) == len(lags):
+                return reduce(SourceLag.plus, known)
         return None
 
     def source(self) -> Any:

@@ -397,7 +397,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
         if not (isinstance(reader, ReportsSplits) and isinstance(reader, PausesSplits)):
             job.kill()
             pytest.skip(f"{type(reader).__name__} has no pause_splits with split_progress")
-        reader.pause_splits(frozenset(reader.split_progress.reading[1:]))
+        reader.pause_splits(frozenset(list(reader.split_progress.reading)[1:]))
         job.read(6)
         is_of_first = {row in self.records(6) for row in job.rows}
         assert len(is_of_first) == 1, f"{job.rows} has records of a split that `pause_splits` has paused"
