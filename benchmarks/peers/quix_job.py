@@ -52,7 +52,7 @@ def run(given: dict[str, Any], name: str, count: int) -> Ended:
         )
         sums = app.topic(f"{name}-{count}", value_serializer="json", key_serializer="str")
         frame = app.dataframe(orders).apply(lambda order: order["amount"])
-        totals = frame.tumbling_window(timedelta(seconds=1)).sum().final()
+        totals = frame.tumbling_window(timedelta(seconds=1)).sum().final(closing_strategy="partition")
         rows = totals.apply(
             lambda window, key, _, __: {
                 "user": key,
