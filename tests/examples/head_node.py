@@ -40,10 +40,10 @@ _PORTS = (
 
 #: `ray start` gives up on a node after 30 s, which is too early on a busy machine.
 _HEAD = """
-from penstock.actors.client.cluster import _patient_with_new_nodes
+from penstock.actors.client.new_nodes import patient_with_new_nodes
 from ray.scripts.scripts import main
 
-with _patient_with_new_nodes():
+with patient_with_new_nodes():
     main()
 """
 _IS_UP = "the node is up"
@@ -53,7 +53,7 @@ import json
 import signal
 import sys
 
-from penstock.actors.client.cluster import _patient_with_new_nodes
+from penstock.actors.client.new_nodes import patient_with_new_nodes
 from ray._private.node import Node
 from ray._private.parameter import RayParams
 
@@ -62,7 +62,7 @@ options = dict(num_cpus=1, resources=json.loads(resources), object_store_memory=
 free = dict(node_manager_port=0, min_worker_port=0, max_worker_port=0, **json.loads(ports))
 where = dict(gcs_address=address, redis_address=address, node_ip_address="127.0.0.1")
 params = RayParams(include_log_monitor=False, **where, **options, **free)
-with _patient_with_new_nodes():
+with patient_with_new_nodes():
     node = Node(params, head=False, shutdown_at_exit=True)
 print("{_IS_UP}", flush=True)
 signal.pause()
