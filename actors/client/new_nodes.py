@@ -6,13 +6,13 @@ Two limits of Ray are fixed:
 - The node waits 15 s for each of its agents to write the port that it has chosen, and then crashes (Ray's
   issue 65983). Here the agents get free ports, and the files with the ports are there before the node starts.
   The ports are below those that Linux and macOS give to outgoing connections. So no connection takes one
-  before its agent listens.
+  before its agent listens. Ray's default for one agent is 52365, which often belongs to another cluster. The
+  agent would try for seconds to listen there.
 """
 
 from __future__ import annotations
 
 import inspect
-import random
 import socket
 import subprocess
 import time
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from random import SystemRandom
 from typing import Any, Final
 
 from ray import _raylet
@@ -56,8 +57,9 @@ def patient_with_new_nodes() -> Iterator[None]:
     def start_with_ports(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(start).bind(*args, **kwargs)
         arguments = given.arguments
-        for name, port in zip(_AGENT_PORTS, _free_ports(), strict=False):
-            arguments[name] = arguments.get(name) or port
+        for name, free in zip(_AGENT_PORTS, _free_ports(), strict=False):
+            given_port = arguments.get(name)
+            arguments[name] = given_port if given_port and _is_free(given_port) else free
             _raylet.persist_port(  # type: ignore[attr-defined]
                 arguments["session_dir"], arguments["node_id"], name, arguments[name]
             )
@@ -88,13 +90,17 @@ def patient_with_new_nodes() -> Iterator[None]:
 
 
 def _free_ports() -> Iterator[int]:
-    for port in random.sample(_PORTS, len(_PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield port
+    # Not the program's own random numbers: two programs may have seeded them alike.
+    return filter(_is_free, SystemRandom().sample(_PORTS, len(_PORTS)))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _node_ended(status: int, errors: str | None) -> DeploymentError:

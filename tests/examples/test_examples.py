@@ -94,8 +94,8 @@ def test_subtasks_share_a_limit_although_one_of_them_is_killed(run_example_as_pr
 
 
 @pytest.mark.ray
-def test_a_query_of_nexmark_runs_from_its_folder(run_example_alone: RunExample) -> None:
-    run = run_example_alone("nexmark", "q3", "--arrow", "--events", 20_000)
+def test_a_query_of_nexmark_runs_from_its_folder(run_example_as_program: RunExample) -> None:
+    run = run_example_as_program("nexmark", "q3", "--arrow", "--events", 20_000)
 
     assert run.returncode == 0, run.stdout
     assert re.search(r"^[1-9]\d* results of 20,000 events$", run.stdout, re.MULTILINE), run.stdout

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -55,10 +56,17 @@ def test_a_new_node_finds_the_ports_of_its_agents_at_once(
         return SimpleNamespace(process=None)
 
     monkeypatch.setattr(new_nodes.services, "start_raylet", start)
-    with new_nodes.patient_with_new_nodes():
-        new_nodes.services.start_raylet(NODE, str(tmp_path), runtime_env_agent_port=7)
+    with socket.socket() as taken, socket.socket() as freed, new_nodes.patient_with_new_nodes():
+        for each in (taken, freed):
+            each.bind(("127.0.0.1", 0))
+        given = taken.getsockname()[1], freed.getsockname()[1]
+        freed.close()
+        new_nodes.services.start_raylet(
+            NODE, str(tmp_path), dashboard_agent_listen_port=given[0], runtime_env_agent_port=given[1]
+        )
     assert new_nodes.services.start_raylet is start
-    assert started["runtime_env_agent_port"] == 7, "a given port stays"
+    assert started["runtime_env_agent_port"] == given[1], "a given port that is free stays"
+    assert started["dashboard_agent_listen_port"] in new_nodes._PORTS, "a taken one does not"
     ports = [started[name] for name in new_nodes._AGENT_PORTS]
     assert len(set(ports)) == 4
     assert [int((tmp_path / f"{name}_{NODE}").read_text()) for name in new_nodes._AGENT_PORTS] == ports
