@@ -74,7 +74,7 @@ test: $(READY)
 	+$(MAKE) --no-print-directory --jobs=3 BESIDE_RAY=yes test-on-ray test-with-spark simulations
 
 simulations: $(READY)
-	nice -n 19 $(BIN)/python -m pytest -q -n 2 $(BESIDE) -o timeout=900 -m simulation $(SIMULATED) $(call in_one_piece,simulations)
+	nice -n 19 $(BIN)/python -m pytest -q -n 2 $(BESIDE) -o timeout=1800 -m simulation $(SIMULATED) $(call in_one_piece,simulations)
 
 # One stage of the tests. With LONG=--run-long also the long versions.
 test-on-ray: $(READY) compiled

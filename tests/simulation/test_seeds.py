@@ -20,7 +20,7 @@ from simulated_jobs.timed import TimedKind
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
-pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
 
 SEEDS_IN_A_PART = 100
 PARTS = SEEDS // SEEDS_IN_A_PART
