@@ -291,6 +291,7 @@ class MessageFetcher:
             try:
                 inbox.end = await receiver.find_end()
             except receiver.transient as error:
+                inbox.end = None
                 logger.info("%s: the lag is not known: %s", receiver.where, redacted(_said(error)))
             except Exception as error:  # raised again in the task thread, by `take`
                 self._error = error

@@ -178,6 +178,25 @@ def test_the_lag_is_found_again_while_no_record_is_taken_and_after_a_request_wit
     reader.close()
 
 
+class Falling(Ending):
+    """Its end is found once, and then no more."""
+
+    async def find_end(self) -> int:
+        self.end += 10
+        if self.end > 10:
+            raise ConnectionResetError
+        return self.end
+
+
+@pytest.mark.usefixtures("quick_looks")
+def test_a_lag_is_unknown_after_a_request_without_an_answer() -> None:
+    falling = Falling()
+    reader = reader_of(falling)
+    eventually(lambda: falling.end > 20, "two requests had no answer")
+    assert reader.lag() is None
+    reader.close()
+
+
 @pytest.mark.usefixtures("quick_looks")
 def test_the_lag_is_unknown_if_that_of_one_split_is() -> None:
     ending = Ending()
