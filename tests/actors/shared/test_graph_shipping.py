@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 import ray.cloudpickle as cloudpickle
@@ -12,7 +13,7 @@ import ray.cloudpickle as cloudpickle
 from penstock import CollectSink, DiscardSink, StreamEnvironment
 from penstock.actors.shared.graph_shipping import pack_job, unpack_job
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
-from penstock.runtime.errors import GraphError
+from penstock.runtime.errors import DeploymentError, GraphError
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 
@@ -69,6 +70,22 @@ def test_a_job_that_carries_data_is_refused_with_advice() -> None:
 def test_a_collector_of_this_process_is_refused_with_the_right_one() -> None:
     with pytest.raises(GraphError, match=r"operator 'out'.*RayCollector"):
         pack_job(graph(sink=CollectSink(InMemoryCollector())), JobConfig())
+
+
+class OnNoCluster(InMemoryCollector):
+    """Its cluster can't be started."""
+
+    tries = 0
+
+    def __reduce__(self) -> NoReturn:
+        OnNoCluster.tries += 1
+        raise DeploymentError("the new Ray node ended")
+
+
+def test_a_cluster_that_does_not_start_is_tried_once_and_named_as_the_cause() -> None:
+    with pytest.raises(DeploymentError, match=r"^the new Ray node ended$"):
+        pack_job(graph(sink=CollectSink(OnNoCluster())), JobConfig())
+    assert OnNoCluster.tries == 1
 
 
 def test_a_module_that_the_cluster_does_not_have_is_named() -> None:
