@@ -8,8 +8,9 @@ A coroutine that blocks delays all other coroutines. Once a second a watchdog th
 the loop and waits for it to run. If the callback has not run after a second, the watchdog logs a warning with
 the line of the user's code that blocks the loop. After `limit` seconds it reports the line to the owner, if
 the same coroutine still runs. If another one runs by then, none of them blocks: the first steps of thousands
-of coroutines may take as long on a busy machine. The loop gets 0.2 s more before the warning and before the
-report, because the process may have been frozen. No warning is logged if the loop runs no user code.
+of coroutines may take as long on a busy machine. The owner may ignore a report: the watchdog continues. The
+loop gets 0.2 s more before the warning and before the report, because the process may have been frozen. No
+warning is logged if the loop runs no user code.
 """
 
 from __future__ import annotations
@@ -198,7 +199,6 @@ class ThreadedEventLoop:
             has_run = sign.wait(max(0.0, self._limit - self._warn_after - _GRACE)) or sign.wait(_GRACE)
             if not has_run and asyncio.current_task(self._loop) is task:
                 self._report(str(self._line() or line))
-                return
 
     def _report(self, where: str) -> None:
         self._post(lambda: self._call_back([lambda: self._on_blocked(where, self._limit)]))

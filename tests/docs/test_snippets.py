@@ -94,7 +94,7 @@ def run(snippet: Snippet, folder: Path, environment: Mapping[str, str]) -> subpr
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     if snippet.prints is not None:

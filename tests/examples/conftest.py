@@ -24,7 +24,7 @@ from head_node import Cluster, head_node  # noqa: E402 (the path comes first)
 from program_here import run_here  # noqa: E402
 
 #: Seconds that an example may take, the start of a local cluster included.
-_PATIENCE = 280
+_PATIENCE = 600
 
 
 @pytest.fixture

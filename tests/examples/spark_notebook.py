@@ -19,7 +19,7 @@ _FOLDER: Final = Path(__file__).resolve().parents[2] / "examples" / "notebooks"
 NOTEBOOK: Final = _FOLDER / "spark_to_ray_and_back.ipynb"
 TEN_MINUTES: Final = _FOLDER / "ten_minutes.ipynb"
 #: Seconds for one cell.
-_PATIENCE: Final = 280
+_PATIENCE: Final = 560
 
 
 def executed(folder: Path, path: Path = NOTEBOOK) -> Any:

@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds for the whole demo, and for processes to end.
-_PATIENCE = 250
+_PATIENCE = 600
 _END = 30
 
 

@@ -109,6 +109,23 @@ def test_coroutine_that_blocks_its_loop_fails_the_job_with_its_line(tmp_path: Pa
     assert "in sleeps" in said
 
 
+class OpensSlowly:
+    """Blocks in `open`, as the import of a large library or a model does."""
+
+    async def open(self, context: Any) -> None:
+        time.sleep(7)
+
+    async def __call__(self, line: str) -> int:
+        return len(line)
+
+
+def test_open_may_block_the_loop_because_no_call_waits_yet(tmp_path: Path) -> None:
+    env = environment(tmp_path, restart=NoRestart())
+    source = env.from_source("lines", paced_lines(10, RATE), parallelism=1)
+    asked = source.map_async(OpensSlowly, id="asked")
+    assert sorted(asked.collect(timeout=120)) == sorted(map(len, lines(10)))
+
+
 @ray.remote(num_cpus=0)
 class Length:
     def of(self, line: str) -> int:
@@ -172,7 +189,7 @@ def test_calls_of_ray_serve_are_answered_once_though_a_replica_dies_and_back_pre
     eventually("a new replica", lambda: len(replicas() - {min(before)}) == 2)
     kill_subtask(job, "lines")
     result = finish(job)
-    assert result.statistics.restarts == 1
+    assert result.statistics.restarts == 1, job.report().history
     assert result.statistics.operators["asked"].extra["async_retries"] > 0
     rows = committed_rows(tmp_path / "out")
     assert sorted(row["line"] for row in rows) == answers(COUNT)

@@ -43,7 +43,7 @@ def test_a_program_that_was_interrupted_while_it_joined_a_cluster_can_join_it_ag
         env=ray_environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.stdout.split("\n")[:2] == ["interrupted", "nodes: 1"], done.stdout + done.stderr

@@ -85,7 +85,7 @@ def test_a_local_cluster_listens_on_loopback_only_and_is_joined_with_its_token(
         assert (joined.returncode, joined.stdout) == (0, "joined 1\n"), joined.stderr
         assert answer_without_token(said["gcs"]) is grpc.StatusCode.UNAUTHENTICATED
     finally:
-        _, errors = program.communicate("end\n", timeout=120)
+        _, errors = program.communicate("end\n", timeout=300)
     assert program.returncode == 0
     assert not re.search("(?i)warning|authentication", errors), "a quiet start"
 
@@ -97,7 +97,7 @@ def join(address: str, folder: Path, environment: dict[str, str]) -> subprocess.
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
 
@@ -107,7 +107,7 @@ def answer_without_token(address: str) -> grpc.StatusCode:
     with grpc.insecure_channel(address) as channel:
         call = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetAllNodeInfo")
         with pytest.raises(grpc.RpcError) as refused:
-            call(b"", timeout=120)
+            call(b"", timeout=300)
     code = refused.value.code()
     assert isinstance(code, grpc.StatusCode)
     return code

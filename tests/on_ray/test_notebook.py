@@ -39,7 +39,7 @@ def test_a_job_runs_from_the_cells_of_a_notebook(
     sources = [folder, *("\n".join(line[4:] for line in cell.split("\n")) for cell in CELLS)]
     sources[-1] = CELLS[-1]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute(cwd=str(tmp_path))
     printed = "".join(output.get("text", "") for output in notebook.cells[-2].outputs)
     assert printed.strip() == "[('a', 1), ('a', 2), ('a', 3), ('b', 1), ('b', 2)]"
 
@@ -60,7 +60,7 @@ def test_a_handle_is_a_card_that_follows_its_job(
         "[thread.join() for thread in threading.enumerate() if thread.name == 'job card'];",
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute(cwd=str(tmp_path))
     (card,) = notebook.cells[2].outputs
     assert "&lt;b&gt;card&lt;/b&gt;" in card.data["text/html"]
     assert "finished" in card.data["text/html"]

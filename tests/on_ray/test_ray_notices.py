@@ -89,7 +89,7 @@ def test_after_a_users_own_init_only_deaths_of_his_own_workers_are_in_the_output
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=250,
+        timeout=600,
         check=False,
     )
     said = program.stdout

@@ -83,7 +83,7 @@ other = told(runtime_env={"env_vars": {"OF_THE_JOB": "yes"}})
 processes = [psutil.Process(each["pid"]) for each in (first, second, other)]
 processes.append(psutil.Process(first["parent_pid"]))
 ray.shutdown()
-_, alive = psutil.wait_procs(processes, timeout=120)
+_, alive = psutil.wait_procs(processes, timeout=300)
 
 start_local(num_cpus=1, fork_workers=False)
 env = StreamEnvironment("imports", checkpointing=Checkpointing(every=0.2, storage="checkpoints"))
@@ -117,7 +117,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         cwd=tmp_path_factory.mktemp("program"),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         check=False,
     )
     assert program.returncode == 0, program.stderr
@@ -171,6 +171,6 @@ def test_a_subtask_that_writes_json_lines_has_loaded_no_coordinator_and_no_parqu
 
 def test_the_template_has_loaded_all_that_ray_and_penstock_load_in_a_worker(told: dict[str, Any]) -> None:
     template = subprocess.run(
-        [sys.executable, "-c", LOADED_BY_TEMPLATE], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", LOADED_BY_TEMPLATE], capture_output=True, text=True, check=True, timeout=300
     )
     assert set(told["loaded"]) - set(json.loads(template.stdout)) == set()

@@ -99,7 +99,7 @@ def test_checkpoints_a_restart_and_a_rescale_of_a_real_job_reach_a_collector(
         },
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -218,7 +218,7 @@ def test_a_job_goes_on_when_its_warm_job_master_and_its_program_are_killed_behin
         env={**ray_environment, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert program.returncode == -signal.SIGKILL, program.stderr

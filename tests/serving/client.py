@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 #: Seconds for anything to happen on a busy machine.
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 @dataclass(frozen=True)

@@ -386,6 +386,8 @@ class AsyncMapOperator(FunctionOperator):
         self._fail(error)
 
     def _blocked_loop(self, where: str, seconds: float) -> None:
+        if not self._is_open:
+            return  # an import or a model that `open` loads may block: no call waits yet
         msg = (
             f"a coroutine has blocked the event loop for {seconds:.1f} seconds, at {where}. All other calls "
             "of the subtask wait for it. Await there instead of blocking, run the code with "

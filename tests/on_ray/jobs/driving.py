@@ -25,9 +25,9 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.testing import kill_process
 
 #: Seconds for anything that a test waits for; far more than it takes.
-PATIENCE = 90.0
+PATIENCE = 240.0
 #: Seconds for a job that has much left to do, on a machine that is busy with something else.
-LONG_PATIENCE = 300.0
+LONG_PATIENCE = 600.0
 #: Each look is a call that its job answers, in time that it lacks elsewhere.
 _POLL = 0.1
 

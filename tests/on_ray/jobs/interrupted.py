@@ -23,7 +23,7 @@ from penstock.actors.client.jobs import known_jobs
 from penstock.cluster import RayJobHandle
 
 #: Seconds for a job that is cancelled to end.
-PATIENCE = 20.0
+PATIENCE = 90.0
 
 
 def number(i: int) -> int:

@@ -69,7 +69,7 @@ class Machine:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,
-                timeout=280,
+                timeout=600,
             )
             said.seek(0)
             return subprocess.CompletedProcess(command, done.returncode, said.read())

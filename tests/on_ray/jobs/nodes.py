@@ -23,7 +23,7 @@ from typing import Any, Final
 import psutil
 import pytest
 import ray
-from jobs.driving import LONG_PATIENCE, eventually, wait_until
+from jobs.driving import LONG_PATIENCE, PATIENCE, eventually, wait_until
 from jobs.oracle import assert_exactly_once
 from jobs.words import add, as_update, environment, lines, with_one, word_of
 from lean_nodes import start_only_what_jobs_need
@@ -206,7 +206,7 @@ def running_elsewhere(job: RayJobHandle, node_id: str, attempt: int) -> JobRepor
     return wait_until(job, "an attempt elsewhere", elsewhere)
 
 
-def finish_exactly(job: RayJobHandle, folder: Path, count: int, patience: float = 90.0) -> None:
+def finish_exactly(job: RayJobHandle, folder: Path, count: int, patience: float = PATIENCE) -> None:
     """Wait for the end, and compare the output with an independent count."""
     assert job.wait(patience).status is JobStatus.FINISHED
     assert_exactly_once(folder / "out", lines(count))
