@@ -53,9 +53,14 @@ def deletes_only_checkpoints(report: JobReport) -> bool:
     )
 
 
+def is_terminal() -> bool:
+    """Whether a person can answer a question."""
+    return sys.stdin.isatty()
+
+
 def _ask(report: JobReport) -> None:
     what = f"cancelling job {report.job_id} deletes its checkpoints, and it has no savepoint"
-    if not sys.stdin.isatty():
+    if not is_terminal():
         msg = (
             f"{what}: add --yes to delete them; `penstock stop {report.job_id}` ends the job with a savepoint"
         )

@@ -114,10 +114,10 @@ class JobResult(NearestMembers):
         """The text as HTML, for notebooks; names and messages are escaped."""
         rows = [f"<b>{escape(self.name)}</b> <code>{escape(self.job_id)}</code>", escape(self._outcome)]
         if self.failure is not None:
-            rows.append(f"last failure: <code>{escape(escaped(self.failure))}</code>")
+            rows.append(f"last failure: <code>{escape(self.failure)}</code>")
         if self.snapshot is not None:
             rows.append(f"to continue: <code>{escape(self._restore)}</code>")
-        return f"<div>{'<br>'.join(rows)}</div>"
+        return escaped(f"<div>{'<br>'.join(rows)}</div>")
 
     @property
     def _outcome(self) -> str:

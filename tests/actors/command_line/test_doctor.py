@@ -11,7 +11,6 @@ from packaging.specifiers import SpecifierSet
 from typer.testing import CliRunner
 
 import penstock
-from penstock.actors.command_line.doctor import check_storage
 from penstock.actors.command_line.app import app, main
 from penstock.actors.command_line.checks import (
     CheckResult,
@@ -23,6 +22,7 @@ from penstock.actors.command_line.checks import (
     check_shared_memory,
     requirements_of,
 )
+from penstock.actors.command_line.doctor import check_storage
 from penstock.runtime.io.storage import PROBE, ObjectStorage
 
 OK, MISSING, BROKEN = CheckStatus.OK, CheckStatus.MISSING, CheckStatus.BROKEN
