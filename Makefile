@@ -8,6 +8,8 @@ VENV := .venv
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# PySpark is an sdist. pip warns of its own older way to build it, and does not cache the result.
+QUIETLY := --quiet --disable-pip-version-check --use-pep517 --constraint constraints.txt
 
 # pytest caches the test files that it has rewritten. Without the cache each of its seven processes rewrites them.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,7 +64,7 @@ help:
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Penstock needs Python 3.11 or newer: install it, or name yours with PYTHON=..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing: on Debian, apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
+	$(BIN)/python -m pip install $(QUIETLY) --editable '.[dev,spark]'
 	@touch $(READY)
 
 demo: $(READY)
@@ -182,7 +184,7 @@ mutants: $(VENV)/.mutants compiled
 	nice $(BIN)/python tests/mutants/mutants.py $(ROOMS)
 
 $(VENV)/.mutants: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'
+	$(BIN)/python -m pip install $(QUIETLY) --editable '.[mutants]'
 	@touch $@
 
 # In .venv/peers. PEERS="flink bytewax" installs some of them.

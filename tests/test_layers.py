@@ -37,7 +37,7 @@ def modules_on_disk() -> set[str]:
         found.add(f"penstock.{file.stem}")
     for file in (ROOT / "src" / "penstock" / "testing").glob("*.py"):
         found.add("penstock.testing" + ("" if file.stem == "__init__" else f".{file.stem}"))
-    found.add("penstock._public_names")
+    found |= {"penstock._public_names", "penstock._version"}
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
             parts = file.relative_to(ROOT).with_suffix("").parts

@@ -87,7 +87,7 @@ def listed(module: ModuleType) -> list[tuple[str, str]]:
         for alias in node.names:
             assert alias.asname == alias.name, "a re-export needs `as`"
             found.append((str(node.module), alias.name))
-    return found
+    return [(home, name) for home, name in found if name != "__version__"]
 
 
 def public_methods(public: type) -> set[str]:

@@ -145,16 +145,21 @@ class RayExecutor:
         return RayJobHandle(job_id, job.name, graph=job)
 
 
-def with_storage(config: JobConfig) -> JobConfig:
-    """Return the settings with the checkpoint storage filled in and made absolute.
+def default_storage() -> str:
+    """Return the checkpoint storage of jobs that name none.
 
-    The default, `~/.penstock/checkpoints`, suits one machine. On a larger cluster, subtasks detect at
-    deployment that their node does not share the JobMaster's folder, and fail.
+    `~/.penstock/checkpoints` suits one machine. On a larger cluster, subtasks detect at deployment that their
+    node does not share the JobMaster's folder, and fail.
     """
+    return str(Path.home() / ".penstock" / "checkpoints")
+
+
+def with_storage(config: JobConfig) -> JobConfig:
+    """Return the settings with the checkpoint storage filled in and made absolute."""
     checkpointing = config.checkpointing
     if checkpointing is None:
         return config
-    url = checkpointing.storage or str(Path.home() / ".penstock" / "checkpoints")
+    url = checkpointing.storage or default_storage()
     return replace(config, checkpointing=replace(checkpointing, storage=absolute_location("storage", url)))
 
 

@@ -14,7 +14,13 @@ from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import Deadline, MasterCalls, request_deadline
 from penstock.actors.client.progress import Progress, show_card
 from penstock.actors.client.ray_notices import NOTICES
-from penstock.actors.shared.job_report import JobReport, SubtaskProcess, failure_text
+from penstock.actors.shared.job_report import (
+    JobReport,
+    SubtaskProcess,
+    failure_text,
+    headline,
+    keeps_checkpoints,
+)
 from penstock.actors.shared.snapshot_answers import (
     CheckpointReply,
     SavepointAnswer,
@@ -420,4 +426,24 @@ def _result(report: JobReport) -> JobResult:
     if report.status is JobStatus.CANCELLED:
         msg = f"job {report.job_id} was cancelled"
         raise JobCancelledError(msg)
-    return JobResult(report.job_id, report.name, report.status, report.duration, report.statistics)
+    return JobResult(
+        report.job_id,
+        report.name,
+        report.status,
+        report.duration,
+        report.statistics,
+        report.records_in,
+        report.records_out,
+        headline(report.failures[-1].root) if report.failures else None,
+        kept_snapshot(report),
+    )
+
+
+def kept_snapshot(report: JobReport) -> str | None:
+    """URL from which a program continues a finished job; `None` if nothing was kept, or it was drained."""
+    if report.savepoint is not None:
+        return None if report.drained else report.savepoint
+    has_checkpoint = report.statistics.last_checkpoint_id is not None
+    if has_checkpoint and keeps_checkpoints(report, JobStatus.FINISHED):
+        return f"{report.storage}/{report.job_id}"
+    return None

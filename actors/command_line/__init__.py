@@ -1,11 +1,13 @@
 """The commands `penstock list`, `status`, `logs` and so on.
 
 - `app`: commands about jobs, and the entry point, which `python -m penstock.actors.command_line` also calls.
+- `cancel`: the end of a job, and its question.
+- `doctor`: whether jobs can run here; `checks` are those without a cluster and a storage.
 - `snapshots`: commands about checkpoints and savepoints.
 - `monitoring`: a dashboard for Grafana, and alert rules for Prometheus.
 - `web`: the server of `penstock ui`.
 - `views`: the tables and texts that commands show.
 - `common`: options that commands share.
 
-Nothing imports this folder. It may import `web`, `client` and everything below.
+Only further checks of `doctor` import this folder. It may import `web`, `client` and everything below.
 """

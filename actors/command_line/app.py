@@ -1,4 +1,4 @@
-"""`penstock list | status | cancel | logs | gc`, and the entry point of all commands.
+"""`penstock list | status | logs | gc | --version`, and the entry point of all commands.
 
 Each of these commands first joins the cluster at `--address` or `RAY_ADDRESS`, by default the cluster on this
 machine. With `--storage`, `list` and `status` need no cluster. An error of Penstock or Ray prints one line on
@@ -11,16 +11,16 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Final
 
 import ray
 import typer
 
+from penstock._version import __version__
 from penstock.actors.client.garbage import collect
 from penstock.actors.client.jobs import join, known_jobs
 from penstock.actors.client.logs import LogReader
+from penstock.actors.command_line.cancel import cancel
 from penstock.actors.command_line.common import (
     AddressOption,
     JobArgument,
@@ -31,6 +31,7 @@ from penstock.actors.command_line.common import (
     show,
     warn,
 )
+from penstock.actors.command_line.doctor import doctor
 from penstock.actors.command_line.kafka import kafka
 from penstock.actors.command_line.monitoring import metrics
 from penstock.actors.command_line.snapshots import register
@@ -40,20 +41,30 @@ from penstock.runtime.error_text import escaped
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.snapshot.plain_values import to_plain
 
-#: Group of the entry points of further commands; each names a function without arguments.
-COMMAND_GROUP: Final = "penstock.commands"
-#: Help texts of the further commands, shown without loading their code.
-_HELP: Final = {"doctor": "Check versions of Ray, RayDP, Spark, Java and Arrow."}
-
 _POLL: Final = 0.5
 
 app = typer.Typer(
-    help="Show, save, rescale and end Penstock's jobs on a Ray cluster.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def penstock(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Show, save, rescale and end Penstock's jobs on a Ray cluster."""
 
 
 @app.command("list")
@@ -94,28 +105,6 @@ def status(
         print_json(report.to_dict())
     else:
         show(*status_view(report))
-
-
-@app.command()
-def cancel(
-    job: JobArgument,
-    address: AddressOption = None,
-    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the job's end.")] = 60.0,
-) -> None:
-    """End a job. Output that its sinks have committed stays; the rest is dropped."""
-    handle = named_job(job, address)
-    before = handle.status()
-    if before.is_terminal:
-        print(f"job {handle.job_id} had already ended: {before.value}")
-        return
-    handle.cancel()
-    deadline = time.monotonic() + timeout
-    while not (now := handle.status()).is_terminal:
-        if time.monotonic() >= deadline:
-            msg = f"job {handle.job_id} is still {now.value} after {timeout:g} s; the cancellation continues"
-            raise PenstockError(msg)
-        time.sleep(_POLL / 5)
-    print(f"job {handle.job_id}: {now.value}")
 
 
 @app.command()
@@ -191,25 +180,9 @@ def _seconds(text: str) -> float:
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
-def add_commands() -> None:
-    """Add the commands of the entry point group `penstock.commands`.
-
-    The module of a command, for example Spark's, is imported only when the command runs.
-    """
-    for point in sorted(entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
-        if not any(command.name == point.name for command in app.registered_commands):
-            app.command(point.name)(_loaded_late(point))
-
-
-def _loaded_late(point: EntryPoint) -> Callable[[], None]:
-    def command() -> None:
-        point.load()()
-
-    command.__doc__ = _HELP.get(point.name, f"Provided by {point.value}.")
-    return command
-
-
 register(app)
+app.command()(cancel)
+app.command()(doctor)
 app.command()(ui)
 app.add_typer(metrics, name="metrics")
 app.add_typer(kafka, name="kafka")
@@ -217,7 +190,6 @@ app.add_typer(kafka, name="kafka")
 
 def main() -> None:
     try:
-        add_commands()
         app()
     except BrokenPipeError:  # `penstock logs ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

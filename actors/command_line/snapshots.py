@@ -71,9 +71,15 @@ def savepoint(
     savepoint: SavepointArgument = None,
     timeout: TimeoutOption = None,
     address: AddressOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Take a savepoint; the job continues. Prints its URL."""
-    print(escaped(named_job(job, address).savepoint(savepoint, timeout=timeout)))
+    handle = named_job(job, address)
+    url = handle.savepoint(savepoint, timeout=timeout)
+    if as_json:
+        print_json({"job_id": handle.job_id, "savepoint": url})
+    else:
+        print(escaped(url))
 
 
 def stop(
@@ -87,9 +93,15 @@ def stop(
     ] = False,
     timeout: TimeoutOption = None,
     address: AddressOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Take a savepoint and end the job. Everything that it covers is committed. Prints its URL."""
-    print(escaped(named_job(job, address).stop(savepoint, drain=drain, timeout=timeout)))
+    handle = named_job(job, address)
+    url = handle.stop(savepoint, drain=drain, timeout=timeout)
+    if as_json:
+        print_json({"job_id": handle.job_id, "savepoint": url, "drained": drain})
+    else:
+        print(escaped(url))
 
 
 def checkpoints(
@@ -115,6 +127,7 @@ def rescale(
     ],
     timeout: TimeoutOption = None,
     address: AddressOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Change the parallelism of a running job: save its state and deploy its subtasks again."""
     wanted = dict(map(_assignment, parallelism))
@@ -122,7 +135,10 @@ def rescale(
     handle = named_job(job, address)
     handle.rescale(wanted, timeout=timeout)
     seconds = time.monotonic() - begun
-    print(f"job {handle.job_id} runs with {', '.join(parallelism)} after {seconds:.1f} s")
+    if as_json:
+        print_json({"job_id": handle.job_id, "parallelism": wanted, "seconds": seconds})
+    else:
+        print(f"job {handle.job_id} runs with {', '.join(parallelism)} after {seconds:.1f} s")
 
 
 def inspect(

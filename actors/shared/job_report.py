@@ -19,7 +19,9 @@ from penstock.actors.shared.job_summaries import (
     summarize_vertices,
 )
 from penstock.actors.shared.output_capture import JOB_MASTER, RAY
+from penstock.runtime.checkpoint.completed_store import is_kept_after
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.error_text import shortened
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.execution.heartbeat import Silence
@@ -271,6 +273,12 @@ def _subtask_from_dict(data: Mapping[str, Any]) -> dict[str, Any]:
 
 #: Maximum characters of the message of a secondary failure.
 _LONGEST_SECONDARY: Final = 500
+
+
+def keeps_checkpoints(report: JobReport, end: JobStatus) -> bool:
+    """Whether the job's checkpoints stay in the storage after this end."""
+    rule = report.settings.get("checkpointing.keep_after")  # as text: KeepAfter.FAILURE
+    return rule is not None and is_kept_after(end.value, KeepAfter[rule.rpartition(".")[2]])
 
 
 def failure_text(cause: FailureCause) -> str:

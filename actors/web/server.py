@@ -11,12 +11,12 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from aiohttp import web
 from pydantic import TypeAdapter, ValidationError
 
+from penstock._version import __version__
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.jobs import KnownJob, archived_jobs, cluster_jobs, find_job, with_archived
 from penstock.actors.shared.job_report import JobReport
@@ -220,7 +220,7 @@ class WebServer:
 
     def info(self) -> dict[str, Any]:
         return {
-            "version": version("penstock"),
+            "version": __version__,
             "read_only": self.read_only,
             "address": self.address,
             "storage": self.directory.storage,

@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from html import escape
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from shlex import quote
 from typing import Any, Final, Protocol, runtime_checkable
 
 from penstock.runtime.config.job_config import JobConfig, RocksDB
+from penstock.runtime.error_text import escaped
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec, sinks_of
 from penstock.runtime.names import NearestEnumMembers, NearestMembers
@@ -77,6 +80,16 @@ class JobResult(NearestMembers):
         status: `FINISHED`; a job that ends otherwise raises an error instead.
         duration: Seconds from submission to the end.
         statistics: Counters of the whole job.
+        records_in: Records that the sources of the last attempt have read.
+        records_out: Records that the sinks of the last attempt have taken.
+        failure: The last failure, from which the job recovered; `None` without one.
+        snapshot: URL from which a program can continue: the savepoint that the job was stopped with, or the
+            job's folder if its checkpoints were kept. `None` if nothing was kept, or the job was drained.
+
+    Example:
+        >>> statistics = JobStatistics(JobStatus.FINISHED, completed_checkpoints=3)
+        >>> print(JobResult("words-1", "words", JobStatus.FINISHED, 12.3, statistics, 1000, 40))
+        words finished in 12.3 s: 1,000 records in, 40 records out, 3 checkpoints, 0 restarts
     """
 
     job_id: str
@@ -84,6 +97,40 @@ class JobResult(NearestMembers):
     status: JobStatus
     duration: float
     statistics: JobStatistics
+    records_in: int = 0
+    records_out: int = 0
+    failure: str | None = None
+    snapshot: str | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{self.name} {self._outcome}"]
+        if self.failure is not None:
+            lines.append(f"last failure: {self.failure}")
+        if self.snapshot is not None:
+            lines.append(f"to continue: {self._restore}")
+        return escaped("\n".join(lines))
+
+    def _repr_html_(self) -> str:
+        """The text as HTML, for notebooks; names and messages are escaped."""
+        rows = [f"<b>{escape(self.name)}</b> <code>{escape(self.job_id)}</code>", escape(self._outcome)]
+        if self.failure is not None:
+            rows.append(f"last failure: <code>{escape(self.failure)}</code>")
+        if self.snapshot is not None:
+            rows.append(f"to continue: <code>{escape(self._restore)}</code>")
+        return escaped(f"<div>{'<br>'.join(rows)}</div>")
+
+    @property
+    def _outcome(self) -> str:
+        counted = self.statistics
+        return (
+            f"{self.status.value} in {self.duration:,.1f} s: {self.records_in:,} records in, "
+            f"{self.records_out:,} records out, {counted.completed_checkpoints:,} checkpoints, "
+            f"{counted.restarts:,} restarts"
+        )
+
+    @property
+    def _restore(self) -> str:
+        return f"penstock restore {quote(str(self.snapshot))} python PROGRAM"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from penstock._public_names import public_names
 
 if TYPE_CHECKING:
+    from penstock._version import __version__ as __version__
     from penstock.actors.client.jobs import job as job
     from penstock.actors.client.jobs import jobs as jobs
     from penstock.runtime.config.checkpointing import Alignment as Alignment

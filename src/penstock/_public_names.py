@@ -14,6 +14,8 @@ from penstock.runtime.names import nearest_name
 def public_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a module that loads each public name when it is first used.
 
+    `__version__` is loaded in the same way, and is not in `__all__`.
+
     Importing all public names would delay every process. Each subtask has its own process, and a job that
     restarts waits for the imports of all its processes.
 
@@ -38,4 +40,4 @@ def public_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable
     def names() -> list[str]:
         return sorted({*homes, *vars(sys.modules[module])})
 
-    return find, names, sorted(homes)
+    return find, names, [name for name in sorted(homes) if not name.startswith("_")]

@@ -69,3 +69,25 @@ def test_the_first_program_runs_where_the_wheel_alone_is_installed(python: Path,
             row = json.loads(line)
             counts[row["word"]] = max(row["count"], counts.get(row["word"], 0))
     assert counts == Counter(TEXT.split())
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(900)
+def test_the_doctor_finds_that_jobs_run_there_without_any_extra(python: Path, tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RAY_"))}
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
+        done = subprocess.run(
+            [python.parent / "penstock", "doctor", "--json", "--storage", tmp_path / "checkpoints"],
+            cwd=tmp_path,
+            env=kept | {"RAY_TMPDIR": ray_folder},
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = {check["name"]: check["status"] for check in json.loads(done.stdout)["checks"]}
+    for name in ("Python", "Ray", "Arrow", "dependencies", "storage", "cluster"):
+        assert checks[name] == "ok", name
+    assert checks["spark"] == checks["kafka"] == checks["rocksdb"] == "missing"
+    assert "Java" not in checks

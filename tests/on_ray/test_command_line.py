@@ -105,7 +105,10 @@ def test_a_job_is_listed_looked_at_and_cancelled_from_another_shell(running: Ray
     for expected in (running.job_id, "created -> deploying", "reduce(larger)", "completed, 0 failed"):
         assert expected in text
 
-    assert run_in_shell("cancel", running.job_id).stdout.strip() == f"job {running.job_id}: cancelled"
+    assert "deletes its checkpoints, and it has no savepoint" in error_of("cancel", running.job_id)
+    assert running.status() is JobStatus.RUNNING
+    ended = run_in_shell("cancel", running.job_id, "--yes")
+    assert ended.stdout.strip() == f"job {running.job_id}: cancelled"
     assert running.status() is JobStatus.CANCELLED
     assert "had already ended: cancelled" in run("cancel", running.job_id).stdout
     assert "cancelled" in run("status", running.job_id).stdout
@@ -269,9 +272,12 @@ def test_a_job_is_saved_rescaled_stopped_and_started_again_from_another_shell(tm
     taken = json.loads(run("checkpoint", job.job_id, "--full", "--timeout", "60", "--json").stdout)
     assert taken["path"] == f"{tmp_path / 'checkpoints'}/{job.job_id}/chk-{taken['checkpoint_id']}-1"
     assert taken["size"] > 0 < taken["duration"]
-    first = run("savepoint", job.job_id).stdout.strip()
-    assert first.startswith(f"{tmp_path / 'checkpoints'}/{job.job_id}/savepoint-")
-    assert "runs with count=3 after" in run("rescale", job.job_id, "count=3").stdout
+    first = json.loads(run("savepoint", job.job_id, "--json").stdout)
+    assert first["job_id"] == job.job_id
+    assert first["savepoint"].startswith(f"{tmp_path / 'checkpoints'}/{job.job_id}/savepoint-")
+    rescaled = json.loads(run("rescale", job.job_id, "count=3", "--json").stdout)
+    assert rescaled["parallelism"] == {"count": 3}
+    assert rescaled["seconds"] > 0
     assert {o.id: o.parallelism for o in job.report().operators}["count"] == 3
     assert "no operator 'cuont'" in error_of("rescale", job.job_id, "cuont=3")
     told = json.loads(run("checkpoints", job.job_id, "--json").stdout)
@@ -279,8 +285,14 @@ def test_a_job_is_saved_rescaled_stopped_and_started_again_from_another_shell(tm
     newest = [each for each in told if each["status"] == "completed"][-1]
     assert {s["vertex"] for s in newest["by_subtask"]} == {"lines", "count"}
     assert "alignment" in run("checkpoints", job.job_id).stdout
-    path = run_in_shell("stop", job.job_id, str(tmp_path / "saved")).stdout.strip()
+    stopped = json.loads(run_in_shell("stop", job.job_id, str(tmp_path / "saved"), "--json").stdout)
+    path = stopped["savepoint"]
+    assert stopped == {"job_id": job.job_id, "savepoint": path, "drained": False}
     assert job.status() is JobStatus.FINISHED
+    result = job.wait()
+    assert result.snapshot == path
+    assert f"to continue: penstock restore {path} python PROGRAM" in str(result)
+    assert result.records_in > 0 < result.records_out
 
     (tmp_path / "program.py").write_text(PROGRAM)
     here = str(Path(__file__).parent)
