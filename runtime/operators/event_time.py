@@ -142,8 +142,8 @@ def strategy_only_reads(strategy: WatermarkStrategy[Any]) -> bool:
 class Timestamper:
     """Gives records the timestamps of a strategy; Arrow batches become rows for a user's function.
 
-    Logs one warning if its timestamps seem to be in another unit. It checks the oldest and the newest timestamp
-    of each batch until then.
+    Logs one warning if its timestamps seem to be in another unit. Until then it checks the oldest and the
+    newest timestamp of each batch.
     """
 
     def __init__(self, strategy: WatermarkStrategy[Any], cursor: RecordCursor) -> None:

@@ -65,7 +65,7 @@ def test_a_column_of_timestamps_keeps_its_own_unit() -> None:
 @pytest.mark.parametrize("moment", [float("nan"), float("inf"), 1e300, 1 << 60])
 def test_a_number_that_is_no_moment_in_the_unit_is_refused(moment: float) -> None:
     batch = pa.record_batch({"at": [moment]})
-    with pytest.raises(PenstockError, match="'at' of type .* too far from the epoch"):
+    with pytest.raises(PenstockError, match=r"'at' of type .* too far from the epoch"):
         micros_of_column(batch, "at", "s")
 
 
