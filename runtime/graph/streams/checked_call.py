@@ -14,7 +14,7 @@ from typing import Final, NoReturn, ParamSpec, TypedDict, TypeVar, get_args
 from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.stream_graph import problem_with_id
-from penstock.runtime.names import nearest_name, problem_with_name
+from penstock.runtime.names import nearest_argument, problem_with_name
 from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.user_location import user_location
 
@@ -97,7 +97,7 @@ def checked_call(
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             for keyword in kwargs:
                 if keyword not in known and not takes_others:
-                    refuse(f"{shown} has no argument {keyword!r}{nearest_name(keyword, known)}")
+                    refuse(f"{shown} has no argument {keyword!r}{nearest_argument(keyword, known)}")
             problem = _problem(signature, args, kwargs)
             if problem is not None:
                 refuse(f"{shown}: {problem}")
@@ -123,6 +123,9 @@ def _problem(
     try:
         arguments = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
+        named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+        if str(error) == "too many positional arguments" and named:
+            hint = f"; give {', '.join(f'{name}=...' for name in named)} by name"
         return f"{error}{hint}"
     value = arguments.get("id")
     if parameter is None or (value is None and not must_have_id):

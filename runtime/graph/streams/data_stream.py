@@ -23,6 +23,8 @@ from penstock.runtime.graph.streams.checked_call import (
     refusals,
     refuse,
 )
+from penstock.runtime.graph.streams.foreign_names import refuse_foreign_method
+from penstock.runtime.graph.streams.given_stream import no_stream
 from penstock.runtime.graph.streams.join_operations import JoinOperations
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import normal_name, problem_with_name, unknown_attribute
@@ -216,7 +218,7 @@ class DataStream(JoinOperations[T_co]):
         for number, other in enumerate(others, 1):
             if not isinstance(other, DataStream):
                 hint = "; call key_by after the union" if type(other).__name__ == "KeyedStream" else ""
-                refuse(f"union: argument {number} is not a DataStream but {other!r:.80}{hint}")
+                refuse(f"union: argument {number} {no_stream(other)}{hint}")
             if other._builder is not self._builder:
                 refuse(f"union: argument {number} is a stream of another StreamEnvironment")
             inputs += other._inputs
@@ -378,6 +380,7 @@ class DataStream(JoinOperations[T_co]):
             from penstock.runtime.graph.streams.keyed_stream import KeyedStream, WindowedStream
 
             if name.startswith("_") or not (hasattr(KeyedStream, name) or hasattr(WindowedStream, name)):
+                refuse_foreign_method(type(self).__name__, name, 'key_by("column").')
                 raise unknown_attribute(self, name)
             first = "key_by(function)" if hasattr(KeyedStream, name) else "key_by(function).window(assigner)"
             msg = f"a DataStream has no {name}: group it with {first} first"
@@ -402,7 +405,7 @@ class DataStream(JoinOperations[T_co]):
                     "; call key_by on both streams, or on neither. To apply rules to data, don't key the "
                     "rules: data.connect(rules.broadcast())"
                 )
-            refuse(f"connect: the argument is not a DataStream but {other!r:.80}{hint}")
+            refuse(f"connect: the argument {no_stream(other)}{hint}")
         if other._builder is not self._builder:
             refuse("connect: the argument is a stream of another StreamEnvironment")
         if not other._is_broadcast and any(upstream.is_broadcast for upstream in other._inputs):

@@ -210,6 +210,11 @@ class RecordOperations(AsyncOperations[T_co]):
             return self._builder.add(
                 "filter", shown({"filter": function}), factory, self._inputs, id, options
             )
+        if isinstance(function, str):
+            refuse(
+                f"filter needs a function or an expression, not the text {function!r:.80}: write "
+                'filter(lambda row: ...), or filter(pc.field("a") > 1) with pyarrow.compute as pc'
+            )
         given = given_function("filter", function, fn_constructor_args, fn_constructor_kwargs)
         return self._apply("filter", given, partial(FilterOperator, given), id, options)
 

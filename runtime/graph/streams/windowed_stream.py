@@ -31,6 +31,7 @@ from penstock.runtime.graph.streams.checked_call import (
     need_function,
     refuse,
 )
+from penstock.runtime.graph.streams.foreign_names import refuse_foreign_method
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.stream import Stream
 from penstock.runtime.graph.streams.window_settings import WindowSettings
@@ -83,6 +84,7 @@ class GroupedStream(Stream):
         def __getattr__(self, name: str) -> NoReturn:
             """Explain why a method of `DataStream` is missing here."""
             if name.startswith("_") or not hasattr(self._builder.stream_type, name):
+                refuse_foreign_method(type(self).__name__, name)
                 raise unknown_attribute(self, name)
             kind = type(self).__name__
             article = "an" if kind.startswith("A") else "a"
