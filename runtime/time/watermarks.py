@@ -24,6 +24,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from penstock.runtime.arity import arity_problem
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestNames, checked_keywords, checked_name
 from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
@@ -227,7 +228,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             ...     harness.watermarks
             (8,)
         """
-        _need_function("for_punctuated", watermark_of)
+        _need_function("for_punctuated", watermark_of, "record", "timestamp")
         made = partial(PunctuatedWatermarks, watermark_of)
         return WatermarkStrategy(0, generator=made, named_by=watermark_of)
 
@@ -265,7 +266,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             >>> strategy.with_timestamp_assigner(lambda row: row["seconds"], unit="s").timestamp_unit
             's'
         """
-        _need_function("with_timestamp_assigner", assigner)
+        _need_function("with_timestamp_assigner", assigner, "record")
         unit = checked_unit("with_timestamp_assigner", unit)
         return replace(self, timestamp_assigner=assigner, timestamp_column=None, timestamp_unit=unit)
 
@@ -333,9 +334,13 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         return replace(self, alignment=WatermarkAlignment(group, drift, seconds))
 
 
-def _need_function(call: str, function: object) -> None:
+def _need_function(call: str, function: object, *arguments: str) -> None:
     if not callable(function):
         msg = f"{call} needs a function, not {function!r:.80}"
+        raise ConfigurationError(msg)
+    problem = arity_problem(function, arguments)
+    if problem is not None:
+        msg = f"{call}: the function {problem}"
         raise ConfigurationError(msg)
 
 

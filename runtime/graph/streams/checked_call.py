@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn, ParamSpec, TypedDict, TypeVar, get_args
 
+from penstock.runtime.arity import arity_problem
 from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.stream_graph import problem_with_id
@@ -45,9 +46,25 @@ class refusals:
             refuse(f"{self._start}{error}")
 
 
-def need_function(call: str, function: object) -> None:
+def need_function(call: str, function: object, *arguments: str) -> None:
+    """Refuse an object that is no function, or that can't be called with these positional arguments.
+
+    Args:
+        arguments: Names of the arguments for the message; none skips that check.
+    """
     if not callable(function):
         refuse(f"{call} needs a function, not {function!r:.80}")
+    problem = arity_problem(function, arguments) if arguments else None
+    if problem is not None:
+        refuse(f"{call}: the function {problem}")
+
+
+def need_methods(call: str, given: object, **methods: tuple[str, ...]) -> None:
+    """Refuse an object with a method that can't be called with these positional arguments."""
+    for name, arguments in methods.items():
+        problem = arity_problem(getattr(given, name), arguments)
+        if problem is not None:
+            refuse(f"{call}: {name} {problem}")
 
 
 def need_object(call: str, value: object, kind: type, hint: str = "") -> None:

@@ -19,6 +19,7 @@ from penstock.runtime.graph.streams.checked_call import (
     checked,
     checked_with_options,
     need_function,
+    need_methods,
     need_object,
     refusals,
     refuse,
@@ -69,10 +70,10 @@ def _split(predicates: Any) -> tuple[str, dict[str, Any], OperatorFactory]:
             refuse(f"split: {problem} ({name!r:.80})")
         if name == REST:
             refuse("split: 'rest' is the stream of the records that match no predicate; choose another name")
-        if not isinstance(predicate, pc.Expression):
-            need_function(f"split: {name!r}", predicate)
         if inspect.isclass(predicate):
             refuse(f"split: {name!r} needs a function, not the class {predicate.__name__}")
+        if not isinstance(predicate, pc.Expression):
+            need_function(f"split: {name!r}", predicate, "record")
     by_tag = {normal_name(name): predicate for name, predicate in predicates.items()}
     if len(by_tag) < len(predicates):
         refuse("split: two names are the same in Unicode's normal form C; choose another name")
@@ -115,6 +116,7 @@ class DataStream(JoinOperations[T_co]):
         keyed = "; call key_by(function) before process" if isinstance(function, KeyedProcessFunction) else ""
         hint = "; for a plain function use map or flat_map" if callable(function) else keyed
         need_object("process", function, ProcessFunction, hint)
+        need_methods("process", function, process=("value", "ctx"))
         what, factory = type(function).__name__, partial(ProcessOperator, function)
         return self._builder.add(
             "process", what, factory, self._inputs, id, options, stateful=True, function=function
@@ -298,7 +300,7 @@ class DataStream(JoinOperations[T_co]):
             >>> numbers = StreamEnvironment("numbers").from_collection("numbers", range(6))
             >>> parted = numbers.partition_custom(lambda number, subtasks: number // 2 % subtasks)
         """
-        need_function("partition_custom", function)
+        need_function("partition_custom", function, "record", "subtasks")
         if batch_format not in get_args(BatchFormat):
             refuse(f"partition_custom: batch_format must be 'rows' or 'arrow', not {batch_format!r:.80}")
         return self._partitioned(Partitioner(Partitioning.CUSTOM, function, batch_format))
@@ -433,6 +435,6 @@ def _key_selector(key: Any) -> Callable[[Any], Any]:
         named = as_column_key(key)
     if named is not None:
         return named
-    need_function("key_by", key)
+    need_function("key_by", key, "record")
     function: Callable[[Any], Any] = key
     return function
