@@ -20,7 +20,7 @@ import functools
 import inspect
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import EnumMeta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
 
@@ -89,6 +89,32 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+#: Names that other systems have for arguments, with Penstock's.
+_FOREIGN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "interval": ("every", "within", "emit_every"),
+    "checkpoint_interval": ("every", "checkpointing"),
+    "key": ("on", "keys"),
+    "keys": ("on", "key"),
+    "uid": ("id",),
+    "name": ("id",),
+    "slots": ("parallelism",),
+}
+
+
+def nearest_argument(name: str, known: Iterable[str]) -> str:
+    """Return a hint for an unknown argument, as `nearest_name` does; also for names of other systems.
+
+    Example:
+        >>> nearest_argument("interval", ["every", "storage"])
+        "; did you mean 'every'?"
+    """
+    known = list(known)
+    for ours in _FOREIGN_ARGUMENTS.get(name, ()):
+        if ours in known:
+            return f"; did you mean {ours!r}?"
+    return nearest_name(name, known)
+
+
 def unknown_attribute(owner: object, name: str) -> AttributeError:
     """Return the error for an attribute that an object or a class does not have.
 
@@ -108,7 +134,7 @@ def check_keywords(call: str, given: Iterable[str], known: Iterable[str] | None)
     """Refuse a keyword argument that is not in `known`; `None` accepts any."""
     for name in given:
         if known is not None and name not in known:
-            msg = f"{call} has no argument {name!r}{nearest_name(name, known)}"
+            msg = f"{call} has no argument {name!r}{nearest_argument(name, known)}"
             raise ConfigurationError(msg)
 
 
@@ -131,6 +157,10 @@ def keywords_of(function: Callable[..., object]) -> tuple[str, ...] | None:
         return None
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return tuple(p.name for p in parameters if p.kind in kinds and p.name not in ("self", "cls"))
+
+
+#: Names of Flink's functions that make objects; here a class is called.
+_FACTORIES: Final = frozenset(("of", "create", "with_gap", "withGap"))
 
 
 class NearestNames(type):
@@ -163,6 +193,11 @@ class NearestNames(type):
             if name in renamed:
                 here = f"type object {cls.__name__!r} has no attribute {name!r}"
                 msg = f"{here}: it is called {renamed[name]!r}"
+                raise AttributeError(msg)
+            if name in _FACTORIES:
+                arguments = ", ".join(keywords_of(cls.__init__) or ())
+                here = f"type object {cls.__name__!r} has no attribute {name!r}"
+                msg = f"{here}: call {cls.__name__}({arguments})"
                 raise AttributeError(msg)
             raise unknown_attribute(cls, name)
 

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Self, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.names import NearestNames, nearest_name
+from penstock.runtime.names import NearestNames, nearest_argument, nearest_name
 
 #: A location that users give: a path, or a URL.
 Location: TypeAlias = str | os.PathLike[str]
@@ -89,7 +89,7 @@ def check_names(owner: str, given: Mapping[str, Any], allowed: list[str]) -> Non
     for name in given:
         if name in allowed:
             continue
-        hint = nearest_name(str(name), allowed) or f"; it has {', '.join(allowed) or 'none'}"
+        hint = nearest_argument(str(name), allowed) or f"; it has {', '.join(allowed) or 'none'}"
         msg = f"{owner} has no setting {name!r}{hint}"
         raise ConfigurationError(msg)
 

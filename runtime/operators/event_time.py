@@ -17,6 +17,7 @@ does not advance until records arrive, or until the strategy's idleness timeout 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
@@ -26,6 +27,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.functions.function_operator import FunctionOperator, rows_of
 from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.operators.user_code.failure import RecordCursor, short_repr
@@ -36,6 +38,14 @@ from penstock.runtime.record.column_key import only_column
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.time.durations import is_near, micros_of
+from penstock.runtime.time.time_units import (
+    FLOAT_UNITS,
+    MICROS_PER,
+    NANOS_PER_MICRO,
+    TimeUnit,
+    doubt_about,
+    micros_of_number,
+)
 from penstock.runtime.time.watermarks import (
     IdlenessTimer,
     PunctuatedWatermarks,
@@ -45,9 +55,11 @@ from penstock.runtime.time.watermarks import (
 )
 from penstock.runtime.user_location import function_location
 
+logger = logging.getLogger(__name__)
 
-def micros_of_column(batch: pa.RecordBatch, name: str) -> pa.Int64Array:
-    """The timestamps of a column in microseconds: integers, or timestamps with a time zone, rounded down.
+
+def micros_of_column(batch: pa.RecordBatch, name: str, unit: TimeUnit = "us") -> pa.Int64Array:
+    """The timestamps of a column in microseconds: numbers, or timestamps with a time zone, rounded down.
 
     Example:
         >>> batch = pa.record_batch({"at": pa.array([5_000], pa.timestamp("ms", "UTC"))})
@@ -63,19 +75,20 @@ def micros_of_column(batch: pa.RecordBatch, name: str) -> pa.Int64Array:
         place = pc.index(column.is_null(), True).as_py()
         msg = f"the timestamp column {name!r} is null in row {place} of a batch; filter such rows out first"
         raise PenstockError(msg)
-    return _micros(column, name)
+    return _micros(column, name, unit)
 
 
-def _micros(column: pa.Array, name: str) -> pa.Int64Array:
+def _micros(column: pa.Array, name: str, unit: TimeUnit) -> pa.Int64Array:
     kind = column.type
     try:
         if kinds.is_timestamp(kind) and kind.tz is not None:
             if kind.unit == "ns":
-                nanos = column.view(pa.int64()).to_numpy()
-                return pa.array(np.floor_divide(nanos, 1_000))
+                return _micros_of_nanos(column.view(pa.int64()))
             return column.cast(pa.timestamp("us", kind.tz)).view(pa.int64())
         if kinds.is_integer(kind):
-            return column.cast(pa.int64())
+            return _micros_of_integers(column.cast(pa.int64()), unit)
+        if kinds.is_floating(kind) and unit in FLOAT_UNITS:
+            return _micros_of_floats(column.cast(pa.float64()), unit)
     except pa.ArrowInvalid as error:
         msg = (
             f"the timestamp column {name!r} of type {kind} holds a timestamp too far from the epoch: {error}"
@@ -84,8 +97,30 @@ def _micros(column: pa.Array, name: str) -> pa.Int64Array:
     what = "has no time zone; cast it to one, for example pa.timestamp('us', 'UTC')"
     if not kinds.is_timestamp(kind):
         what = "holds no timestamps; it takes timestamps with a time zone, or integers of microseconds"
+        if kinds.is_floating(kind):
+            what += '; with unit="s" or unit="ms" it takes floats, too'
     msg = f"the timestamp column {name!r} of type {kind} {what}"
     raise PenstockError(msg)
+
+
+def _micros_of_nanos(nanos: pa.Int64Array) -> pa.Int64Array:
+    return pa.array(np.floor_divide(nanos.to_numpy(), NANOS_PER_MICRO))
+
+
+def _micros_of_integers(numbers: pa.Int64Array, unit: TimeUnit) -> pa.Int64Array:
+    if unit == "us":
+        return numbers
+    if unit == "ns":
+        return _micros_of_nanos(numbers)
+    import pyarrow.compute as pc  # takes 50 ms, and most subtasks never need it
+
+    return pc.multiply_checked(numbers, MICROS_PER[unit])
+
+
+def _micros_of_floats(numbers: pa.DoubleArray, unit: TimeUnit) -> pa.Int64Array:
+    """Round down; the cast raises `ArrowInvalid` for NaN, infinities and numbers beyond 64 bits."""
+    scaled = np.floor(numbers.to_numpy() * MICROS_PER[unit])
+    return pa.array(scaled, pa.float64()).cast(pa.int64())
 
 
 _TOO_FAR = (
@@ -105,11 +140,17 @@ def strategy_only_reads(strategy: WatermarkStrategy[Any]) -> bool:
 
 
 class Timestamper:
-    """Gives records the timestamps of a strategy; Arrow batches become rows for a user's function."""
+    """Gives records the timestamps of a strategy; Arrow batches become rows for a user's function.
+
+    Logs one warning if its timestamps seem to be in another unit. Until then it checks the oldest and the
+    newest timestamp of each batch.
+    """
 
     def __init__(self, strategy: WatermarkStrategy[Any], cursor: RecordCursor) -> None:
         self._strategy = strategy
         self._cursor = cursor
+        has_own = strategy.timestamp_column is not None or strategy.timestamp_assigner is not None
+        self._may_doubt = has_own
 
     @property
     def doing(self) -> str:
@@ -124,11 +165,21 @@ class Timestamper:
             return self._of_columns(batch)
         rows = rows_of(batch)
         stamps = self._stamps(rows)
-        return TimedBatch(RowBatch(rows.rows, stamps), max(stamps))
+        newest = max(stamps)
+        if self._may_doubt:
+            self._doubt(min(stamps), newest)
+        return TimedBatch(RowBatch(rows.rows, stamps), newest)
+
+    def _doubt(self, oldest: int, newest: int) -> None:
+        doubt = doubt_about(oldest, newest, self._strategy.timestamp_unit)
+        if doubt is not None:
+            logger.warning("%s: %s", self.doing, doubt)
+            self._may_doubt = False
 
     def _of_columns(self, batch: ArrowBatch) -> TimedBatch:
         column = self._strategy.timestamp_column
-        stamps = batch.timestamps if column is None else micros_of_column(batch.batch, column)
+        unit = self._strategy.timestamp_unit
+        stamps = batch.timestamps if column is None else micros_of_column(batch.batch, column, unit)
         if stamps is None:
             raise _no_timestamps()
         import pyarrow.compute as pc  # takes 50 ms, and most subtasks never need it
@@ -138,6 +189,8 @@ class Timestamper:
             if not is_near(end):
                 msg = f"a record came with the timestamp {end}, {_TOO_FAR}"
                 raise PenstockError(msg)
+        if self._may_doubt:
+            self._doubt(ends["min"], ends["max"])
         return TimedBatch(batch if column is None else ArrowBatch(batch.batch, stamps), ends["max"])
 
     def _stamps(self, rows: RowBatch) -> list[int]:
@@ -149,7 +202,11 @@ class Timestamper:
             raise _no_timestamps()
         else:
             return self._checked(rows.rows, list(rows.timestamps))
-        stamps = [micros_of(assign(row)) for row in self._cursor.over(rows.rows)]
+        unit = self._strategy.timestamp_unit
+        if unit == "us":
+            stamps = [micros_of(assign(row)) for row in self._cursor.over(rows.rows)]
+        else:
+            stamps = [micros_of_number(assign(row), unit) for row in self._cursor.over(rows.rows)]
         self._cursor.done()
         return stamps
 
@@ -177,7 +234,9 @@ def _of_column(name: str) -> Callable[[Any], Any]:
         try:
             return get(row)
         except (KeyError, TypeError, IndexError):
-            what = "has no such field" if isinstance(row, dict) else "is not a dict"
+            what = "is not a dict"
+            if isinstance(row, dict):
+                what = f"has no such field{nearest_name(name, map(str, row))}"
             msg = f"the timestamp column {name!r}: the record {short_repr(row)} {what}"
             raise PenstockError(msg) from None
 

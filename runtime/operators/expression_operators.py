@@ -12,12 +12,14 @@ from penstock.runtime.operators.expressions import (
     as_mask,
     batch_of,
     compute,
+    required_fields_of,
     rows_where,
     shown,
 )
-from penstock.runtime.operators.operator import BatchFormats, Operator, Output, Tagged
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.row_expressions import RowExpressions
 from penstock.runtime.record.column_key import only_column
+from penstock.runtime.record.column_names import ColumnNames
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import dicts_of_rows
 
@@ -28,9 +30,16 @@ class ExpressionOperator(Operator):
     #: Name of the operator in messages.
     kind: ClassVar[str] = "expression"
 
-    def __init__(self, expressions: Mapping[str, pc.Expression]) -> None:
+    def __init__(self, expressions: Mapping[str, pc.Expression], kept: Sequence[str] = ()) -> None:
         self._expressions = dict(expressions)
         self._on_rows = RowExpressions(expressions)
+        fields = [path[0] for each in expressions.values() for path in required_fields_of(each)]
+        advice = "For an optional field use pc.is_null, pc.is_valid or pc.coalesce in the expression"
+        self._names = ColumnNames(self.kind, (*kept, *fields), advice)
+
+    def open(self, context: OperatorContext) -> None:
+        if context.is_restored:
+            self._names.only_warn()
 
     @property
     def only_reads(self) -> bool:
@@ -42,6 +51,7 @@ class ExpressionOperator(Operator):
 
     def _masks(self, batch: Batch) -> dict[str, pa.BooleanArray]:
         if not isinstance(batch, ArrowBatch):
+            self._names.check(batch.rows)
             return self._on_rows.masks(batch.rows, self.kind)
         results = compute(self._expressions, batch.batch)
         return {n: as_mask(result, self.kind) for n, result in zip(self._expressions, results, strict=True)}
@@ -81,9 +91,9 @@ class SelectOperator(ExpressionOperator):
     """
 
     def __init__(self, names: Sequence[str] | None, expressions: Mapping[str, pc.Expression]) -> None:
-        super().__init__(expressions)
-        self._names = None if names is None else list(names)
         self.kind = "with_columns" if names is None else "select"  # type: ignore[misc]
+        super().__init__(expressions, names or ())
+        self._kept = None if names is None else list(names)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         yield self._of_columns(batch) if isinstance(batch, ArrowBatch) else self._of_rows(batch)
@@ -94,7 +104,7 @@ class SelectOperator(ExpressionOperator):
         schema = batch.batch.schema
         columns: dict[str, pa.Array] = {}
         fields: list[pa.Field] = []
-        for name in schema.names if self._names is None else self._names:
+        for name in schema.names if self._kept is None else self._kept:
             columns[name] = only_column(batch.batch, name)
             fields.append(schema.field(name))
         for name, column in computed.items():
@@ -108,9 +118,10 @@ class SelectOperator(ExpressionOperator):
         return ArrowBatch(made, batch.timestamps)
 
     def _of_rows(self, batch: RowBatch) -> RowBatch:
+        self._names.check(batch.rows)
         computed = self._on_rows.values(batch.rows, self.kind)
         additions = dicts_of_rows(list(computed), zip(*computed.values(), strict=True)) if computed else None
-        kept = self._names
+        kept = self._kept
         rows: Sequence[dict[str, Any]] = batch.rows
         if kept is not None:
             rows = [{name: row.get(name) for name in kept} for row in rows]

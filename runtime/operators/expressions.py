@@ -37,6 +37,10 @@ _HEADER_OF_MESSAGE: Final = 2
 _METADATA_OF_SCHEMA: Final = 2
 
 
+#: Functions of expressions that expect null, so that the field may be optional.
+_HANDLE_NULL: Final = frozenset(("is_null", "is_valid", "coalesce"))
+
+
 def fields_of(expression: pc.Expression) -> tuple[FieldPath, ...] | None:
     """The fields of an expression, each once; `None` if it refers to a column by its position.
 
@@ -46,6 +50,19 @@ def fields_of(expression: pc.Expression) -> tuple[FieldPath, ...] | None:
     """
     entries = _entries_of(expression)
     return None if entries is None else tuple(dict.fromkeys(_fields_in(entries)))
+
+
+def required_fields_of(expression: pc.Expression) -> tuple[FieldPath, ...]:
+    """The fields that records should have: none if the expression handles null, or refers to positions.
+
+    Example:
+        >>> required_fields_of(pc.field("v") > 2), required_fields_of(pc.field("v").is_null())
+        ((('v',),), ())
+    """
+    entries = _entries_of(expression)
+    if entries is None or any(key == "call" and value in _HANDLE_NULL for key, value in entries):
+        return ()
+    return tuple(dict.fromkeys(_fields_in(entries)))
 
 
 def as_plain_field(expression: pc.Expression) -> FieldPath | None:

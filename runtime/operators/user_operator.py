@@ -38,6 +38,7 @@ from penstock.runtime.operators.operator_state import RawState
 from penstock.runtime.operators.user_code.failure import CurrentRecord, RecordCursor, short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.operators.user_code.result_collector import isolated, reading
+from penstock.runtime.record.column_names import ColumnNames
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.state.key_groups import key_group_array, key_group_of
@@ -74,6 +75,8 @@ class UserOperator(Operator):
         self._user = copy.deepcopy(operator)
         self._select = key_selector
         self._look = None if key_selector is None else reading(key_selector)
+        self._key_names = (ColumnNames.of_key(key_selector),)
+        self._input_index = 0
         self._cursor = RecordCursor()
         self._is_opened = False
         self._given: Batch | None = None
@@ -89,6 +92,9 @@ class UserOperator(Operator):
         if self._select is not None:
             check_function("key_by", self._select)
             context = replace(context, keyed_rows=self._by_key)
+        if context.is_restored:
+            for names in self._key_names:
+                names.only_warn()
         self._context, self._is_opened = context, True
         if context.keyed_state is not None:
             self._sweep = StateSweep(context.keyed_state, context.connector.clock)
@@ -230,6 +236,7 @@ class UserOperator(Operator):
         given = rows_of(batch)
         rows, stamps = given.rows, given.timestamps or repeat(None)
         self._at = "key_by"
+        self._key_names[self._input_index].check(rows)
         keys = [select(row) for row in self._cursor.over(rows)]
         self._check_keys(keys, rows, batch, at)
         self._at = at
@@ -282,8 +289,8 @@ class TwoInputUserOperator(TwoInputOperator, UserOperator):
     ) -> None:
         super().__init__(operator, first)
         self._selectors = first, second
+        self._key_names = ColumnNames.of_key(first), ColumnNames.of_key(second)
         self._input_keys = InputKeys()
-        self._input_index = 0
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)

@@ -68,7 +68,9 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
     places = batch.schema.get_all_field_indices(name)
     if len(places) != 1:
         what = f"has {len(places)} columns {name!r}" if places else f"has no column {name!r}"
-        msg = f"key_by names the column {name!r}, but a batch {what}: it has {', '.join(batch.schema.names)}"
+        names = batch.schema.names
+        hint = "" if places else nearest_name(name, names)
+        msg = f"key_by names the column {name!r}, but a batch {what}: it has {', '.join(names)}{hint}"
         raise KeyTypeError(msg)
     return batch.column(places[0])
 

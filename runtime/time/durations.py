@@ -45,6 +45,8 @@ def micros_of(moment: object) -> int:
         "a timestamp is a datetime with a time zone or an int of microseconds since the epoch, "
         f"not {moment!r:.80} of type {type(moment).__name__}"
     )
+    if isinstance(moment, float):
+        msg += '; a timestamp assigner may return float seconds with unit="s"'
     raise ConfigurationError(msg)
 
 

@@ -24,10 +24,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from penstock.runtime.arity import arity_problem
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestNames, checked_keywords, checked_name
 from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
 from penstock.runtime.time.durations import Duration, micros_in, micros_of, seconds_in
+from penstock.runtime.time.time_units import TimeUnit, checked_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             ignored with a generator.
         timestamp_assigner: Returns the moment of a record; `None` keeps its timestamp.
         timestamp_column: Name of the column with the moments, instead of an assigner; `None` for none.
+        timestamp_unit: Unit of moments that are numbers.
         generator: Makes the generator of a subtask or split; `None` for bounded out-of-orderness.
         named_by: The user's class or function; error messages about the generator contain its name.
         interval: Seconds between two calls of a generator's `on_periodic`.
@@ -177,8 +180,9 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     """
 
     out_of_orderness: int
-    timestamp_assigner: Callable[[T], datetime | int] | None = None
+    timestamp_assigner: Callable[[T], datetime | float] | None = None
     timestamp_column: str | None = None
+    timestamp_unit: TimeUnit = "us"
     generator: Callable[[], WatermarkGenerator[T]] | None = None
     named_by: Callable[..., Any] | None = None
     interval: float = INTERVAL
@@ -224,7 +228,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             ...     harness.watermarks
             (8,)
         """
-        _need_function("for_punctuated", watermark_of)
+        _need_function("for_punctuated", watermark_of, "record", "timestamp")
         made = partial(PunctuatedWatermarks, watermark_of)
         return WatermarkStrategy(0, generator=made, named_by=watermark_of)
 
@@ -246,26 +250,40 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         seconds = seconds_in("interval", interval, above=0.0)
         return WatermarkStrategy(0, generator=make, named_by=make, interval=seconds)
 
-    def with_timestamp_assigner(self, assigner: Callable[[T], datetime | int]) -> WatermarkStrategy[T]:
+    @checked_keywords
+    def with_timestamp_assigner(
+        self, assigner: Callable[[T], datetime | float], *, unit: TimeUnit = "us"
+    ) -> WatermarkStrategy[T]:
         """Return this strategy with a function that returns the moment of a record.
 
         Args:
-            assigner: Returns a `datetime` with a time zone, or microseconds since the epoch as an `int`.
-        """
-        _need_function("with_timestamp_assigner", assigner)
-        return replace(self, timestamp_assigner=assigner, timestamp_column=None)
+            assigner: Returns a `datetime` with a time zone, or an `int` since the epoch. With `"s"` and
+                `"ms"` it may return a `float`.
+            unit: Unit of the numbers: `"s"`, `"ms"`, `"us"` or `"ns"`.
 
-    def with_timestamp_column(self, name: str) -> WatermarkStrategy[Any]:
+        Example:
+            >>> strategy = WatermarkStrategy.for_monotonous_timestamps()
+            >>> strategy.with_timestamp_assigner(lambda row: row["seconds"], unit="s").timestamp_unit
+            's'
+        """
+        _need_function("with_timestamp_assigner", assigner, "record")
+        unit = checked_unit("with_timestamp_assigner", unit)
+        return replace(self, timestamp_assigner=assigner, timestamp_column=None, timestamp_unit=unit)
+
+    @checked_keywords
+    def with_timestamp_column(self, name: str, *, unit: TimeUnit = "us") -> WatermarkStrategy[Any]:
         """Return this strategy with timestamps from a column of Arrow batches, or a key of records (dicts).
 
         Args:
-            name: Name of a column of timestamps with a time zone, or of microseconds since the epoch as
-                integers.
+            name: Name of a column of timestamps with a time zone, or of integers since the epoch. With `"s"`
+                and `"ms"` it may hold floats.
+            unit: Unit of the numbers: `"s"`, `"ms"`, `"us"` or `"ns"`. A column of timestamps has its own.
         """
         if not isinstance(name, str):
             msg = f"with_timestamp_column needs the name of a column, not {name!r:.80}"
             raise ConfigurationError(msg)
-        return replace(self, timestamp_assigner=None, timestamp_column=name)
+        unit = checked_unit("with_timestamp_column", unit)
+        return replace(self, timestamp_assigner=None, timestamp_column=name, timestamp_unit=unit)
 
     def with_idleness(self, timeout: Duration) -> WatermarkStrategy[T]:
         """Return this strategy with a timeout, after which a stream without records is idle.
@@ -316,9 +334,13 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         return replace(self, alignment=WatermarkAlignment(group, drift, seconds))
 
 
-def _need_function(call: str, function: object) -> None:
+def _need_function(call: str, function: object, *arguments: str) -> None:
     if not callable(function):
         msg = f"{call} needs a function, not {function!r:.80}"
+        raise ConfigurationError(msg)
+    problem = arity_problem(function, arguments)
+    if problem is not None:
+        msg = f"{call}: the function {problem}"
         raise ConfigurationError(msg)
 
 

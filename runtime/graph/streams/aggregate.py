@@ -12,6 +12,7 @@ from penstock.runtime.graph.streams.checked_call import (
     OPTION_NAMES,
     OperatorOptions,
     check_flag,
+    need_methods,
     need_object,
     refusals,
     refuse,
@@ -93,6 +94,13 @@ def function_or_columns(
         refuse(f"aggregate: only functions of columns take {', '.join(own)}, not an AggregateFunction")
     need_object(
         "aggregate", function, AggregateFunction, f"; for a plain function use reduce or {other_call}"
+    )
+    need_methods(
+        "aggregate",
+        function,
+        create_accumulator=(),
+        add=("value", "accumulator"),
+        get_result=("accumulator",),
     )
     return AggregateCall(cast("AggregateFunction[Any, Any, Any]", function), {}, options)
 

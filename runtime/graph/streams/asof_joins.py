@@ -68,7 +68,7 @@ def add_temporal_join(
                 'join_temporal: an expression for deleted= needs batch_format="arrow"; '
                 "give a function(record)"
             )
-        need_function("join_temporal: deleted", deleted)
+        need_function("join_temporal: deleted", deleted, "record")
     elif deleted is not None and not isinstance(deleted, pc.Expression):
         refuse(
             'join_temporal: with batch_format="arrow", deleted is an expression such as '

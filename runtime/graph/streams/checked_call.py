@@ -11,10 +11,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn, ParamSpec, TypedDict, TypeVar, get_args
 
+from penstock.runtime.arity import arity_problem
 from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.stream_graph import problem_with_id
-from penstock.runtime.names import nearest_name, problem_with_name
+from penstock.runtime.names import nearest_argument, problem_with_name
 from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.user_location import user_location
 
@@ -45,9 +46,25 @@ class refusals:
             refuse(f"{self._start}{error}")
 
 
-def need_function(call: str, function: object) -> None:
+def need_function(call: str, function: object, *arguments: str) -> None:
+    """Refuse an object that is no function, or that can't be called with these positional arguments.
+
+    Args:
+        arguments: Names of the arguments for the message; none skips that check.
+    """
     if not callable(function):
         refuse(f"{call} needs a function, not {function!r:.80}")
+    problem = arity_problem(function, arguments) if arguments else None
+    if problem is not None:
+        refuse(f"{call}: the function {problem}")
+
+
+def need_methods(call: str, given: object, **methods: tuple[str, ...]) -> None:
+    """Refuse an object with a method that can't be called with these positional arguments."""
+    for name, arguments in methods.items():
+        problem = arity_problem(getattr(given, name), arguments)
+        if problem is not None:
+            refuse(f"{call}: {name} {problem}")
 
 
 def need_object(call: str, value: object, kind: type, hint: str = "") -> None:
@@ -97,7 +114,7 @@ def checked_call(
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             for keyword in kwargs:
                 if keyword not in known and not takes_others:
-                    refuse(f"{shown} has no argument {keyword!r}{nearest_name(keyword, known)}")
+                    refuse(f"{shown} has no argument {keyword!r}{nearest_argument(keyword, known)}")
             problem = _problem(signature, args, kwargs)
             if problem is not None:
                 refuse(f"{shown}: {problem}")
@@ -123,6 +140,9 @@ def _problem(
     try:
         arguments = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
+        named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+        if str(error) == "too many positional arguments" and named:
+            hint = f"; give {', '.join(f'{name}=...' for name in named)} by name"
         return f"{error}{hint}"
     value = arguments.get("id")
     if parameter is None or (value is None and not must_have_id):

@@ -17,6 +17,7 @@ from penstock.runtime.graph.streams.checked_call import (
     WrongStreamError,
     checked_with_options,
     need_function,
+    need_methods,
     need_object,
 )
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
@@ -120,6 +121,9 @@ class ConnectedStreams(_TwoStreams, Generic[T1, T2]):
         elif isinstance(function, BroadcastProcessFunction | KeyedBroadcastProcessFunction):
             hint = "; it needs a broadcast stream as the second one: data.connect(rules.broadcast())"
         need_object("process", function, CoProcessFunction, hint)
+        need_methods(
+            "process", function, process_element1=("value", "ctx"), process_element2=("value", "ctx")
+        )
         what, factory = type(function).__name__, partial(CoProcessOperator, function)
         return self._builder.add(
             "process", what, factory, self._inputs, id, options, stateful=True, function=function
@@ -165,7 +169,7 @@ class ConnectedStreams(_TwoStreams, Generic[T1, T2]):
         options: OperatorOptions,
     ) -> DataStream[Any]:
         for function in functions:
-            need_function(kind, function)
+            need_function(kind, function, "record")
         factory = partial(_co_operator, operator, functions)
         names = ", ".join(map(function_name, functions))
         return self._builder.add(kind, names, factory, self._inputs, operator_id, options)
@@ -198,6 +202,9 @@ class KeyedConnectedStreams(_TwoStreams, Generic[K, T1, T2]):
             **options: See `OperatorOptions`.
         """
         need_object("process", function, KeyedCoProcessFunction)
+        need_methods(
+            "process", function, process_element1=("value", "ctx"), process_element2=("value", "ctx")
+        )
         factory = partial(KeyedCoProcessOperator, self._key_selectors, function)
         what = type(function).__name__
         return self._builder.add(
@@ -226,6 +233,9 @@ class BroadcastConnectedStream(_TwoStreams, Generic[T1, T2]):
         is_keyed = isinstance(function, KeyedBroadcastProcessFunction)
         hint = "; call key_by on the data before connect" if is_keyed else ""
         need_object("process", function, BroadcastProcessFunction, hint)
+        need_methods(
+            "process", function, process_element=("value", "ctx"), process_broadcast_element=("value", "ctx")
+        )
         what, factory = type(function).__name__, partial(BroadcastProcessOperator, function)
         return self._builder.add(
             "process", what, factory, self._inputs, id, options, stateful=True, function=function
@@ -253,6 +263,9 @@ class KeyedBroadcastConnectedStream(_TwoStreams, Generic[K, T1, T2]):
             **options: See `OperatorOptions`.
         """
         need_object("process", function, KeyedBroadcastProcessFunction)
+        need_methods(
+            "process", function, process_element=("value", "ctx"), process_broadcast_element=("value", "ctx")
+        )
         factory = partial(KeyedBroadcastProcessOperator, self._key_selectors, function)
         what = type(function).__name__
         return self._builder.add(

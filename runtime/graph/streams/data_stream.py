@@ -19,10 +19,13 @@ from penstock.runtime.graph.streams.checked_call import (
     checked,
     checked_with_options,
     need_function,
+    need_methods,
     need_object,
     refusals,
     refuse,
 )
+from penstock.runtime.graph.streams.foreign_names import refuse_foreign_method
+from penstock.runtime.graph.streams.given_stream import no_stream
 from penstock.runtime.graph.streams.join_operations import JoinOperations
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import normal_name, problem_with_name, unknown_attribute
@@ -67,10 +70,10 @@ def _split(predicates: Any) -> tuple[str, dict[str, Any], OperatorFactory]:
             refuse(f"split: {problem} ({name!r:.80})")
         if name == REST:
             refuse("split: 'rest' is the stream of the records that match no predicate; choose another name")
-        if not isinstance(predicate, pc.Expression):
-            need_function(f"split: {name!r}", predicate)
         if inspect.isclass(predicate):
             refuse(f"split: {name!r} needs a function, not the class {predicate.__name__}")
+        if not isinstance(predicate, pc.Expression):
+            need_function(f"split: {name!r}", predicate, "record")
     by_tag = {normal_name(name): predicate for name, predicate in predicates.items()}
     if len(by_tag) < len(predicates):
         refuse("split: two names are the same in Unicode's normal form C; choose another name")
@@ -113,6 +116,7 @@ class DataStream(JoinOperations[T_co]):
         keyed = "; call key_by(function) before process" if isinstance(function, KeyedProcessFunction) else ""
         hint = "; for a plain function use map or flat_map" if callable(function) else keyed
         need_object("process", function, ProcessFunction, hint)
+        need_methods("process", function, process=("value", "ctx"))
         what, factory = type(function).__name__, partial(ProcessOperator, function)
         return self._builder.add(
             "process", what, factory, self._inputs, id, options, stateful=True, function=function
@@ -216,7 +220,7 @@ class DataStream(JoinOperations[T_co]):
         for number, other in enumerate(others, 1):
             if not isinstance(other, DataStream):
                 hint = "; call key_by after the union" if type(other).__name__ == "KeyedStream" else ""
-                refuse(f"union: argument {number} is not a DataStream but {other!r:.80}{hint}")
+                refuse(f"union: argument {number} {no_stream(other)}{hint}")
             if other._builder is not self._builder:
                 refuse(f"union: argument {number} is a stream of another StreamEnvironment")
             inputs += other._inputs
@@ -296,7 +300,7 @@ class DataStream(JoinOperations[T_co]):
             >>> numbers = StreamEnvironment("numbers").from_collection("numbers", range(6))
             >>> parted = numbers.partition_custom(lambda number, subtasks: number // 2 % subtasks)
         """
-        need_function("partition_custom", function)
+        need_function("partition_custom", function, "record", "subtasks")
         if batch_format not in get_args(BatchFormat):
             refuse(f"partition_custom: batch_format must be 'rows' or 'arrow', not {batch_format!r:.80}")
         return self._partitioned(Partitioner(Partitioning.CUSTOM, function, batch_format))
@@ -378,6 +382,7 @@ class DataStream(JoinOperations[T_co]):
             from penstock.runtime.graph.streams.keyed_stream import KeyedStream, WindowedStream
 
             if name.startswith("_") or not (hasattr(KeyedStream, name) or hasattr(WindowedStream, name)):
+                refuse_foreign_method(type(self).__name__, name, 'key_by("column").')
                 raise unknown_attribute(self, name)
             first = "key_by(function)" if hasattr(KeyedStream, name) else "key_by(function).window(assigner)"
             msg = f"a DataStream has no {name}: group it with {first} first"
@@ -402,7 +407,7 @@ class DataStream(JoinOperations[T_co]):
                     "; call key_by on both streams, or on neither. To apply rules to data, don't key the "
                     "rules: data.connect(rules.broadcast())"
                 )
-            refuse(f"connect: the argument is not a DataStream but {other!r:.80}{hint}")
+            refuse(f"connect: the argument {no_stream(other)}{hint}")
         if other._builder is not self._builder:
             refuse("connect: the argument is a stream of another StreamEnvironment")
         if not other._is_broadcast and any(upstream.is_broadcast for upstream in other._inputs):
@@ -430,6 +435,6 @@ def _key_selector(key: Any) -> Callable[[Any], Any]:
         named = as_column_key(key)
     if named is not None:
         return named
-    need_function("key_by", key)
+    need_function("key_by", key, "record")
     function: Callable[[Any], Any] = key
     return function

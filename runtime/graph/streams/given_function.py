@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
+from penstock.runtime.arity import arity_problem_of_class
 from penstock.runtime.graph.streams.checked_call import need_function, refuse
 from penstock.runtime.operators.user_code.function_class import FunctionClass, is_function_class
 from penstock.runtime.state.known_states import operator_states_of
@@ -21,9 +22,17 @@ class FunctionObject(Protocol[In, Out]):
 
 
 def given_function(
-    call: str, function: object, args: Iterable[Any], kwargs: Mapping[str, Any] | None
+    call: str,
+    function: object,
+    args: Iterable[Any],
+    kwargs: Mapping[str, Any] | None,
+    *arguments: str,
 ) -> Callable[..., Any] | FunctionClass:
-    """Check a function and return it; return a class together with its constructor's arguments."""
+    """Check a function and return it; return a class together with its constructor's arguments.
+
+    Args:
+        arguments: As for `need_function`.
+    """
     if isinstance(args, str | bytes) or not isinstance(args, Iterable):
         refuse(f"{call}: fn_constructor_args must be a tuple or a list of arguments, not {args!r:.80}")
     if kwargs is not None and not isinstance(kwargs, Mapping):
@@ -31,8 +40,11 @@ def given_function(
     positional, named = tuple(args), dict(kwargs or {})
     if inspect.isclass(function) and is_function_class(function):
         _check_constructor(call, function, positional, named)
+        problem = arity_problem_of_class(function, arguments) if arguments else None
+        if problem is not None:
+            refuse(f"{call}: an object of the class {problem}")
         return FunctionClass(function, positional, named)
-    need_function(call, function)
+    need_function(call, function, *arguments)
     if positional or named:
         refuse(
             f"{call}: fn_constructor_args and fn_constructor_kwargs are for a class with a method __call__, "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import pyarrow.compute as pc
 
 from penstock.runtime.graph.streams.checked_call import OperatorOptions, checked_with_options, refuse
+from penstock.runtime.graph.streams.given_stream import no_stream
 from penstock.runtime.graph.streams.keyed_choices import KeyedChoices
 from penstock.runtime.graph.streams.lookups import Lookup, LookupSettings, add_lookup
 from penstock.runtime.operators.joins.asof_join import AsofHow, Strategy
@@ -253,7 +254,7 @@ class JoinOperations(KeyedChoices[T_co]):
     ) -> tuple[KeyedStream[Any, Any], KeyedStream[Any, Any]]:
         if not isinstance(other, JoinOperations):
             hint = "; call key_by on both streams, or on neither" if hasattr(other, "join") else ""
-            refuse(f"{call}: the argument is not a DataStream but {other!r:.80}{hint}")
+            refuse(f"{call}: the argument {no_stream(other)}{hint}")
         if (on is None) == (left_on is None) or (left_on is None) != (right_on is None):
             refuse(f"{call}: give the key as on=..., or as left_on=... and right_on=...")
         left, right = (on, on) if on is not None else (left_on, right_on)

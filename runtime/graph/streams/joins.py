@@ -107,9 +107,9 @@ class JoinSettings:
         if isinstance(self.where, pc.Expression):
             refuse('join: an expression for where= needs batch_format="arrow"; give a function(left, right)')
         if self.where is not None:
-            need_function("join: where", self.where)
+            need_function("join: where", self.where, "left", "right")
         if self.select is not None:
-            need_function(f"{self.call}: select", self.select)
+            need_function(f"{self.call}: select", self.select, "left", "right")
 
     def column_keys_of(self, inputs: JoinInputs) -> tuple[ColumnKey, ColumnKey]:
         """The keys of a join over columns; refuses functions."""

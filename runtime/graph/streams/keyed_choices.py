@@ -262,7 +262,7 @@ def _rank_of(call: str, by: Any, keys: Keys) -> Callable[[Any], Any]:
     """The function that ranks records when the key is a function."""
     if isinstance(by, str):
         return RanksOf([by])
-    need_function(f"{call}: by", by)
+    need_function(f"{call}: by", by, "record")
     if as_column_key(keys) is not None:
         refuse(f"{call}: by must name a column, because the key names columns; or give functions for both")
     function: Callable[[Any], Any] = by

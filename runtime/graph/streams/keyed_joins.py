@@ -131,7 +131,7 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
             id: As for `join`.
             **options: See `OperatorOptions`.
         """
-        need_function("co_group", function)
+        need_function("co_group", function, "key", "window", "left", "right")
         return add_co_group(self._join_inputs("co_group", other), "co_group", window, function, id, options)
 
     @checked_with_options

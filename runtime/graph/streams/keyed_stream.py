@@ -16,6 +16,7 @@ from penstock.runtime.graph.streams.checked_call import (
     checked_with_keywords,
     checked_with_options,
     need_function,
+    need_methods,
     need_object,
     need_tag,
 )
@@ -83,7 +84,7 @@ class KeyedStream(KeyedJoins[T, K]):
                 record is its first result.
             **options: See `OperatorOptions`.
         """
-        need_function("reduce", function)
+        need_function("reduce", function, "result", "record")
         factory = partial(KeyedReduceOperator, self._key_selector, function)
         what = function_name(function)
         return self._builder.add("reduce", what, factory, self._inputs, id, options, keyed=True)
@@ -148,6 +149,7 @@ class KeyedStream(KeyedJoins[T, K]):
         """
         hint = "; for a plain function use map or flat_map before key_by" if callable(function) else ""
         need_object("process", function, KeyedProcessFunction, hint)
+        need_methods("process", function, process=("value", "ctx"), on_timer=("at", "ctx"))
         factory = partial(KeyedProcessOperator, self._key_selector, function)
         what = type(function).__name__
         return self._builder.add(
@@ -194,7 +196,7 @@ class KeyedStream(KeyedJoins[T, K]):
             ['a', 'b', 'c']
         """
         if order is not None:
-            need_function("sorted_by_time: order", order)
+            need_function("sorted_by_time: order", order, "record")
         tag = LATE_RECORDS if late_tag is None else need_tag("sorted_by_time: late_tag", late_tag)
         factory = partial(SortedByTimeOperator, self._key_selector, order or by_arrival, tag)
         what = "" if order is None else function_name(order)
@@ -301,7 +303,7 @@ class KeyedStream(KeyedJoins[T, K]):
             order: Orders records with equal timestamps, as in `sorted_by_time`.
         """
         if order is not None:
-            need_function("pattern: order", order)
+            need_function("pattern: order", order, "record")
         whole = checked_pattern(pattern)
         return PatternStream(self._builder, self._inputs, self._key_selector, whole, order or by_arrival)
 

@@ -171,7 +171,7 @@ def _over_rows(
 ) -> OperatorFactory:
     make: Callable[[], OutputRows]
     if settings.select is not None:
-        need_function("lookup: select", settings.select)
+        need_function("lookup: select", settings.select, "record", "found")
         make = partial(OutputRows, settings.select)
     elif isinstance(key, ColumnKey):
         make = partial(MergedRows, (key, key), settings.suffix)

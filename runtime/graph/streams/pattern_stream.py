@@ -98,7 +98,7 @@ class PatternStream(GroupedStream, Generic[T, K]):
                 dict like the function's argument. By default they are dropped.
             **options: See `OperatorOptions`.
         """
-        need_function("select", function)
+        need_function("select", function, "match")
         tags = () if timed_out is None else (need_tag("select: timed_out", timed_out),)
         what = f"select({function_name(function)})"
         return self._add(id, what, Selection(function, timed_out), tags, options)

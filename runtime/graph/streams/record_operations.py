@@ -124,7 +124,7 @@ class RecordOperations(AsyncOperations[T_co]):
         The function may be a class with a method `__call__`, with arguments for its constructor; see
         `map_batches`.
         """
-        given = given_function("map", function, fn_constructor_args, fn_constructor_kwargs)
+        given = given_function("map", function, fn_constructor_args, fn_constructor_kwargs, "record")
         return self._apply("map", given, partial(MapOperator, given), id, options)
 
     @overload
@@ -162,7 +162,7 @@ class RecordOperations(AsyncOperations[T_co]):
         The function may be a class with a method `__call__`, with arguments for its constructor; see
         `map_batches`.
         """
-        given = given_function("flat_map", function, fn_constructor_args, fn_constructor_kwargs)
+        given = given_function("flat_map", function, fn_constructor_args, fn_constructor_kwargs, "record")
         return self._apply("flat_map", given, partial(FlatMapOperator, given), id, options)
 
     @overload
@@ -210,7 +210,12 @@ class RecordOperations(AsyncOperations[T_co]):
             return self._builder.add(
                 "filter", shown({"filter": function}), factory, self._inputs, id, options
             )
-        given = given_function("filter", function, fn_constructor_args, fn_constructor_kwargs)
+        if isinstance(function, str):
+            refuse(
+                f"filter needs a function or an expression, not the text {function!r:.80}: write "
+                'filter(lambda row: ...), or filter(pc.field("a") > 1) with pyarrow.compute as pc'
+            )
+        given = given_function("filter", function, fn_constructor_args, fn_constructor_kwargs, "record")
         return self._apply("filter", given, partial(FilterOperator, given), id, options)
 
     @checked_with_keywords
@@ -348,7 +353,7 @@ class RecordOperations(AsyncOperations[T_co]):
             refuse(f"map_batches: batch_format must be 'rows' or 'arrow', not {batch_format!r}")
         if schema is not None and (batch_format != "arrow" or not isinstance(schema, pa.Schema)):
             refuse(f"map_batches: schema= is a pyarrow.Schema for batch_format='arrow', not {schema!r:.80}")
-        given = given_function("map_batches", function, fn_constructor_args, fn_constructor_kwargs)
+        given = given_function("map_batches", function, fn_constructor_args, fn_constructor_kwargs, "batch")
         factory = partial(MapBatchesOperator, given, batch_format, schema)
         return self._apply("map_batches", given, factory, id, options)
 

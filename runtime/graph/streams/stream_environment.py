@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.checks import Location, location
@@ -36,8 +36,9 @@ from penstock.runtime.graph.streams.checked_call import (
     refuse,
 )
 from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.foreign_names import refuse_foreign_environment
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
-from penstock.runtime.names import NearestMembers, checked_name
+from penstock.runtime.names import checked_name, unknown_attribute
 from penstock.runtime.operators.source import Source
 from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.time.watermarks import WatermarkStrategy
@@ -46,7 +47,7 @@ from penstock.runtime.user_location import user_location
 T = TypeVar("T")
 
 
-class StreamEnvironment(NearestMembers):
+class StreamEnvironment:
     """Makes the streams of one job and runs it.
 
     Args:
@@ -115,6 +116,13 @@ class StreamEnvironment(NearestMembers):
         self._chaining = chaining
         self._executor = executor
         self._builder = GraphBuilder(self, DataStream, parallelism, max_parallelism)
+
+    if not TYPE_CHECKING:  # a type checker still refuses unknown names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Suggest the name that Penstock has for a name of other systems, or else the nearest name."""
+            refuse_foreign_environment(name)
+            raise unknown_attribute(self, name)
 
     @property
     def name(self) -> str:

@@ -31,6 +31,7 @@ from penstock.runtime.graph.streams.checked_call import (
     need_function,
     refuse,
 )
+from penstock.runtime.graph.streams.foreign_names import refuse_foreign_method
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.stream import Stream
 from penstock.runtime.graph.streams.window_settings import WindowSettings
@@ -83,6 +84,7 @@ class GroupedStream(Stream):
         def __getattr__(self, name: str) -> NoReturn:
             """Explain why a method of `DataStream` is missing here."""
             if name.startswith("_") or not hasattr(self._builder.stream_type, name):
+                refuse_foreign_method(type(self).__name__, name)
                 raise unknown_attribute(self, name)
             kind = type(self).__name__
             article = "an" if kind.startswith("A") else "a"
@@ -98,6 +100,8 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         "say what each window emits, with reduce(id, function), aggregate(id, function) or "
         "apply(id, function) first"
     )
+    #: Arguments of window functions before the window.
+    _key_argument: ClassVar[tuple[str, ...]] = ("key",)
 
     def __init__(
         self,
@@ -181,7 +185,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
                 emit. Without this function, the result itself is emitted.
             **options: See `OperatorOptions`.
         """
-        need_function("reduce", function)
+        need_function("reduce", function, "result", "record")
         what = f"reduce({function_name(function)})"
         return self._add(id, "reduce", what, partial(ReducedContents, function), options, window_function)
 
@@ -271,7 +275,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
                 windows have separate copies.
             **options: See `OperatorOptions`.
         """
-        need_function("apply", function)
+        need_function("apply", function, *self._key_argument, "window", "records")
         what = f"apply({function_name(function)})"
         contents = partial(ListedContents, self._with_key(function))
         return self._add(id, "apply", what, contents, options)
@@ -296,7 +300,8 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         window_function: Callable[..., Any] | None = None,
     ) -> DataStream[Any]:
         if window_function is not None:
-            need_function(f"{call}: window_function", window_function)
+            arguments = (*self._key_argument, "window", "result")
+            need_function(f"{call}: window_function", window_function, *arguments)
             what += f", {function_name(window_function)}"
             contents = partial(contents, window_function=self._with_key(window_function))
         options = self._checked_options(call, options)
@@ -336,6 +341,8 @@ class AllWindowedStream(Windows[T]):
     combined before the exchange (see `aggregate`). For other operations, reduce the records by key first, and
     apply `window_all` to the results. The windows behave as in `WindowedStream`.
     """
+
+    _key_argument = ()
 
     def __repr__(self) -> str:
         return f"AllWindowedStream({self._settings})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from penstock.runtime.error_text import shown as shown
@@ -39,9 +40,20 @@ class BadRecords:
         self._skipped = 0
         self._letters: list[DeadLetter] = []
 
-    def report(self, record: Any, error: str, origin: str) -> None:
-        """Take one bad record; raises `UnreadableInputError` with `on_error="fail"`."""
+    def report(
+        self, record: Any, error: str, origin: str, line: Callable[[], int | None] = lambda: None
+    ) -> None:
+        """Take one bad record; raises `UnreadableInputError` with `on_error="fail"`.
+
+        Args:
+            origin: Place of the record, such as `file:offset`.
+            line: Returns the number of its line in the file for the error, from 1; `None` if it is unknown.
+        """
         if self._on_error == "fail":
+            number = line()
+            if number is not None:
+                path, _, offset = origin.rpartition(":")
+                origin = f"{path}, line {number} (byte {offset})"
             msg = (
                 f"{origin}: {error}; the record is {shown(record)}. {self._advice} such records "
                 'out with on_error="skip" or on_error="dead_letter"'

@@ -20,6 +20,7 @@ from penstock.runtime.operators.operator import BatchFormats, Operator, Operator
 from penstock.runtime.operators.user_code.failure import no_dict, short_repr
 from penstock.runtime.record.arrow_types import NoColumnTypeError, type_of_value
 from penstock.runtime.record.column_key import ColumnKey, only_column
+from penstock.runtime.record.column_names import ColumnNames
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
 from penstock.runtime.state.column_table import ColumnTable
@@ -92,12 +93,18 @@ class BatchColumns:
         self._in_order = in_order
         self._call = call
         self._names = tuple(dict.fromkeys((*key.state_names, *self._inputs)))
+        self._of_records = ColumnNames(call, (*key.names, *self._inputs))
+
+    def open(self, context: OperatorContext) -> None:
+        if context.is_restored:
+            self._of_records.only_warn()
 
     def of(self, batch: Batch) -> Iterator[ColumnsOfRows]:
         """The columns of a batch; raises if an Arrow batch lacks a column, or a column or row is unusable."""
         if isinstance(batch, ArrowBatch):
             yield self._found(None, batch.batch)
             return
+        self._of_records.check(batch.rows)
         try:
             columns = {name: self._column(batch.rows, name) for name in self._names}
             for places, arrays in uniform_rows(columns, len(batch), in_order=self._in_order):
@@ -153,6 +160,7 @@ class ColumnOperator(Operator):
         self._flush_at: float | None = None
 
     def open(self, context: OperatorContext) -> None:
+        self._columns.open(context)
         self._monotonic = context.connector.clock.monotonic
 
     @property

@@ -20,6 +20,7 @@ from penstock.runtime.operators.operator_state import ListStates
 from penstock.runtime.operators.user_code.failure import CurrentRecord
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.result_collector import reading
+from penstock.runtime.record.column_names import ColumnNames
 from penstock.runtime.record.elements import Batch, RowBatch
 
 
@@ -91,8 +92,8 @@ class KeyedCoProcessOperator(TwoInputOperator, KeyedProcessOperator):
     ) -> None:
         super().__init__(key_selectors[0], function)
         self._selectors = tuple(key_selectors)
+        self._key_names = tuple(map(ColumnNames.of_key, key_selectors))
         self._input_keys = InputKeys()
-        self._input_index = 0
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)

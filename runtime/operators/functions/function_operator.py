@@ -20,6 +20,7 @@ from penstock.runtime.operators.user_code.function_class import FunctionClass, c
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.result_collector import Emission, ResultCollector, reading
 from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.record.column_names import ColumnNames
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import dicts_of_arrow
 from penstock.runtime.state.column_log import ColumnLog
@@ -176,11 +177,17 @@ class KeyedFunctionOperator(FunctionOperator):
         self._selecting = False
         self._checked_types: set[type] = set()
         self._selector = key_selector
+        #: The columns of the key, for each input.
+        self._key_names = (ColumnNames.of_key(key_selector),)
+        self._input_index = 0
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         check_function("key_by", self._select)
         self._selector = self._select if not self.isolates else reading(self._select)
+        if context.is_restored:
+            for names in self._key_names:
+                names.only_warn()
 
     @property
     def doing(self) -> str:
@@ -193,6 +200,7 @@ class KeyedFunctionOperator(FunctionOperator):
     def _keys_of(self, batch: RowBatch) -> list[Any]:
         select = self._selector
         self._selecting = True
+        self._key_names[self._input_index].check(batch.rows)
         keys = select.of_rows(batch.rows) if type(select) is ColumnKey else None
         if keys is None:
             keys = [select(row) for row in self._cursor.over(batch.rows)]

@@ -204,6 +204,19 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
 
 
 class UserFunction:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse Flink's name of `process`; without this check Python reports only an abstract method.
+
+        Raises:
+            ConfigurationError: The class has `process_element`, but not `process`.
+        """
+        super().__init_subclass__(**kwargs)
+        process = getattr(cls, "process", None)
+        is_missing = getattr(process, "__isabstractmethod__", False) and "process" not in vars(cls)
+        if is_missing and "process_element" in vars(cls):
+            msg = f"{cls.__name__}.process_element: this method is called process(self, value, ctx) here"
+            raise ConfigurationError(msg)
+
     def snapshot(self, checkpoint_id: int) -> None:
         """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot; emits nothing."""
 

@@ -26,6 +26,7 @@ from penstock.runtime.operators.operator import OperatorContext, Output, SavedLi
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.result_collector import ResultCollector, reading
 from penstock.runtime.ports import Clock
+from penstock.runtime.record.column_names import ColumnNames
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.user_location import function_location
 
@@ -57,6 +58,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
     ) -> None:
         super().__init__(key_selectors[LEFT], output.function)
         self._selectors = key_selectors
+        self._key_names = tuple(map(ColumnNames.of_key, key_selectors))
         self._shape = JoinShape.of(join, key_selectors)
         self._output = output
         self._late_tags = late_tags
@@ -133,6 +135,7 @@ class RowJoinOperator(TwoInputOperator, KeyedFunctionOperator):
         rows = rows_of(batch)
         if rows.timestamps is None:
             raise no_timestamps(side)
+        self._input_index = side
         self._select = select = self._selectors[side]
         self._selector = select if not self.isolates else reading(select)
         keys = self._keys_of(rows)

@@ -108,6 +108,7 @@ class RankedColumnsOperator(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self._ranking.check(context)
+        self._columns.open(context)
         for name, kind in context.restored.get(RANK_KIND, ()):
             self._check_kind(name, kind)
         state = keyed_state_of(context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.windows.window_state import (
     EVENT_TIMERS,
     PROCESSING_TIMERS,
@@ -153,7 +154,11 @@ class CurrentTrigger(TriggerContext):
         self._floors[kind] = at
 
 
-class Trigger(ABC, Generic[T]):
+class _NearestAbstract(NearestNames, ABCMeta):
+    """Metaclass of abstract classes that suggest names."""
+
+
+class Trigger(Generic[T], metaclass=_NearestAbstract):
     """Decides when a window emits (Flink's `Trigger`).
 
     One object serves all windows of a subtask. Keep the state of a window in `ctx.state`. State and

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.windows.trigger import Trigger, TriggerContext, TriggerResult
 from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.windows import TimeWindow, micros_of_user
@@ -343,7 +344,7 @@ class TimestampedValue(NamedTuple):
     timestamp: int | None
 
 
-class Evictor(Generic[T]):
+class Evictor(Generic[T], metaclass=NearestNames):
     """Removes records from a window for good whenever it emits.
 
     Example:

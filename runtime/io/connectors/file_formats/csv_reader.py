@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import csv
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -320,7 +321,7 @@ class CsvReader:
                 bad.report(*self._found(before, str(error)))
         return self._polled(values, bad)
 
-    def _found(self, line: int, error: str) -> tuple[str | bytes, str, str]:
+    def _found(self, line: int, error: str) -> tuple[str | bytes, str, str, Callable[[], int | None]]:
         """Return the record from a line up to the current one, for a report."""
         first = next(block for block in reversed(self._blocks) if block.first_line <= line)
         kept = chain.from_iterable(block.lines for block in self._blocks)
@@ -328,7 +329,8 @@ class CsvReader:
         record: str | bytes = "".join(islice(kept, skip, skip + self._line() - line)).rstrip("\r\n")
         if _is_undecodable([str(record)]):
             record = str(record).encode(self._encoding, "surrogateescape")
-        return record, error, f"{self._split.path}:{first.rest(line)[0]}"
+        offset, _ = first.rest(line)
+        return record, error, f"{self._split.path}:{offset}", partial(self._source.line_of, offset)
 
 
 #: Rows read at a time from a block that Arrow can't read completely.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -165,8 +166,9 @@ class ColumnarJsonReader:
         for first, last in self._halved(present, lines, batches):
             assert last == first + 1, "a bad part is one line"
             line = lines[present[first]].rstrip(b"\r")
-            origin = f"{self._split.path}:{start + offset_of_line(raw, present[first])}"
-            bad.report(*self._columns.reason(line, "the line"), origin)
+            offset = start + offset_of_line(raw, present[first])
+            record, why = self._columns.reason(line, "the line")
+            bad.report(record, why, f"{self._split.path}:{offset}", partial(self._blocks.line_of, offset))
         whole = pa.Table.from_batches(batches, self._columns.schema).combine_chunks().to_batches()
         return bad.polled(ArrowBatch(whole[0]) if whole else None)
 

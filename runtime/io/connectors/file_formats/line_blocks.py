@@ -34,6 +34,9 @@ SKIP_BYTES: Final = 4 * 1024 * 1024
 
 UTF8_BOM: Final = b"\xef\xbb\xbf"
 
+#: Maximum bytes that are read again to find the number of a line.
+_MOST_COUNTED: Final = 256 * 1024 * 1024
+
 #: Bytes of a file in which `line_end_of` looks for the first line end.
 _HEAD_BYTES: Final = 1024 * 1024
 
@@ -109,6 +112,20 @@ class LineBlocks:
         self._tail = b""
         self._check_complete(self._offset + length)
         return self._hand_out(b"".join(parts))
+
+    def line_of(self, offset: int) -> int | None:
+        """Number of the line at an offset, from 1; `None` in a compressed file, or far from the beginning.
+
+        Reads the file again from its beginning, so the reader can't continue. Call it only for an error.
+        """
+        if self._split.end == UNKNOWN_END or offset > _MOST_COUNTED:
+            return None
+        self._handle.seek(0)
+        number, left = 1, offset
+        while left and (chunk := self._handle.read(min(left, BLOCK_BYTES))):
+            number += chunk.count(self._line_end)
+            left -= len(chunk)
+        return None if left else number
 
     def _hand_out(self, block: bytes) -> tuple[int, bytes] | None:
         start = self._offset

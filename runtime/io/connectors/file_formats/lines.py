@@ -14,6 +14,7 @@ import codecs
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError, ConnectorError
@@ -104,7 +105,7 @@ class LineReader:
         for index, line in enumerate(lines):
             if isinstance(line, bytes):
                 what = "the line is not text in the encoding that the source was given"
-                bad.report(line, what, self._origin(index))
+                bad.report(line, what, self._origin(index), partial(self._line, index))
             else:
                 records.append(line)
         return bad.polled(RowBatch(records))
@@ -124,8 +125,13 @@ class LineReader:
 
     def _origin(self, index: int) -> str:
         """Return the position of a line of the last `_take`, as `file:offset`."""
-        offset = offset_of_line(self._block, self._taken_from + index) + (self._block_start or 0)
-        return f"{self._split.path}:{offset}"
+        return f"{self._split.path}:{self._offset(index)}"
+
+    def _line(self, index: int) -> int | None:
+        return self._blocks.line_of(self._offset(index))
+
+    def _offset(self, index: int) -> int:
+        return offset_of_line(self._block, self._taken_from + index) + (self._block_start or 0)
 
     def _load(self, start: int, block: bytes) -> None:
         self._block_start, self._block, self._next = start, block, 0

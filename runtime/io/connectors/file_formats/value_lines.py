@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
@@ -59,7 +60,7 @@ class ValueLineReader(LineReader):
         bad = BadRecords(self._form.on_error)
         for at in sorted(wrong):
             if 0 <= at < len(lines) and (self._keeps_blank or lines[at].strip()):
-                bad.report(_text_of(lines[at]), wrong[at], self._origin(at))
+                bad.report(_text_of(lines[at]), wrong[at], self._origin(at), partial(self._line, at))
         return bad.polled(decoded.batch)
 
     def close(self) -> None:

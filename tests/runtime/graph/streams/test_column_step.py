@@ -65,7 +65,7 @@ def test_columns_with_names_of_options_are_given_in_a_dict(rows: DataStream[Any]
         (lambda s: s.with_columns(["a"]), "columns are given by name, as keywords or in a dict"),
         (lambda s: s.with_columns(id=V), "id must be a string"),
         (lambda s: s.with_columns(a=V, parallelism=0), "parallelism must be a whole number of at least 1"),
-        (lambda s: s.filter("v > 3"), "filter needs a function, not 'v > 3'"),
+        (lambda s: s.filter("v > 3"), "filter needs a function or an expression, not the text 'v > 3'"),
     ],
 )
 def test_a_wrong_call_is_refused_with_the_users_line(

@@ -82,7 +82,7 @@ def test_moments_and_whole_numbers_become_microseconds(column: pa.Array, micros:
     ("column", "message"),
     [
         (pa.array([1], pa.timestamp("us")), r"'at' of type timestamp\[us\] has no time zone"),
-        (pa.array([1.5]), "'at' of type double holds no timestamps"),
+        (pa.array([1.5]), "'at' of type double holds no timestamps.*unit=\"s\""),
         (pa.array(["2024"]), "'at' of type string holds no timestamps"),
         (pa.array([1, None], pa.timestamp("us", "UTC")), "'at' is null in row 1"),
         (pa.array([1 << 60], pa.timestamp("s", "UTC")), "too far"),
@@ -124,3 +124,8 @@ def test_the_last_of_assigner_and_column_counts() -> None:
     assert named.with_timestamp_assigner(int).timestamp_column is None
     with pytest.raises(ConfigurationError, match="needs the name of a column, not 5"):
         strategy.with_timestamp_column(5)
+
+
+def test_a_misspelt_field_of_rows_is_refused_with_the_nearest_name() -> None:
+    with by_column("moment") as harness, pytest.raises(OperatorError, match="did you mean 'moments'"):
+        harness.push([{"moments": 5}])

@@ -96,6 +96,9 @@ def test_a_name_that_a_dict_does_not_have_is_null_in_every_batch() -> None:
     for rows in ([{"k": 1}, {"v": 2}], [{"k": 1}]):
         with OperatorHarness(FilterExpressionOperator(pc.is_null(V))) as harness:
             assert harness.push(rows) == [{"k": 1}]
+    with OperatorHarness(FilterExpressionOperator(V > 1)) as harness:
+        assert harness.push([{"v": 2}]) == [{"v": 2}]
+        assert harness.push([{"k": 1}]) == []
     with OperatorHarness(FilterExpressionOperator(pc.is_null(pc.field("x")) & pc.is_null(V))) as harness:
         assert harness.push([{"k": 1}]) == [{"k": 1}]
 

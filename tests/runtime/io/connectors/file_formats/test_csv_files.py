@@ -94,9 +94,12 @@ def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(write, read_a
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("id\n1\n2,3\n", r"a\.csv:5: the number of fields is 2 in this row, but 1 in.*'2,3'"),
-        ("id\nx\n", r"a\.csv:3: column 'id' can't be converted from 'x': invalid literal"),
-        ('id\n"1\n2\n', r"a\.csv:3: the row is not CSV: unexpected end of data"),
+        (
+            "id\n1\n2,3\n",
+            r"a\.csv, line 3 \(byte 5\): the number of fields is 2 in this row, but 1 in.*'2,3'",
+        ),
+        ("id\nx\n", r"a\.csv, line 2 \(byte 3\): column 'id' can't be converted from 'x': invalid literal"),
+        ('id\n"1\n2\n', r"a\.csv, line 2 \(byte 3\): the row is not CSV: unexpected end of data"),
     ],
 )
 def test_a_bad_row_fails_the_source_with_file_offset_and_text(write, read_all, content, message):

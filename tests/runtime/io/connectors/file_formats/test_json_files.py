@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import math
 
@@ -51,7 +52,9 @@ def test_lines_that_only_together_make_json_are_not_taken_for_values(lines):
 def test_a_bad_line_fails_the_source_with_file_offset_and_text(tmp_path, read_all):
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": 1}\n{"a": \n{"a": 3}\n')
-    with pytest.raises(BadRecordError, match=r"a\.jsonl:9: the value is not JSON.*'\{\"a\": '"):
+    with pytest.raises(
+        BadRecordError, match=r"a\.jsonl, line 2 \(byte 9\): the value is not JSON.*'\{\"a\": '"
+    ):
         read_all(FileSource.json(path))
 
 
@@ -117,3 +120,17 @@ def test_infinity_that_is_written_so_is_read(tmp_path, read_all):
 )
 def test_lines_without_a_loss_are_parsed_together(rows, separators):
     assert parse_together([json.dumps(row, separators=separators) for row in rows]) == rows
+
+
+def test_the_number_of_a_bad_line_is_found_in_a_later_range_of_the_file(tmp_path, read_all):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\r\n' * 5_000 + b"oops\n")
+    with pytest.raises(BadRecordError, match=r"a\.jsonl, line 5001 \(byte 50000\): the value is not JSON"):
+        read_all(FileSource.json(path, split_size=10_000))
+
+
+def test_a_bad_line_of_a_compressed_file_is_named_by_its_offset(tmp_path, read_all):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b"1\noops\n"))
+    with pytest.raises(BadRecordError, match=r"a\.jsonl\.gz:2: the value is not JSON"):
+        read_all(FileSource.json(path))
