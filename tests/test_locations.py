@@ -32,6 +32,7 @@ NO_PLACES = {
     "FileSystem.delete.directory": "what a sink hands to a file system",
     "FileSystem.make_directory.directory": "what a sink hands to a file system",
     "FileSystem.names.directory": "what a sink hands to a file system",
+    "FileSystem.partition_files.directory": "what a sink hands to a file system",
     "FileSystem.publish.directory": "what a sink hands to a file system",
     "FileSystem.open_input.path": "what a source hands to a file system",
     "FileSystem.size.path": "what a source hands to a file system",

@@ -76,6 +76,7 @@ def assemble_scheduler(
         graph: ExecutionGraph,
         restore: CompletedCheckpoint | None,
         subtasks: Collection[SubtaskId],
+        is_first: bool,
     ) -> Sequence[TaskDescriptor]:
         return describe_tasks(
             job_id,
@@ -86,6 +87,7 @@ def assemble_scheduler(
             storage,
             subtasks,
             place,
+            is_first=is_first,
             warn=lambda warning: guarded.post(partial(warn, warning)),
         )
 

@@ -32,18 +32,22 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.time.durations import as_seconds
 
-#: Makes the task descriptors of an attempt. Takes the attempt, the graph, the checkpoint to restore, and the
-#: subtasks. Blocks.
+#: Makes the task descriptors of an attempt. Takes the attempt, the graph, the checkpoint to restore, the
+#: subtasks, and whether this JobMaster has described no attempt before. Blocks.
 DescribeTasks: TypeAlias = Callable[
-    [int, ExecutionGraph, CompletedCheckpoint | None, Collection[SubtaskId]], Sequence[TaskDescriptor]
+    [int, ExecutionGraph, CompletedCheckpoint | None, Collection[SubtaskId], bool], Sequence[TaskDescriptor]
 ]
 #: Called with the outcome of a deployment: `None`, or the cause of its failure.
 OnDeployed: TypeAlias = Callable[[FailureCause | None], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Deployer:
-    """The collaborators of all deployments of a job; also stops subtasks."""
+    """The collaborators of all deployments of a job; also stops subtasks.
+
+    Attributes:
+        has_described: Whether the tasks of an attempt have been described, so that its checks have passed.
+    """
 
     graph: CurrentGraph
     config: JobConfig
@@ -52,6 +56,7 @@ class Deployer:
     timers: TimerService
     runner: AsyncRunner
     describe: DescribeTasks
+    has_described: bool = False
 
     def stop(self, attempt: int, subtasks: Collection[SubtaskId], then: Callable[[], None]) -> Cancellable:
         """Stop subtasks of this attempt and older ones; end the process of a subtask that does not stop."""
@@ -119,7 +124,12 @@ class Deployment:
         self._begin_deadline()
         self._step = deployer.runner.run(
             partial(
-                deployer.describe, self._attempt, deployer.graph.execution, self._restore, self._subtasks
+                deployer.describe,
+                self._attempt,
+                deployer.graph.execution,
+                self._restore,
+                self._subtasks,
+                not deployer.has_described,
             ),
             self._hand_out,
             lambda error: self._end(for_first_attempt(self._attempt, cause_of(error), error)),
@@ -144,6 +154,7 @@ class Deployment:
             self._deadline.cancel()
         self._begin_deadline()
         deployer = self._deployer
+        deployer.has_described = True
         members = {d.id: deployer.fleet.members.get(d.id) for d in descriptors}
         lost = next((id for id, member in members.items() if member is None), None)
         if lost is not None:

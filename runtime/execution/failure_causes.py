@@ -48,13 +48,15 @@ def for_first_attempt(attempt: int, cause: FailureCause, culprit: object) -> Fai
 def cause_of(error: BaseException) -> FailureCause:
     """The cause of an error that no subtask has reported; damaged or mismatched state is unrecoverable.
 
-    An error that names an operator keeps the user's traceback, without Penstock's frames.
+    An error that names an operator keeps the user's traceback, without Penstock's frames. Its cause decides
+    whether a restart may help.
     """
     if isinstance(error, OperatorInterrupt):
         error = error.error
-    recoverable = not isinstance(error, CorruptSnapshotError | RestoreError)
     if isinstance(error, OperatorError):
+        recoverable = not isinstance(error.__cause__, SuppressRestartsError | RestoreError)
         return FailureCause.of_operator(error, failure_details(error), recoverable=recoverable)
+    recoverable = not isinstance(error, CorruptSnapshotError | RestoreError)
     is_damage = isinstance(error, CorruptSnapshotError)
     kind = FailureKind.STATE if is_damage else FailureKind.OTHER
     return FailureCause(cause_text(error), None, traceback_text(error), recoverable, is_damage, kind)

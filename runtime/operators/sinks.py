@@ -97,6 +97,23 @@ class RemovesUncovered(Protocol):
 
 
 @runtime_checkable
+class ChecksDestination(Protocol):
+    """Optional for a sink: refuse the destination of a job that starts without a snapshot."""
+
+    def check_destination(self, job_id: str) -> None:
+        """Check the destination before any writer is made.
+
+        Called in the background in the JobMaster, and not again after it has returned. Only a new JobMaster
+        calls it again, if its job has no completed checkpoint. It may block, up to `deployment_timeout`.
+
+        Raises:
+            PenstockError: The destination can't be used; the message says what to do. An error in the first
+                attempt and a `SuppressRestartsError` end the job.
+        """
+        ...
+
+
+@runtime_checkable
 class ChecksJobConfig(Protocol):
     """Optional for a source or a sink: refuse a job whose settings it can't work with."""
 

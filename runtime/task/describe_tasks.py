@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_graph import JobVertex
+from penstock.runtime.graph.job_graph import JobGraph, JobVertex, sinks_of
+from penstock.runtime.operators.sinks import ChecksDestination
 from penstock.runtime.operators.source import EnumeratesSplits, SplitsWithWarnings
 from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
@@ -29,6 +31,8 @@ def describe_tasks(
     storage: SnapshotStorage,
     subtasks: Collection[SubtaskId] | None = None,
     open_location: StorageOpener | None = None,
+    *,
+    is_first: bool = True,
     warn: Callable[[str], None] = lambda warning: None,
 ) -> list[TaskDescriptor]:
     """Make one descriptor per subtask; blocks, because it reads state and lists sources' splits.
@@ -36,10 +40,12 @@ def describe_tasks(
     Args:
         subtasks: The subtasks to describe: all subtasks of some vertices; `None` for all vertices.
         open_location: Opens the place of a snapshot that is not in the checkpoint storage.
+        is_first: Whether this JobMaster has described no attempt before. Without a snapshot, sinks then check
+            their destinations.
         warn: Called with a source's warnings about its splits, for the user.
 
     Raises:
-        OperatorError: A source can't list its splits.
+        OperatorError: A source can't list its splits, or a sink refuses its destination.
         CorruptSnapshotError: A file of the checkpoint is damaged.
         StateMismatchError: The checkpoint does not fit the graph.
     """
@@ -53,6 +59,8 @@ def describe_tasks(
             allow_non_restored_state=graph.job.allow_non_restored_state,
         )
         _check_carried(restore, graph, restores, place)
+    elif is_first:
+        _check_destinations(job_id, graph.job)
     splits = _fresh_splits(graph, restore, subtasks, warn)
     assigned_id = -1 if attempt == 1 or config.checkpointing is None else highest_assigned_id(storage, job_id)
     return [
@@ -94,6 +102,15 @@ def _check_carried(
                         read_state(place, handle)
 
 
+def _check_destinations(job_id: str, job: JobGraph) -> None:
+    parallelism = {spec.id: vertex.parallelism for vertex in job.vertices for spec in vertex.operators}
+    for spec, sink in sinks_of(job):
+        if isinstance(sink, ChecksDestination):
+            location = OperatorLocation(spec.id, None, parallelism[spec.id], spec.defined_at)
+            with _errors_at(location, f"sink {type(sink).__name__}: check_destination"):
+                sink.check_destination(job_id)
+
+
 def _fresh_splits(
     graph: ExecutionGraph,
     restore: CompletedCheckpoint | None,
@@ -118,14 +135,19 @@ def _list_splits(vertex: JobVertex, warn: Callable[[str], None]) -> Sequence[Any
     spec = vertex.operators[0]
     assert spec.source is not None, f"{spec.id} is not a source"
     location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
-    try:
+    with _errors_at(location, f"source {type(spec.source).__name__}: splits"):
         splits = spec.source.splits(vertex.parallelism)
         if isinstance(splits, SplitsWithWarnings):
             for warning in splits.warnings:
                 warn(f"source {spec.id!r}: {warning}")
         return list(splits)
+
+
+@contextmanager
+def _errors_at(location: OperatorLocation, doing: str) -> Iterator[None]:
+    try:
+        yield
     except PenstockError as error:
         raise OperatorError(location, str(error)) from error
-    except BaseException as error:  # the user's source
-        doing = f"source {type(spec.source).__name__}: splits"
+    except BaseException as error:  # the user's source or sink
         raise operator_error(location, doing, error) from error

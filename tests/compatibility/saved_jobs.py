@@ -85,6 +85,9 @@ class Placed(LocalFileSystem):
     def names(self, directory: str, prefix: str) -> Sequence[str]:
         return super().names(self._real(directory), prefix)
 
+    def partition_files(self, directory: str, most: int) -> Sequence[str]:
+        return super().partition_files(self._real(directory), most)
+
     def create(self, directory: str, name: str) -> Any:
         return super().create(self._real(directory), name)
 

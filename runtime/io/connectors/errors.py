@@ -6,7 +6,12 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from penstock.runtime.error_text import shown as shown
-from penstock.runtime.errors import BadInputError, ConfigurationError, SuppressRestartsError
+from penstock.runtime.errors import (
+    BadInputError,
+    ConfigurationError,
+    ConnectorError,
+    SuppressRestartsError,
+)
 from penstock.runtime.errors import BadRecordError as BadRecordError
 from penstock.runtime.operators.source import DeadLetter, Polled
 from penstock.runtime.record.elements import Batch
@@ -18,6 +23,10 @@ class UnreadableInputError(BadRecordError, BadInputError):
 
 class RefusedRecordError(BadRecordError, SuppressRestartsError):
     """A receiver refuses a record, and would refuse it again; the message shows the record."""
+
+
+class OutputExistsError(ConnectorError, SuppressRestartsError):
+    """A sink's destination has committed output of another job; the message names the place and a remedy."""
 
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]

@@ -80,6 +80,14 @@ class FileSystem(Protocol):
         """Return the names of the files directly in a directory that begin with `prefix`."""
         ...
 
+    def partition_files(self, directory: str, most: int) -> Sequence[str]:
+        """Return files of a directory and of its partition folders, such as `day=7/part-0.csv`, in any order.
+
+        Lists at most `most` files and folders, so that the call is quick in a large directory. A missing
+        directory has no files.
+        """
+        ...
+
     def create(self, directory: str, name: str) -> OutputFile:
         """Create a new file; existing files are never touched."""
         ...

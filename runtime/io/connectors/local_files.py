@@ -21,6 +21,7 @@ import glob
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -124,6 +125,22 @@ class LocalFileSystem:
             return sorted(name for name in os.listdir(directory) if name.startswith(prefix))
         except FileNotFoundError:
             return []
+
+    def partition_files(self, directory: str, most: int) -> Sequence[str]:
+        found: list[str] = []
+        folders = deque([""])
+        while folders and most > 0:
+            folder = folders.popleft()
+            try:
+                entries = os.scandir(os.path.join(directory, folder))
+            except FileNotFoundError:
+                continue
+            with entries:
+                for entry in islice(entries, most):
+                    most -= 1
+                    is_partition = "=" in entry.name and entry.is_dir(follow_symlinks=False)
+                    (folders if is_partition else found).append(os.path.join(folder, entry.name))
+        return found
 
     def create(self, directory: str, name: str) -> OutputFile:
         return LocalOutputFile(os.path.join(directory, name))

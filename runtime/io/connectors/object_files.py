@@ -17,6 +17,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -349,6 +350,11 @@ class ObjectFileSystem:
         names = (key[len(folder) :] for key, _ in self._list(folder))
         return sorted(name for name in names if name.startswith(prefix) and "/" not in name)
 
+    def partition_files(self, directory: str, most: int) -> Sequence[str]:
+        folder = self._folder(directory)
+        paths = [key[len(folder) :] for key, _ in self._list(folder, most)]
+        return [path for path in paths if all("=" in part for part in path.split("/")[:-1])]
+
     def create(self, directory: str, name: str) -> OutputFile:
         return _as_os_error(lambda: ObjectOutputFile(self._store, self._folder(directory) + name))
 
@@ -383,16 +389,18 @@ class ObjectFileSystem:
     def _size_of_key(self, key: str) -> int | None:
         return self.size(f"{self._root}/{key}")
 
-    def _list(self, folder: str) -> list[tuple[str, int]]:
+    def _list(self, folder: str, most: int | None = None) -> list[tuple[str, int]]:
+        """List keys with their sizes; stops after `most`, and requests no page after that."""
         below = folder.rstrip("/")
         place = f"{self._root}/{below}"
         try:
             if is_odd(below) or (not below and self._has_leading_slashes()):
-                return list(ArrowBucket(self._store).objects(below))
-            pages = list(obstore.list(self._store, prefix=below or None, chunk_size=1000))
-            return [(entry["path"], int(entry["size"])) for page in pages for entry in page]
+                return list(islice(ArrowBucket(self._store).objects(below), most))
+            pages = obstore.list(self._store, prefix=below or None, chunk_size=1000)
+            entries = islice(chain.from_iterable(pages), most)
+            return [(entry["path"], int(entry["size"])) for entry in entries]
         except InvalidPathError as error:
-            return self._list_with_odd_keys(place, below, error)
+            return self._list_with_odd_keys(place, below, error)[:most]
         except (BaseError, OSError) as error:
             raise _unreachable(place, error) from error
 

@@ -12,7 +12,7 @@ from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import EventCallbacks
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
-from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation
+from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation, StorageError
 from penstock.runtime.execution.deployment import Deployer
 from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.execution.job_execution import JobExecution
@@ -70,6 +70,7 @@ class Job:
         tokens = iter("abcdefghijklmnop")
         self.fleet = Fleet(JOB, graph, CONFIG, self.processes, self.timers, lambda: next(tokens))
         self.describe_error: Exception | None = None
+        self.described: list[tuple[int, bool]] = []
         deployer = Deployer(
             graph, CONFIG, self.fleet, self.processes, self.timers, self.runner, self._describe
         )
@@ -91,7 +92,9 @@ class Job:
         graph: ExecutionGraph,
         restore: CompletedCheckpoint | None,
         subtasks: Collection[SubtaskId],
+        is_first: bool,
     ) -> Sequence[TaskDescriptor]:
+        self.described.append((attempt, is_first))
         if self.describe_error is not None:
             raise self.describe_error
         return [TaskDescriptor(JOB, JOB, attempt, s, CONFIG) for s in graph.subtasks if s.id in subtasks]
@@ -207,6 +210,17 @@ def test_an_operator_that_can_not_be_opened_in_the_first_attempt_is_the_users_to
         job.processes.answers["deploy"] = lambda call: SubtaskFailed("no model", "", location)
         job.deploy(attempt)
         assert job.heard.told[0][2].recoverable is recoverable
+
+
+def test_an_attempt_counts_as_the_first_until_the_tasks_of_one_are_described() -> None:
+    """An attempt that fails before, such as at a storage that is away, has checked nothing."""
+    job = Job()
+    job.describe_error = StorageError("no answer")
+    job.deploy(1)
+    job.describe_error = None
+    for attempt in (2, 3):
+        job.deploy(attempt)
+    assert job.described == [(1, True), (2, True), (3, False)]
 
 
 def test_a_damaged_checkpoint_fails_the_deployment_for_good() -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, UserLocation
+from penstock.runtime.errors import (
+    ConnectorError,
+    CorruptSnapshotError,
+    OperatorError,
+    OperatorLocation,
+    SuppressRestartsError,
+    UserLocation,
+)
 from penstock.runtime.execution.failure_causes import cause_of, cause_of_end, describe_failure
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, SubtaskOutcome
 from penstock.runtime.job.failover import FailureCause, FailureKind
@@ -42,6 +49,16 @@ def test_a_failure_has_a_kind(outcome: SubtaskOutcome | CallFailure, kind: Failu
     cause = cause_of_end(COUNT, Place(7, "node"), outcome, was_stopped=False)
     assert cause is not None
     assert cause.kind is kind
+
+
+@pytest.mark.parametrize(("kind", "recoverable"), [(ConnectorError, True), (SuppressRestartsError, False)])
+def test_an_operator_in_the_job_master_may_suppress_restarts_as_in_a_subtask(
+    kind: type[Exception], recoverable: bool
+) -> None:
+    error = OperatorError(OperatorLocation("out"), "refused")
+    error.__cause__ = kind("refused")
+    assert cause_of(error).recoverable is recoverable
+    assert describe_failure(error).recoverable is recoverable
 
 
 def lines_of(cause: FailureCause) -> tuple[object, ...]:

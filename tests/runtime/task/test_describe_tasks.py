@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError, OperatorError
+from penstock.runtime.errors import ConfigurationError, ConnectorError, CorruptSnapshotError, OperatorError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
@@ -82,6 +82,44 @@ def test_what_a_source_says_about_its_splits_is_a_warning_that_names_it(tmp_path
     describe_tasks("job-1", 1, graph, JobConfig(), None, MemoryStorage(), warn=warnings.append)
     [warning] = warnings
     assert warning.startswith(f"source 'lines': {tmp_path}: 1 file was left out")
+
+
+class Refusing(DiscardSink):
+    """Refuses its destination with an error, and notes the jobs that ask."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.asked = error, list[str]()
+
+    def check_destination(self, job_id: str) -> None:
+        self.asked.append(job_id)
+        if self.error is not None:
+            raise self.error
+
+
+def graph_into(sink: DiscardSink) -> ExecutionGraph:
+    env = StreamEnvironment("job", parallelism=2)
+    env.from_source("numbers", GeneratorSource(lambda i: i)).sink("out", sink)
+    return build_execution_graph(env.build())
+
+
+def test_sink_checks_its_destination_once_and_only_if_nothing_is_restored() -> None:
+    sink = Refusing()
+    graph = graph_into(sink)
+    described(graph, checkpoint_of("numbers", b"1"))
+    describe_tasks("job-1", 4, graph, JobConfig(), None, MemoryStorage(), is_first=False)
+    assert sink.asked == []
+    described(graph)
+    assert sink.asked == ["job-1"], "not once for each subtask"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(ConnectorError("it is full"), "it is full"), (OSError("disk gone"), "check_destination.*disk gone")],
+)
+def test_sink_that_refuses_its_destination_is_named_with_its_line(error: Exception, message: str) -> None:
+    with pytest.raises(OperatorError, match=rf"'out'.*test_describe_tasks.py.*{message}") as caught:
+        described(graph_into(Refusing(error)))
+    assert caught.value.__cause__ is error
 
 
 def test_restored_source_gets_its_state_and_a_new_one_beside_it_its_splits() -> None:

@@ -5,6 +5,10 @@ A checkpoint ends the file and makes it durable; after it completes, the file ge
 between is safe: the checkpoint names the file, so a restored job repeats the rename. Files that no checkpoint
 names are deleted later. Files are never overwritten, and files of other jobs are never touched. Flink's
 `FileSink` and Hadoop's output committers work in the same way.
+
+A job that starts without a snapshot refuses a directory with committed files of another job (`if_exists`).
+There is no way to replace them: the other job may still run, or be restored from a snapshot. It would then
+miss files that it has committed, or commit more files beside those of this job.
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
 from penstock.runtime.config.checks import Location, location
 from penstock.runtime.errors import ConfigurationError, ConnectorError
+from penstock.runtime.io.connectors.errors import OutputExistsError, checked_setting
 from penstock.runtime.io.connectors.file_formats.encoders import CsvSinkFormat, SinkFormat
 from penstock.runtime.io.connectors.file_formats.parquet_encoder import ParquetSinkFormat
 from penstock.runtime.io.connectors.file_formats.value_encoders import Framing
@@ -27,6 +32,7 @@ from penstock.runtime.io.connectors.files.file_sink_writer import (
     FileSinkWriter,
     PartNames,
     PendingFile,
+    committing_job,
 )
 from penstock.runtime.io.connectors.filesystem import FileSystem, absolute
 from penstock.runtime.io.connectors.local_files import filesystem_for
@@ -40,6 +46,11 @@ DEFAULT_MAX_FILE_SIZE: Final = 256 * 1024 * 1024
 
 #: Maximum bytes of one copy request in object stores.
 _LARGEST_COPY: Final = 5 * 1024**3
+
+#: Maximum number of names in which committed files of other jobs are looked for.
+_MOST_LISTED: Final = 10_000
+
+IfExists: TypeAlias = Literal["error", "append"]
 
 #: Larger than any attempt number.
 _BEHIND_ALL_ATTEMPTS: Final = 1 << 62
@@ -65,6 +76,8 @@ class FileSink(metaclass=NearestNames):
         partition_by: Columns whose values name folders, such as `day=2024-05-01/`, in which the files are
             committed. The files lack these columns; `FileSource` reads them from the folders. Values are
             text, integers, dates, booleans or null.
+        if_exists: Behaviour of a job that starts without a snapshot, if the directory has committed files of
+            another job. `"error"` fails the job before it writes. `"append"` adds files beside them.
     """
 
     _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
@@ -77,9 +90,11 @@ class FileSink(metaclass=NearestNames):
     filesystem: FileSystem | None = None
     trust_paths: bool = False
     partition_by: Sequence[str] = ()
+    if_exists: IfExists = "error"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", absolute("directory", self.directory))
+        checked_setting("if_exists", self.if_exists, get_args(IfExists))
         by = self.partition_by
         is_one = isinstance(by, str)
         if is_one or not all(isinstance(n, str) and n for n in by) or len(set(by)) < len(by):
@@ -116,6 +131,7 @@ class FileSink(metaclass=NearestNames):
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
         partition_by: Sequence[str] = (),
+        if_exists: IfExists = "error",
     ) -> FileSink:
         """JSON lines: each record is a line, in files ending in `.jsonl`.
 
@@ -139,6 +155,7 @@ class FileSink(metaclass=NearestNames):
             filesystem,
             trust_paths,
             partition_by,
+            if_exists,
         )
 
     @staticmethod
@@ -155,6 +172,7 @@ class FileSink(metaclass=NearestNames):
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
         partition_by: Sequence[str] = (),
+        if_exists: IfExists = "error",
     ) -> FileSink:
         """CSV: each record is a dict, a tuple or a list; `None` is an empty field.
 
@@ -182,6 +200,7 @@ class FileSink(metaclass=NearestNames):
             filesystem,
             trust_paths,
             partition_by,
+            if_exists,
         )
 
     @staticmethod
@@ -197,6 +216,7 @@ class FileSink(metaclass=NearestNames):
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
         partition_by: Sequence[str] = (),
+        if_exists: IfExists = "error",
     ) -> FileSink:
         """Parquet: records are dicts, or Arrow batches.
 
@@ -221,6 +241,7 @@ class FileSink(metaclass=NearestNames):
             filesystem,
             trust_paths,
             partition_by,
+            if_exists,
         )
 
     @staticmethod
@@ -237,6 +258,7 @@ class FileSink(metaclass=NearestNames):
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
         partition_by: Sequence[str] = (),
+        if_exists: IfExists = "error",
     ) -> FileSink:
         """Each record is a value of a format; `FileSource.records` reads the files.
 
@@ -263,6 +285,7 @@ class FileSink(metaclass=NearestNames):
             filesystem,
             trust_paths,
             partition_by,
+            if_exists,
         )
 
     def writer(self, context: ConnectorContext) -> FileSinkWriter:
@@ -283,6 +306,32 @@ class FileSink(metaclass=NearestNames):
             )
             raise ConnectorError(msg) from error
         return FileSinkWriter(self, names, self._file_system_of)
+
+    def check_destination(self, job_id: str) -> None:
+        """Refuse a directory that has committed files of another job, unless `if_exists` is `"append"`.
+
+        Looks at the names of up to 10,000 files and folders.
+
+        Raises:
+            OutputExistsError: Another job has committed files there.
+            ConnectorError: The directory can't be listed.
+        """
+        if self.if_exists == "append":
+            return
+        try:
+            found = self._file_system_of(self.directory).partition_files(self.directory, _MOST_LISTED)
+        except OSError as error:
+            msg = f"directory {self.directory} can't be listed: {error}. Check the path and its permissions"
+            raise ConnectorError(msg) from error
+        for path in found:
+            owner = committing_job(path.rpartition("/")[2])
+            if owner is not None and owner != job_id:
+                msg = (
+                    f"{self.directory} has output of another job: job {owner} has committed {path}. Choose "
+                    "another directory, or delete that output. To continue the other job, start from its "
+                    'snapshot with restore_from=. To add to its output, set if_exists="append"'
+                )
+                raise OutputExistsError(msg)
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:
         """Delete the files of an ended job that are not committed and not covered."""

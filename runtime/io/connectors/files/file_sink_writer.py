@@ -45,6 +45,20 @@ _LONGEST_OPERATOR: Final = 96
 _NUMBERS: Final = re.compile(r"(\d+)-(\d+)-(\d+)\.[A-Za-z0-9.]+(?:#\d+)?")
 
 
+_COMMITTED_BY: Final = re.compile(rf"{COMMITTED}(.+)-[A-Za-z0-9_.=]*-{_NUMBERS.pattern}")
+
+
+def committing_job(name: str) -> str | None:
+    """Return the job that committed the file of this name; `None` for any other file.
+
+    Example:
+        >>> committing_job("part-job-1-to=20files-0-1-0.jsonl"), committing_job("part-0.jsonl")
+        ('job-1', None)
+    """
+    match = _COMMITTED_BY.fullmatch(name)
+    return None if match is None else match[1]
+
+
 def file_safe(text: str) -> str:
     """Escape any text to ASCII letters, digits, `_`, `.` and `=XX`; long texts end in a hash.
 

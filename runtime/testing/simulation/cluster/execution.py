@@ -104,6 +104,7 @@ class SimulatedExecution(JobExecution):
         graph: ExecutionGraph,
         restore: CompletedCheckpoint | None,
         subtasks: Collection[SubtaskId],
+        is_first: bool,
     ) -> Sequence[TaskDescriptor]:
         world, job = self._world, self._master.job
         try:
@@ -116,6 +117,7 @@ class SimulatedExecution(JobExecution):
                 world.storage,
                 subtasks,
                 world.locations(world.storage),
+                is_first=is_first,
             )
         except CorruptSnapshotError as error:
             # A JobMaster may be fenced without knowing it. A later attempt may then have deleted the files.
