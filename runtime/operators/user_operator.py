@@ -75,7 +75,7 @@ class UserOperator(Operator):
         self._user = copy.deepcopy(operator)
         self._select = key_selector
         self._look = None if key_selector is None else reading(key_selector)
-        self._key_names = (ColumnNames.of_key(key_selector),)
+        self._key_names: tuple[ColumnNames, ...] = (ColumnNames.of_key(key_selector),)
         self._input_index = 0
         self._cursor = RecordCursor()
         self._is_opened = False

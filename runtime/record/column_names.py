@@ -31,7 +31,7 @@ class ColumnNames:
 
     Args:
         call: Name of the operator in messages.
-        names: The columns.
+        names: Columns that the records must have.
         advice: Sentence for users with an optional field.
 
     Example:

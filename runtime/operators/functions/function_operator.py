@@ -178,7 +178,7 @@ class KeyedFunctionOperator(FunctionOperator):
         self._checked_types: set[type] = set()
         self._selector = key_selector
         #: The columns of the key, for each input.
-        self._key_names = (ColumnNames.of_key(key_selector),)
+        self._key_names: tuple[ColumnNames, ...] = (ColumnNames.of_key(key_selector),)
         self._input_index = 0
 
     def open(self, context: OperatorContext) -> None:
