@@ -21,7 +21,7 @@ def arity_problem(function: Callable[..., Any], arguments: Sequence[str]) -> str
         arguments: Names of the arguments, for the message.
 
     Example:
-        >>> arity_problem(lambda a, b: a, ["record"])
+        >>> arity_problem(lambda a, b: a, ["record"])  # doctest: +ELLIPSIS
         "is called with (record), but ... takes (a, b): missing a required argument: 'b'"
         >>> arity_problem(lambda a, b=1: a, ["record"]) is None
         True

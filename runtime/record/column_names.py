@@ -35,7 +35,7 @@ class ColumnNames:
         advice: Sentence for users with an optional field.
 
     Example:
-        >>> ColumnNames("filter", ["prise"]).check([{"price": 5}])
+        >>> ColumnNames("filter", ["prise"]).check([{"price": 5}])  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
         penstock.runtime.errors.PenstockError: filter: no record of a batch has a column 'prise'...

@@ -55,6 +55,9 @@ ALSO_ALLOWED = {
     # an event loop without clock and sockets
     "runtime/testing/manual_event_loop.py": {"asyncio"},
     "runtime/testing/simulation/cluster/process_resources.py": {"asyncio"},
+    # warn of what is probably a mistake
+    "runtime/operators/event_time.py": {"logging"},
+    "runtime/record/column_names.py": {"logging"},
     # tests that users inherit: they have fixtures, and get folders for their worlds
     "runtime/testing/connectors/connector_tests.py": {"pathlib", "pytest"},
     "runtime/testing/connectors/outside.py": {"pathlib", "pytest"},

@@ -84,6 +84,8 @@ _ANSWER: Final = 5.0
 _ACK_WAIT: Final = 86_400.0
 #: Seconds until the server deletes the consumer of a job that no longer reads a stream with `limits`.
 _INACTIVE: Final = 3600.0
+#: The server's codes for a second consumer of a work queue: without and with a filter.
+_NOT_UNIQUE: Final = (10_099, 10_100)
 #: Maximum messages of one request.
 _MOST: Final = 10_000
 
@@ -357,11 +359,10 @@ class _JetStreamReceiver:
         elif stream.state.last_seq + 1 < (self._split.next_sequence or 0):
             # Numbers begin anew, and a message below the position would be dropped as a redelivery.
             self._split, self._covered = self._split.moved_to((1, None, 0)), 0
-        is_queue = stream.config.retention == "workqueue"
-        if is_queue:  # it allows one consumer only, and keeps its messages without one
-            await self._delete(jetstream, before)
-        self._consumer = await self._create(jetstream, stream)
-        if not is_queue:
+        if stream.config.retention == "workqueue":
+            self._consumer = await self._create_alone(jetstream, stream, before)
+        else:
+            self._consumer = await self._create(jetstream, stream)
             await self._delete(jetstream, before)
         self._pull = await jetstream.pull_subscribe_bind(self._consumer, self._source.stream)
         self._next_delivery = 1
@@ -375,6 +376,24 @@ class _JetStreamReceiver:
             for each in found:
                 if each.name.startswith(self._prefix):
                     yield each
+
+    async def _create_alone(
+        self, jetstream: JetStreamContext, stream: StreamInfo, before: Sequence[ConsumerInfo]
+    ) -> str:
+        """Create the consumer of a work queue, which allows one only and keeps its messages without one.
+
+        An earlier attempt that still lives may create its consumer at the same time. It does so only once.
+        """
+        from nats.js.errors import BadRequestError
+
+        while True:
+            await self._delete(jetstream, before)
+            try:
+                return await self._create(jetstream, stream)
+            except BadRequestError as error:
+                before = [each async for each in self._consumers(jetstream)]
+                if error.err_code not in _NOT_UNIQUE or not before:
+                    raise
 
     async def _create(self, jetstream: JetStreamContext, stream: StreamInfo) -> str:
         from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy

@@ -392,7 +392,7 @@ class TwoOfOneName:
         (lambda n: n.map(TwoOfOneName, id="own"), "have the same name; give each state a name of its own"),
         (
             lambda n: n.process(
-                "own", type("P", (ProcessFunction,), {"v": ValueState(int), "process": abs})()
+                "own", type("P", (ProcessFunction,), {"v": ValueState(int), "process": lambda *_: ()})()
             ),
             r"process: P declares keyed state \('v'\), so it needs a keyed stream",
         ),

@@ -176,10 +176,12 @@ def test_a_cut_off_compressed_file_is_an_error_that_names_it(tmp_path, read_all,
         read_all(source(path))
 
 
-def test_a_bad_line_fails_the_source_with_file_offset_and_text(tmp_path, read_all):
+def test_a_bad_line_fails_the_source_with_file_line_and_text(tmp_path, read_all):
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\nb\xffd\ngood\n")
-    with pytest.raises(BadRecordError, match=r"a\.txt:5: .*b'b\\xffd'.*on_error=\"skip\"") as failure:
+    with pytest.raises(
+        BadRecordError, match=r"a\.txt, line 2 \(byte 5\): .*b'b\\xffd'.*on_error=\"skip\""
+    ) as failure:
         read_all(FileSource.text(path))
     assert len(str(failure.value)) < 1000
 

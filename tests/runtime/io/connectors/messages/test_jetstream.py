@@ -20,6 +20,7 @@ from penstock.formats import Json
 from penstock.nats import JetStreamSource
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.graph.executor import check_job
+from penstock.runtime.io.connectors import jetstream
 from penstock.testing import SourceHarness
 
 RETENTIONS = [RetentionPolicy.LIMITS, RetentionPolicy.INTEREST, RetentionPolicy.WORK_QUEUE]
@@ -325,6 +326,28 @@ def test_a_reader_that_was_taken_for_dead_takes_no_message_from_its_successor(st
             assert polled(harness, 4) == [0, 1, 2, 3]
             with pytest.raises(OperatorError, match="was deleted, perhaps by a newer attempt"):
                 polled(zombie, 5)
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_work_queue_is_read_although_an_earlier_attempt_makes_its_consumer_at_the_same_time(
+    make_stream: Callable[[RetentionPolicy], Stream], monkeypatch: pytest.MonkeyPatch, filtered: bool
+) -> None:
+    stream = make_stream(RetentionPolicy.WORK_QUEUE)
+    stream.put(*range(4))
+    receiver = jetstream._JetStreamReceiver
+    delete, made = receiver._delete, []
+
+    async def delete_too_early(self: Any, js: Any, consumers: Sequence[ConsumerInfo]) -> None:
+        await delete(self, js, consumers)
+        if not made:
+            made.append(await self._create(js, await js.stream_info(stream.name)))
+
+    monkeypatch.setattr(receiver, "_delete", delete_too_early)
+    subjects = {"subjects": [f"{stream.name}.a"]} if filtered else {}
+    with SourceHarness(stream.source(**subjects)) as harness:
+        assert polled(harness, 4) == [0, 1, 2, 3]
+        assert len(made) == 1
+        assert made[0] not in [each.name for each in stream.consumers()]
 
 
 def test_a_message_whose_delivery_is_missing_is_requested_again(stream: Stream) -> None:
