@@ -106,7 +106,9 @@ def test_a_process_that_died_has_the_lines_of_its_operators(pipeline: PipelinePa
     expect(defined.locator("dd code:first-child")).to_have_text(lines)
 
 
-def test_a_dialog_stays_open_and_usable_when_the_bottleneck_vanishes_behind_it(pipeline: PipelinePage) -> None:
+def test_a_dialog_stays_open_and_usable_when_the_bottleneck_vanishes_behind_it(
+    pipeline: PipelinePage,
+) -> None:
     page = pipeline.show()
     expect(page.locator(".bottleneck")).to_be_visible()
     page.get_by_role("button", name="Stop", exact=True).click()
