@@ -53,7 +53,7 @@ class CollectorActor:
 
 
 class RayCollector:
-    """Collects the committed rows of `CollectSink`s; may serve several sinks and several jobs.
+    """Collects the committed rows of sinks (`CollectSink`); may serve several sinks and several jobs.
 
     The constructor joins the cluster, or starts a local one, like the submission of a job. All rows are held
     in memory; uncommitted rows are also in checkpoints. Use the collector for results that fit in memory.

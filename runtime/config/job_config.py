@@ -338,8 +338,10 @@ class JobConfig(Settings):
         """The restart strategy, with the default filled in.
 
         With checkpoints a restart loses nothing. So the job restarts up to ten times in a row, with growing
-        delays that start at 1 s. With `standby` it restarts up to thirteen times, starting at 0.1 s. Without
-        checkpoints a restart would begin from nothing and might write everything twice, so there is none.
+        delays that start at 1 s. With `standby` it restarts up to thirteen times, starting at 0.1 s. A job
+        that fails twice at the same line of the user's code before its first checkpoint is not restarted.
+        Without checkpoints a restart would begin from nothing and might write everything twice, so there is
+        none.
         """
         if self.restart is not None:
             return self.restart

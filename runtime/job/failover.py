@@ -211,6 +211,11 @@ def regions_of(graph: ExecutionGraph) -> Mapping[SubtaskId, Region]:
     return {subtask.id: regions[leader(subtask.id.vertex)] for subtask in graph.subtasks}
 
 
+_FAILS_FAST: Final = (
+    "The job has failed twice at this line and has completed no checkpoint, so it does not restart again. "
+    "With a `restart=` of your own it would."
+)
+
 #: Maximum number of secondary failures that are kept for one attempt.
 MAX_SECONDARY: Final = 16
 
@@ -304,15 +309,21 @@ class FailureHistory:
         if len(last.secondary) < MAX_SECONDARY:
             self._records[-1] = replace(last, secondary=(*last.secondary, cause))
 
-    def known(self, cause: FailureCause) -> FailureCause:
-        """Return the cause; not recoverable if an earlier attempt has failed on the same bad input.
+    def known(self, attempt: int, cause: FailureCause, *, fails_fast: bool = False) -> FailureCause:
+        """Return the cause in an attempt; not recoverable if an earlier attempt has failed in the same way.
 
-        A message about bad input names its position. The data there does not change, so every restart would
-        fail the same way. Failures of users' functions may be transient and are never treated like this.
+        - On the same bad input. Its message names a position. The data there does not change, so every
+          restart would fail the same way.
+        - With `fails_fast`, at the same line of the user's code: that is probably a bug.
         """
-        known = (failure for record in self._records for failure in (record.root, *record.secondary))
-        repeated = (failure.is_bad_input and failure.message == cause.message for failure in known)
-        return replace(cause, recoverable=False) if cause.is_bad_input and any(repeated) else cause
+        earlier = (record for record in self._records if record.attempt < attempt)
+        known = [failure for record in earlier for failure in (record.root, *record.secondary)]
+        if cause.is_bad_input and any(each.is_bad_input and each.message == cause.message for each in known):
+            return replace(cause, recoverable=False)
+        place = cause.operator, cause.raised_at
+        if fails_fast and None not in place and place in ((each.operator, each.raised_at) for each in known):
+            return replace(cause, message=f"{cause.message}\n{_FAILS_FAST}", recoverable=False)
+        return cause
 
     def records(self) -> tuple[FailureRecord, ...]:
         return tuple(self._records)

@@ -121,6 +121,7 @@ class JobScheduler:
         self._job_id = job_id
         self._storage = storage if storage is not None else MemoryStorage()
         restart = restart_strategy(config.restart_or_default, job_id)
+        self._restarts_by_default = config.restart is None
         ledger = JobLedger(
             job_id,
             self._storage,
@@ -281,10 +282,17 @@ class JobScheduler:
     def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
         self._deliver(attempt, lambda: self._job.state.subtask_finished(subtask), subtask)
 
+    @property
+    def _fails_fast(self) -> bool:
+        """Whether the job has the default restart strategy and has never completed a checkpoint."""
+        coordinator = self._job.coordinator
+        completed = 0 if coordinator is None else coordinator.history.counters().completed
+        return self._restarts_by_default and completed == 0
+
     def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
         if cause.subtask is None:
             cause = replace(cause, subtask=subtask)
-        known = self._job.failures.known(cause)
+        known = self._job.failures.known(attempt, cause, fails_fast=self._fails_fast)
         self._deliver(attempt, lambda: self._job.state.failed(known), subtask)
 
     def report(self, attempt: int, report: SubtaskReport) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -86,6 +87,22 @@ def test_keys_move_and_zoom_the_graph(graph: Any) -> None:
     assert nearer[2] > at[2]
     graph.keyboard.press("-")
     assert wait_for_move(graph, nearer)[2] == pytest.approx(at[2])
+
+
+def test_the_vertex_that_limits_the_job_stands_out_and_the_sentence_leads_to_its_subtasks(graph: Any) -> None:
+    stands_out = graph.locator(".card.limits")
+    expect(stands_out).to_have_count(1)
+    expect(stands_out).to_have_attribute("data-vertex", "enrich")
+    expect(stands_out).to_have_accessible_name(re.compile("^enrich, .*, the bottleneck$"))
+    colour = "each => getComputedStyle(each).fill"
+    loads = {
+        vertex: graph.locator(f'[data-vertex="{vertex}"] .load').evaluate(colour) for vertex in VERTICES[:3]
+    }
+    assert loads["orders"] == loads["parse"] != loads["enrich"]
+    said = graph.locator(".bottleneck")
+    expect(said).to_contain_text("enrich is busy 97 % of the time; parse and orders wait for it.")
+    said.get_by_role("link").click()
+    expect(graph.get_by_role("region", name="Subtasks of enrich")).to_be_visible()
 
 
 def test_enter_on_a_vertex_opens_its_subtasks(graph: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -103,6 +104,44 @@ def test_a_process_that_died_has_the_lines_of_its_operators(pipeline: PipelinePa
     defined = page.locator(".failures .pairs > div").filter(has_text="Operators defined at")
     lines = [f"/home/ada/shop/order_totals.py:{number}" for number in (20, 21, 22)]
     expect(defined.locator("dd code:first-child")).to_have_text(lines)
+
+
+def test_a_dialog_stays_open_and_usable_when_the_bottleneck_vanishes_behind_it(
+    pipeline: PipelinePage,
+) -> None:
+    page = pipeline.show()
+    expect(page.locator(".bottleneck")).to_be_visible()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Folder").fill("/backup")
+    calm = tuple(replace(each, rates=None) for each in pipeline.job.current.subtasks)
+    pipeline.job.current = pipeline_report(subtasks=calm)
+    expect(page.locator(".bottleneck")).to_have_count(0)
+    assert dialog.evaluate("each => each.matches(':modal')")
+    expect(dialog.get_by_label("Folder")).to_have_value("/backup")
+    dialog.get_by_role("button", name="Leave it").click()
+    expect(dialog).to_have_count(0)
+
+
+def test_equal_failures_in_a_row_are_one_and_the_page_says_that_it_keeps_the_last(
+    pipeline: PipelinePage,
+) -> None:
+    other = FailureCause("its process died", SubtaskId("orders", 1))
+    same = FailureCause("division by zero", SubtaskId("enrich", 0))
+    causes = (same, other, *[same] * 14)
+    failures = tuple(FailureRecord(5 + number, BEGAN + number, cause) for number, cause in enumerate(causes))
+    pipeline.job.current = pipeline_report(failures=failures)
+    page = pipeline.show("failures")
+    expect(page.locator(".failures h2")).to_have_count(3)
+    titles = page.locator(".failures h2").all_inner_texts()
+    assert titles[0].startswith("Attempts 7 to 20 failed, 14 times in the same way")
+    assert titles[1].startswith("Attempt 6 failed")
+    assert titles[2].startswith("Attempt 5 failed")
+    expect(page.get_by_text("The last 16 failures are kept.")).to_be_visible()
+
+    pipeline.job.current = pipeline_report(failures=failures[:3])
+    expect(page.locator(".failures h2")).to_have_count(3)
+    expect(page.get_by_text("failures are kept.")).to_have_count(0)
 
 
 def test_a_lag_says_when_it_will_be_gone(browser: Any) -> None:

@@ -11,6 +11,7 @@ from jobs.driving import (
     PATIENCE,
     after_checkpoints,
     eventually,
+    failure_of,
     finish,
     kill_master,
     kill_subtask,
@@ -63,6 +64,19 @@ def test_three_failures_in_a_row_cost_nothing(tmp_path: Path) -> None:
     failures = job.report().failures
     assert [f"failure number {n}" in str(failure.root) for n, failure in enumerate(failures, 1)] == [True] * 3
     assert job.report().failure is None
+
+
+def test_a_bug_ends_a_job_of_the_default_strategy_at_its_second_failure(tmp_path: Path) -> None:
+    env = environment(tmp_path, every=60.0, restart=None)
+    bad = RaisesTimes(line(0), 3, str(tmp_path))
+    counted(env.from_source("lines", paced_lines(100, RATE)).map(bad), FileSink.json(tmp_path / "out"))
+    job = submit(env)
+
+    message = failure_of(job)
+
+    assert "failure number 2" in message
+    assert "The job has failed twice at this line and has completed no checkpoint" in message
+    assert job.report().statistics.attempt == 2
 
 
 def test_a_job_that_fails_leaves_no_files_that_nobody_can_commit(tmp_path: Path) -> None:

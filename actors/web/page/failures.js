@@ -28,12 +28,35 @@ function Cause({ report, cause }) {
     ${cause.traceback && html`<details><summary>Traceback</summary><pre>${cause.traceback}</pre></details>`}`;
 }
 
+// A JobMaster keeps so many (`FailureHistory`).
+const MOST = 16;
+
+const isSame = (one, other) => one.root.message === other.root.message && String(one.root.subtask) === String(other.root.subtask);
+
+// The newest first; failures in a row with the same cause are one group.
+function groupsOf(failures) {
+  const groups = [];
+  for (const failure of [...failures].reverse()) {
+    const group = groups[groups.length - 1];
+    if (group && isSame(group[0], failure)) group.push(failure);
+    else groups.push([failure]);
+  }
+  return groups;
+}
+
+function titleOf(group) {
+  const first = group[group.length - 1].attempt;
+  return group.length === 1 ? `Attempt ${first} failed` : `Attempts ${first} to ${group[0].attempt} failed, ${group.length} times in the same way`;
+}
+
 export function Failures({ report }) {
   if (report.failures.length === 0) return html`<${Empty} title="No failure"><p>No attempt of this job has failed.</p><//>`;
-  return html`<section><ol class="failures">${[...report.failures].reverse().map((failure) => html`
-    <li key="${failure.attempt} ${failure.at}">
-      <h2>Attempt ${failure.attempt} failed <span class="faint">${moment(failure.at)}</span></h2>
-      <${Cause} report=${report} cause=${failure.root} />
-      ${failure.secondary.length > 0 && html`<details><summary>${failure.secondary.length} more that followed</summary>${failure.secondary.map((cause, number) => html`<${Cause} key=${number} report=${report} cause=${cause} />`)}</details>`}
-    </li>`)}</ol></section>`;
+  const kept = report.failures.length;
+  return html`<section>${kept >= MOST && html`<p class="faint">The last ${kept} failures are kept.</p>`}
+    <ol class="failures">${groupsOf(report.failures).map((group) => html`
+      <li key="${group[0].attempt} ${group[0].at}">
+        <h2>${titleOf(group)} <span class="faint">${moment(group[0].at)}</span></h2>
+        <${Cause} report=${report} cause=${group[0].root} />
+        ${group[0].secondary.length > 0 && html`<details><summary>${group[0].secondary.length} more that followed</summary>${group[0].secondary.map((cause, number) => html`<${Cause} key=${number} report=${report} cause=${cause} />`)}</details>`}
+      </li>`)}</ol></section>`;
 }

@@ -81,6 +81,9 @@ export const cut = (text, most) => (text.length > most ? `${text.slice(0, most -
 // Cuts the front, because the end has the line number.
 export const cutFront = (text, most) => (text.length > most ? `…${text.slice(1 - most)}` : text);
 
+// The address of the view of a vertex's subtasks.
+export const subtasksOf = (job, vertex) => `#/jobs/${job}/subtasks/${encodeURIComponent(vertex)}`;
+
 export const fileLine = (place) => (place ? `${place.file.split("/").pop()}:${place.line}` : "");
 
 // The class of a vertex for its colour: `blocked` (back-pressured), `busy` or `calm`; `unknown` without rates.

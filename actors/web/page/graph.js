@@ -1,13 +1,12 @@
 // The job graph: laid out once for each shape; after that only numbers change. On a phone it is a list.
 
 import { html, useMemo, useRef } from "./vendor/htm-preact.js";
-import { cut, cutFront, fileLine, load, rate, share, watermark } from "./format.js";
+import { cut, cutFront, fileLine, load, rate, share, subtasksOf, watermark } from "./format.js";
 import { LINE, SHOWN, WIDTH, arrange, heightOf } from "./graph_layout.js";
 import { useMoves } from "./graph_moves.js";
 import { useNarrow } from "./narrow.js";
 import { Notice } from "./parts.js";
 
-const addressOf = (job, vertex) => `#/jobs/${job}/subtasks/${encodeURIComponent(vertex.id)}`;
 const inputOf = (edge) => (edge.input_index ? `${edge.input_index + 1}: ` : "");
 const nameOf = (edge) => `${inputOf(edge)}${edge.side_output ?? edge.partitioning.replaceAll("_", " ")}`;
 const wholeNameOf = (edge) => `${edge.source} to ${edge.target}: ${inputOf(edge)}${edge.partitioning.replaceAll("_", " ")}${edge.key ? ` by ${edge.key}` : ""}`;
@@ -16,14 +15,14 @@ const isFull = (summary) => (summary?.fill_max ?? 0) > 0.8;
 const reachedBy = (summary) => ((summary?.watermark ?? null) === null ? "" : watermark(summary.watermark));
 const inWords = (vertex, summary) => `${vertex.id}, ${vertex.parallelism} subtasks${load(summary) === "unknown" ? "" : `, busy ${share(summary.busy_max)}, back-pressured ${share(summary.backpressured_max)}, ${rate(summary.records_in)} in`}`;
 
-function Card({ vertex, summary, at, job }) {
+function Card({ vertex, summary, at, job, limits }) {
   const height = heightOf(vertex);
   const operators = vertex.operators.slice(0, SHOWN);
   const more = vertex.operators.length - operators.length;
   const below = 50 + LINE * (operators.length + (more ? 1 : 0));
   const right = WIDTH - 12;
   const state = load(summary);
-  return html`<a href=${addressOf(job, vertex)} class="card ${state}" aria-label=${inWords(vertex, summary)} data-vertex=${vertex.id}>
+  return html`<a href=${subtasksOf(job, vertex.id)} class="card ${state} ${limits ? "limits" : ""}" aria-label="${inWords(vertex, summary)}${limits ? ", the bottleneck" : ""}" data-vertex=${vertex.id}>
     <g transform="translate(${at.x - WIDTH / 2} ${at.y - height / 2})">
       <rect class="body" width=${WIDTH} height=${height} rx="8" />
       <rect class="load" width="5" height=${height - 16} x="0" y="8" rx="2" />
@@ -49,7 +48,7 @@ const Edge = ({ edge, summary, at }) => html`<g class="edge ${isFull(summary) ? 
 
 const Arrow = ({ id }) => html`<marker id=${id} viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="12" markerHeight="12" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>`;
 
-function Drawing({ report, summaries, fills }) {
+function Drawing({ report, summaries, fills, bottleneck }) {
   const shape = JSON.stringify([report.graph.vertices.map((vertex) => [vertex.id, vertex.operators.length]), report.graph.edges.map((edge) => [edge.source, edge.target])]);
   const made = useMemo(() => arrange(report.graph), [shape]);
   const frame = useRef(null);
@@ -66,17 +65,17 @@ function Drawing({ report, summaries, fills }) {
         <defs><${Arrow} id="arrow" /><${Arrow} id="arrow-full" /></defs>
         <g transform="translate(${view.x} ${view.y}) scale(${view.zoom})">
           ${report.graph.edges.map((edge, number) => html`<${Edge} key=${number} edge=${edge} summary=${fills[number]} at=${made.edges[number]} />`)}
-          ${report.graph.vertices.map((vertex) => html`<${Card} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} at=${made.vertices[vertex.id]} job=${report.job_id} />`)}
+          ${report.graph.vertices.map((vertex) => html`<${Card} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} at=${made.vertices[vertex.id]} job=${report.job_id} limits=${vertex.id === bottleneck} />`)}
         </g>
       </svg>
     </div>
   </section>`;
 }
 
-function Item({ vertex, summary, outputs, job }) {
+function Item({ vertex, summary, outputs, job, limits }) {
   const state = load(summary);
-  return html`<li class="card ${state}" data-vertex=${vertex.id}>
-    <div class="head"><a href=${addressOf(job, vertex)}>${vertex.id}</a><span class="faint">× ${vertex.parallelism}</span></div>
+  return html`<li class="card ${state} ${limits ? "limits" : ""}" data-vertex=${vertex.id}>
+    <div class="head"><a href=${subtasksOf(job, vertex.id)}>${vertex.id}</a><span class="faint">× ${vertex.parallelism}</span></div>
     <ul class="plain">${vertex.operators.map((operator) => html`<li key=${operator.id}>${operator.name} <span class="faint">${fileLine(operator.defined_at)}</span></li>`)}</ul>
     ${state !== "unknown" && html`<div class="numbers"><span>busy ${share(summary.busy_max)}</span><span>blocked ${share(summary.backpressured_max)}</span><span>${rate(summary.records_in)} in</span></div>`}
     ${reachedBy(summary) && html`<div class="faint">event time ${reachedBy(summary)}</div>`}
@@ -84,9 +83,9 @@ function Item({ vertex, summary, outputs, job }) {
   </li>`;
 }
 
-function List({ report, summaries, fills }) {
+function List({ report, summaries, fills, bottleneck }) {
   const outputsOf = (vertex) => report.graph.edges.map((edge, number) => ({ edge, summary: fills[number] })).filter(({ edge }) => edge.source === vertex.id);
-  return html`<ol class="vertices" aria-label="Job graph">${report.graph.vertices.map((vertex) => html`<${Item} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} outputs=${outputsOf(vertex)} job=${report.job_id} />`)}</ol>`;
+  return html`<ol class="vertices" aria-label="Job graph">${report.graph.vertices.map((vertex) => html`<${Item} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} outputs=${outputsOf(vertex)} job=${report.job_id} limits=${vertex.id === bottleneck} />`)}</ol>`;
 }
 
 export function Graph({ report, live }) {
@@ -94,5 +93,5 @@ export function Graph({ report, live }) {
   if (report.graph.vertices.length === 0) return html`<${Notice}>The graph is not known yet.<//>`;
   // A job that does not run has no rates, although its last report may have some.
   const summaries = Object.fromEntries(report.vertices.map((vertex) => [vertex.id, live ? vertex : { ...vertex, busy_max: null }]));
-  return html`<${isNarrow ? List : Drawing} report=${report} summaries=${summaries} fills=${live ? report.edges : []} />`;
+  return html`<${isNarrow ? List : Drawing} report=${report} summaries=${summaries} fills=${live ? report.edges : []} bottleneck=${live ? report.bottleneck?.vertex : null} />`;
 }

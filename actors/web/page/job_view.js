@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "./vendor/htm-preact.js";
 import { follow, jobPath, look } from "./api.js";
-import { count, duration, moment, rate } from "./format.js";
+import { count, duration, moment, rate, subtasksOf } from "./format.js";
 import { Actions } from "./actions.js";
 import { Checkpoints } from "./checkpoints.js";
 import { Curves } from "./curves.js";
@@ -111,7 +111,7 @@ export function JobView({ id, tab, rest, readOnly }) {
     ${report.failure && html`<${Notice} kind="error">${named(report.failure.root.message)} <a href="#/jobs/${id}/failures">All failures</a><//>`}
     ${report.warnings.map((text) => html`<${Notice} key=${text} kind="warning">${named(text)}<//>`)}
     <${Figures} report=${report} live=${live} newest=${newest} trend=${trend} />
-    ${report.bottleneck && live && html`<p class="bottleneck" role="status">${named(report.bottleneck.text)}</p>`}
+    ${report.bottleneck && live && html`<p class="bottleneck" role="status">${named(report.bottleneck.text)} <a href=${subtasksOf(id, report.bottleneck.vertex)}>Look at ${report.bottleneck.vertex}</a></p>`}
     ${!readOnly && html`<${Actions} report=${report} live=${live} answering=${answering} />`}
     <nav class="tabs" aria-label="Views of the job">${Object.entries(VIEWS).map(([name, title]) => html`
       <a key=${name} href="#/jobs/${id}/${name}" aria-current=${name === view ? "page" : undefined}>${title}${name === "failures" && report.failures.length ? html` <span class="tag">${report.failures.length}</span>` : null}</a>`)}

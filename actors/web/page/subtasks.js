@@ -2,7 +2,7 @@
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
-import { bytes, count, duration, rate, share, today, watermark } from "./format.js";
+import { bytes, count, duration, rate, share, subtasksOf, today, watermark } from "./format.js";
 import { FlameGraph } from "./flame_graph.js";
 import { Lag } from "./lag.js";
 import { Bar, Dialog, Notice, Status, Table } from "./parts.js";
@@ -99,7 +99,7 @@ export function Subtasks({ report, picked }) {
   if (!vertex) return html`<${Notice}>No subtask is known yet.<//>`;
   const rows = report.subtasks.filter((each) => each.vertex === vertex.id);
   return html`<section class="subtasks">
-    <form class="filter" onSubmit=${(event) => event.preventDefault()}><label>Vertex <select value=${vertex.id} onChange=${(event) => { location.hash = `#/jobs/${report.job_id}/subtasks/${encodeURIComponent(event.target.value)}`; }}>
+    <form class="filter" onSubmit=${(event) => event.preventDefault()}><label>Vertex <select value=${vertex.id} onChange=${(event) => { location.hash = subtasksOf(report.job_id, event.target.value); }}>
       ${vertices.map((each) => html`<option key=${each.id} value=${each.id}>${each.id} (${each.parallelism})</option>`)}</select></label>
     </form>
     <${Skew} rows=${rows} />

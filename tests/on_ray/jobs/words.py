@@ -108,7 +108,7 @@ def environment(
     parallelism: int = 1,
     config: JobConfig | None = None,
     buffer_timeout: float = _BUFFER_TIMEOUT,
-    restart: RestartConfig = RESTART,
+    restart: RestartConfig | None = RESTART,
     state_backend: StateBackend | None = None,
     **checkpointing: Any,
 ) -> StreamEnvironment:

@@ -5,7 +5,8 @@ from scheduler_setup import COUNT, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.config.restart import FixedDelay
-from penstock.runtime.job.failover import FailureCause
+from penstock.runtime.errors import UserLocation
+from penstock.runtime.job.failover import FailureCause, FailureHistory
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 
@@ -254,4 +255,52 @@ def test_a_function_that_fails_twice_in_the_same_way_may_heal():
         run.timers.advance(1)
         run.runner.run_all()
         run.come_up()
+    assert run.state is JobState.RUNNING
+
+
+AT_A_LINE = {"operator": "count", "raised_at": UserLocation("job.py", 7, "parse")}
+
+
+def fail_and_restart(run, **how):
+    run.fail(COUNT, **{**AT_A_LINE, **how})
+    run.stopped()
+    if run.state is not JobState.FAILED:
+        run.timers.advance(60)
+        run.runner.run_all()
+        run.come_up()
+
+
+def test_by_default_a_second_failure_at_one_line_before_any_checkpoint_ends_the_job():
+    run = Run().start()
+    fail_and_restart(run, text="division by 0")
+    fail_and_restart(run, raised_at=UserLocation("job.py", 9, "other"))
+    fail_and_restart(run, raised_at=None)
+    fail_and_restart(run, raised_at=None)
+    assert run.state is JobState.RUNNING, "these failures have other places, or none"
+    fail_and_restart(run, text="division by 0.0")
+    assert run.state is JobState.FAILED
+    (*_, cause) = run.cluster.take()[-1]
+    assert cause.startswith("count[0]: division by 0.0\nThe job has failed twice at this line")
+
+
+def test_two_regions_that_fail_at_one_line_in_one_attempt_have_not_failed_twice():
+    history = FailureHistory()
+    cause = FailureCause("division by zero", READ, **AT_A_LINE)
+    history.attempt_failed(1, 0.0, cause)
+    assert history.known(1, cause, fails_fast=True).recoverable
+    assert not history.known(2, cause, fails_fast=True).recoverable
+
+
+def test_after_a_checkpoint_a_failure_at_one_line_may_be_transient():
+    run = Run().start()
+    run.checkpoint()
+    for _ in range(3):
+        fail_and_restart(run)
+    assert run.state is JobState.RUNNING
+
+
+def test_a_restart_strategy_of_the_user_is_followed_also_before_any_checkpoint():
+    run = Run(restart=FixedDelay(attempts=9, delay=1)).start()
+    for _ in range(3):
+        fail_and_restart(run)
     assert run.state is JobState.RUNNING
