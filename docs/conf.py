@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import Final
@@ -11,8 +10,8 @@ from typing import Final
 from sphinx.application import Sphinx
 
 DOCS: Final = Path(__file__).resolve().parent
-#: Documents outside of this folder, and their pages of the site.
-DOCUMENTS: Final = {"benchmarks/RESULTS.md": "results.md", "CHANGELOG.md": "changelog.md"}
+#: Documents outside of this folder, and the pages of the site that include them.
+DOCUMENTS: Final = {"benchmarks/RESULTS.md": "results.rst", "CHANGELOG.md": "changelog.rst"}
 sys.path.insert(0, str(DOCS.parent / "tools"))
 
 from door import public_modules  # noqa: E402 (the path comes first)
@@ -67,6 +66,4 @@ def lead_to_pages(_: Sphinx, page: str, text: list[str]) -> None:
 
 def setup(app: Sphinx) -> None:
     write_reference()
-    for document, name in DOCUMENTS.items():
-        shutil.copy(DOCS.parent / document, DOCS / name)
     app.connect("source-read", lead_to_pages)
