@@ -1,4 +1,4 @@
-"""Settings of Sphinx. `make docs` builds the site from these pages and from the docstrings of public names."""
+"""Settings of Sphinx. `make docs` builds the site from these pages and the docstrings of public names."""
 
 from __future__ import annotations
 
