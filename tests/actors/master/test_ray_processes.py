@@ -189,8 +189,9 @@ def test_a_start_that_fails_is_an_answer_of_the_first_call() -> None:
 
 def test_a_cluster_that_does_not_answer_has_no_warm_process_and_no_room() -> None:
     async def scenario() -> None:
-        cluster, answers = ClusterCalls(at_once=0.01), threading.Event()
-        cluster.begin("get stuck", lambda: answers.wait(10))
+        cluster, stuck, answers = ClusterCalls(at_once=0.01), threading.Event(), threading.Event()
+        cluster.begin("get stuck", lambda: (stuck.set(), answers.wait(10)))
+        assert stuck.wait(10), "a call that is at once would be made before it"
         processes = processes_in(cluster)
         assert processes.claim(ProcessSpec(0.0, 0.0, 1)) is None
         assert processes.room() == Room({}, {})
