@@ -27,7 +27,7 @@ from penstock.runtime.io.rocksdb.database import Database
 
 CHECK_GROUP: Final = "penstock.checks"
 #: Extras for work on Penstock itself, and for tests.
-_NOT_FOR_JOBS: Final = frozenset({"dev", "mutants", "testing"})
+_NOT_FOR_JOBS: Final = frozenset({"dev", "docs", "mutants", "testing"})
 #: Dependencies with a line of their own.
 _SHOWN: Final = {"ray": "Ray", "pyarrow": "Arrow"}
 

@@ -123,7 +123,8 @@ def check_cluster() -> CheckResult:
     finally:
         if is_own:
             ray.shutdown()
-    text = f"a local cluster started and ran a job in {time.monotonic() - begun:.1f} s"
+    what = "a local cluster started and" if is_own else "the cluster of this process"
+    text = f"{what} ran a job in {time.monotonic() - begun:.1f} s"
     return CheckResult("cluster", CheckStatus.OK, text, is_required=True)
 
 

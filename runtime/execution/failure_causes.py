@@ -14,6 +14,7 @@ from dataclasses import replace
 from penstock.runtime.error_text import cause_text, error_text, message_of, traceback_text
 from penstock.runtime.errors import (
     BadInputError,
+    ConnectorError,
     CorruptSnapshotError,
     OperatorError,
     OperatorInterrupt,
@@ -73,7 +74,8 @@ def describe_failure(error: BaseException) -> SubtaskFailed:
             failure_details(error),
             error.location,
             recoverable,
-            raised_at=error.raised_at,
+            # Penstock raised it: the line would be that of a library, and an outage is no bug of the user.
+            raised_at=None if isinstance(error.__cause__, ConnectorError) else error.raised_at,
             is_bad_input=isinstance(error.__cause__, BadInputError),
         )
     is_damage = isinstance(error, CorruptSnapshotError)

@@ -129,6 +129,7 @@ def test_as_json_it_has_every_check_and_the_same_code(tmp_path: Path) -> None:
     checks = {check["name"]: check for check in told["checks"]}
     assert {"Python", "Ray", "Arrow", "dependencies", "storage", "rocksdb", "kafka", "spark"} <= set(checks)
     assert {check["status"] for check in checks.values()} <= {"ok", "missing", "broken"}
+    assert not {"dev", "docs", "mutants"} & set(checks), "extras for work on Penstock"
     code, said = run("--json", "--storage", "ftp://user:geheim@host/folder")
     told = json.loads(said)
     assert (code, told["can_run"]) == (1, False)

@@ -74,3 +74,11 @@ def test_the_failure_of_an_operator_has_the_line_that_built_it_and_the_one_that_
     assert lines_of(reported) == expected
     assert lines_of(cause_of(operator_failure())) == expected
     assert from_plain(FailureCause, to_plain(reported)) == reported
+
+
+def test_an_outage_that_a_connector_reports_has_no_line_of_the_user() -> None:
+    """So it never counts as a bug at one line (`FailureHistory.known`)."""
+    error = operator_failure()
+    assert describe_failure(error).raised_at is not None
+    error.__cause__ = ConnectorError("the broker does not answer")
+    assert describe_failure(error).raised_at is None
