@@ -1,4 +1,4 @@
-"""Orders with payments: find the orders that are not paid in time, by a left join over time.
+"""An interval join: find the orders that are not paid in time, by a left join of orders and payments.
 
     python examples/unpaid_orders.py --output orders
 

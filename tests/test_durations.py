@@ -1,4 +1,4 @@
-"""Every argument that is a duration takes a `timedelta` or seconds, and refuses anything else by its name.
+"""Every argument that is a duration takes a `timedelta` or seconds; errors of other values name the argument.
 
 The arguments are found in the signatures of the public modules, so a new one is tried, too.
 """
@@ -37,7 +37,7 @@ from penstock.runtime.time.durations import as_seconds
 DURATION = re.compile(r"\b(Duration|Ttl)\b")
 NUMBER = re.compile(r"\b(float|timedelta)\b")
 
-#: Numbers of public arguments that are no durations.
+#: Public arguments that are numbers but not durations.
 NO_DURATIONS = {
     "ExponentialBackoff.multiplier": "a factor",
     "ExponentialBackoff.jitter": "a share",
@@ -57,7 +57,7 @@ NO_DURATIONS = {
     "WatermarkStrategy.interval": "a field that for_generator fills, in seconds",
     "WatermarkStrategy.idle_after": "a field that with_idleness fills, in seconds",
 }
-#: Options of operators that are no durations.
+#: Options of operators that are not durations.
 OPTIONS = {"num_cpus", "num_gpus", "resources"}
 #: Users get these and don't make them; their durations are seconds.
 RESULTS = {"CheckpointResult", "JobResult", "JobReport", "GaugeStatistics", "HistogramStatistics"}
@@ -74,11 +74,11 @@ STOPPED: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
 
 
 class Asked(Exception):
-    """The step behind the check of the arguments, which have been accepted."""
+    """Raised by the step after the check of the arguments: they were accepted."""
 
 
 class NoCluster:
-    """In place of a handle's calls and of an executor: raises what it is asked for."""
+    """Stands in for a handle's JobMaster and for an executor; raises `Asked` with the request."""
 
     def ask(self, method: str, *arguments: Any, of_ended: Any, deadline: Any, request: str = "") -> Any:
         raise Asked(round(deadline.left()))

@@ -1,9 +1,10 @@
-"""Measures the house: files, code and docstrings by room, walks through it, and the names of the front door.
+"""Measures the code: files, code and docstrings by room, walks through the code, and the public names.
 
     python tools/house.py
 
-A room is a folder of the implementation. A line of code is a line with a token that is neither comment nor
-docstring. The walks are recorded from a real job (`walks.py`). `make house` prints the tables.
+A room is a folder of the implementation, which is the *house*. A line of code is a line with a token that is
+neither comment nor docstring. The walks are recorded from a real job (`walks.py`). `make house` prints the
+tables.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def cancel(
 ) -> None:
     """End a job. Output that its sinks have committed stays; the rest is dropped.
 
-    Asks first when no checkpoint and no savepoint of the job would be left.
+    Asks first if it would delete the job's checkpoints and the job has no savepoint.
     """
     handle = named_job(job, address)
     report = handle.report()

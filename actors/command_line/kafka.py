@@ -66,7 +66,7 @@ BrokersOption = Annotated[
         "--bootstrap-servers",
         metavar="HOST:PORT,...",
         envvar=BOOTSTRAP,
-        help="Brokers of the Kafka cluster. Default: `bootstrap.servers` of the file.",
+        help="Brokers of the Kafka cluster. Default: `bootstrap.servers` of the --config file.",
     ),
 ]
 ConfigOption = Annotated[
@@ -75,7 +75,7 @@ ConfigOption = Annotated[
         "--config",
         metavar="FILE",
         envvar=CONFIG,
-        help="File with settings of librdkafka, one `name=value` on a line. Secrets are never shown.",
+        help="File with settings of librdkafka, one `name=value` per line. Secrets are never shown.",
     ),
 ]
 FromOption = Annotated[
@@ -267,7 +267,7 @@ def _read_settings(path: Path) -> dict[str, str]:
 
 @contextmanager
 def _quiet_clients() -> Iterator[None]:
-    """Hide the clients' own messages about connections; an error has its cause in one line."""
+    """Hide the clients' log messages about connections; the command's error names the cause."""
     names = ("kafka", "penstock.runtime.io.connectors.kafka.cluster")
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
@@ -360,7 +360,7 @@ def _print_results(results: Iterable[CommitResult], *, as_json: bool) -> None:
             about = f"{each.committable.transactional_id}{f': {each.detail}' if each.detail else ''}"
             print(escaped(f"{each.outcome} {about}"))
         if not results:
-            print("the snapshot covers no transaction that is not committed")
+            print("the snapshot covers no uncommitted transactions")
     failed = [each for each in results if each.outcome in ("lost", "unknown")]
     if failed:
         msg = f"{len(failed)} of {len(results)} transaction(s) could not be committed: {failed[0].detail}"

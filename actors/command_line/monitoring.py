@@ -1,7 +1,7 @@
 """`penstock metrics grafana | rules`: a dashboard for Grafana, and alert rules for Prometheus.
 
-Both use the metrics that `docs/operations.md` lists. Ray prefixes each name with `ray_`, and the counters of
-a new process start at 0. So queries sum the rates of all processes.
+Both use the metrics that `docs/operations.md` lists. Ray prefixes each name with `ray_`. The counters of a
+new process start at 0, so most queries of counters sum the rates or increases of all processes.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def _share(counter: str) -> tuple[str, str]:
 
 
 PANELS: Final = (
-    Panel("Records in, by operator", "short", (_sum("records_in_total"),)),
-    Panel("Records out, by operator", "short", (_sum("records_out_total"),)),
+    Panel("Records in per second, by operator", "short", (_sum("records_in_total"),)),
+    Panel("Records out per second, by operator", "short", (_sum("records_out_total"),)),
     Panel("Busy, busiest subtask", "percentunit", (_share("busy_seconds_total"),)),
     Panel("Back-pressured, worst subtask", "percentunit", (_share("backpressured_seconds_total"),)),
     Panel("Idle, idlest subtask", "percentunit", (_share("idle_seconds_total"),)),
@@ -81,7 +81,7 @@ PANELS: Final = (
         (_largest("watermark_lag_seconds", "job_name, operator", "{{operator}}"),),
     ),
     Panel("Left to read, by source", "short", (_total("pending_records"),)),
-    Panel("Growth of what is left to read, records per second", "short", (_growth("pending_records"),), True),
+    Panel("Left to read, growth in records per second", "short", (_growth("pending_records"),), True),
     Panel(
         "Latency from the sources to a sink",
         "s",

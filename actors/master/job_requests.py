@@ -119,7 +119,10 @@ class JobRequests:
         return answer or RescaleRefused(f"the job has ended: {self._report().status.value}")
 
     async def _settled(self) -> JobScheduler | None:
-        """Wait while the job starts or restarts and the scheduler refuses requests; `None` after its end."""
+        """Wait for the scheduler, and up to `_PATIENCE` for a job that starts or restarts.
+
+        Returns `None` after the job's end.
+        """
         await self._prepared.wait()
         scheduler, deadline = self._scheduler, time.monotonic() + _PATIENCE
         while scheduler is not None and scheduler.state.is_coming_up and time.monotonic() < deadline:

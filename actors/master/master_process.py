@@ -1,8 +1,8 @@
 """`MasterProcess`: an actor process on Ray that is the JobMaster of one job after another.
 
-Starting its JobMaster takes half of a small job's processor time. So a process whose job has finished, or was
-cancelled, waits for the next job of the same program, as `SubtaskActor` does. `MasterRunner` decides whether
-the process waits; `ProcessResidue` detects leftovers of users' code that forbid it.
+A small job spends half of its processor time on the start of its JobMaster. So a process whose job has
+finished, or was cancelled, waits for the next job of the same program, as `SubtaskActor` does. `MasterRunner`
+decides whether the process waits; `ProcessResidue` detects leftovers of users' code that forbid it.
 
 Ray restarts a process that dies. The new process finds its job in the cluster's key-value store
 (`registry.py`), because the old one may have taken another job since its start. It never repeats a job that

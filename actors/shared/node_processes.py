@@ -142,7 +142,7 @@ def _fields(pid: int) -> list[int] | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The program's name comes first, in parentheses, and may contain any character.
+    # The program's name precedes them, in parentheses, and may contain any character.
     return [int(field) if field.isdecimal() else 0 for field in text.rpartition(")")[2].split()]
 
 

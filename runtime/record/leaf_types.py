@@ -368,7 +368,7 @@ def array_to_native(array: np.ndarray[Any, Any]) -> tuple[Any, list[int], str, b
 
 
 def array_from_native(native: Any) -> np.ndarray[Any, Any]:
-    """Read an array; it owns its memory and can be written to."""
+    """Read an array, which is writable and shares no memory with `native`."""
     dtype, shape, order, content = native
     if dtype == "O":
         if not isinstance(content, list) or min(shape, default=0) < 0 or math.prod(shape) != len(content):

@@ -85,7 +85,7 @@ class Unpickled(Exception):
 
 
 class Unspeakable(Exception):
-    """An exception without a text."""
+    """An exception whose text can't be read."""
 
     def __str__(self) -> str:
         raise TypeError

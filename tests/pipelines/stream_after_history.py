@@ -1,4 +1,4 @@
-"""One source after the other, and the second one gives its splits out by itself."""
+"""One source after the other; the second one assigns its splits on request."""
 
 from __future__ import annotations
 

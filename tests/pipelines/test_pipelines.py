@@ -1,6 +1,6 @@
-"""Every pipeline of this folder gives what is expected, through everything that may happen to a job.
+"""Every pipeline of this folder produces the expected output, whatever happens to its job.
 
-A run draws its seed anew each time. A failure names it, with the command that shows the same run again.
+Each run draws a new seed. A failure names the seed and the command that replays the run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_pipeline_gives_what_is_expected_whatever_happens(name: str) -> None:
 
 #: Runs that have failed once, each with its cause.
 FAILED_ONCE = [
-    # An attempt that was there for the last commits alone left the files of earlier attempts behind.
+    # An attempt that ran only for the last commits left the files of earlier attempts behind.
     ("part_files", Scenario(Course.RESCALED, "two-at-a-time", "heap", 3263805339)),
     # An unaligned checkpoint came between a record of a source and the record's watermark, which was lost.
     ("marks_behind_calls", Scenario(Course.FAILURES, "with-timeout", "heap", 2258776205)),
@@ -80,10 +80,10 @@ def test_calls_in_flight_give_each_result_once_though_a_thousand_processes_crash
 @pytest.mark.parametrize("name", names())
 def test_pipeline_says_what_it_is_and_has_more_to_do_than_a_checkpoint_takes(name: str) -> None:
     pipeline = load(name)
-    assert (pipeline.module.__doc__ or "").strip(), "its text says what it shows"
+    assert (pipeline.module.__doc__ or "").strip(), "the module's docstring says what the pipeline shows"
     records = pipeline.make_input(7)
     rows = pipeline.expected(records)
-    assert sum(map(len, rows.values())) >= 3, "an output of nothing shows nothing"
+    assert sum(map(len, rows.values())) >= 3, "an empty output proves nothing"
     assert rows == pipeline.expected(records), "what is expected depends on the input alone"
     assert repr(pipeline.make_input(7)) == repr(records), "a seed gives the same input every time"
 

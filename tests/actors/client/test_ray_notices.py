@@ -110,7 +110,7 @@ def test_a_notice_is_an_info_of_its_own_logger(files: NoticeFiles, caplog: pytes
 
 @pytest.fixture
 def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[threading.Thread]]:
-    """Start Ray's thread of notices as `ray.init` does; it ends after one notice."""
+    """Replace Ray's listener and its printing; the listener prints one notice and ends."""
     threads: list[threading.Thread] = []
 
     def listen(worker: str, stopped: threading.Event) -> None:

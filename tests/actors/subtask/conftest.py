@@ -1,4 +1,4 @@
-"""Makes importable what the tests of actors share."""
+"""Adds `tests/actors/shared` to the import path, because these tests use its helpers."""
 
 from __future__ import annotations
 

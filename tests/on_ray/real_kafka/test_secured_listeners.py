@@ -45,7 +45,7 @@ def environment(folder: Path) -> StreamEnvironment:
 
 
 def copy(env: StreamEnvironment, address: str, name: str, properties: Mapping[str, Any]) -> list[Any]:
-    """Add a copy of a topic to the job; its source and its sink."""
+    """Add a source and a sink that copy a topic to the job, and return both."""
     end = OffsetsInitializer.latest()
     source: KafkaSource[Any] = KafkaSource(
         address, f"in-{name}", bounded=end, group_id="copies", properties=properties
@@ -90,7 +90,7 @@ def test_a_wrong_password_fails_the_job_with_the_reason_and_without_the_password
 
 
 def assert_hidden(secrets: list[str], job: RayJobHandle, storage: Path, *texts: str) -> None:
-    """No text, report, log, answer of REST or file of the job has one of these."""
+    """Check that no text, report, log, REST answer or file of the job contains a secret."""
     report = job.report()
     shown = {
         "texts": "\n".join(texts),

@@ -1,4 +1,4 @@
-"""The process of a subtask: one attempt at a time, one end of each, and no call without an answer."""
+"""The process of a subtask runs one attempt at a time, and answers every call once."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_deployment_that_has_waited_asks_again_whether_it_may_begin(meanwhile:
         case _:
             process.give_back(ROLE, lambda given: None)
     first.end(SubtaskStopped())
-    if meanwhile == "the role is given back":  # it came later, and stops what has begun meanwhile
+    if meanwhile == "the role is given back":  # this request came last, and stops the attempt that has begun
         assert machine.attempts[-1].is_stopping
         assert process.role == ROLE.at(2)
         machine.attempts[-1].go_on()

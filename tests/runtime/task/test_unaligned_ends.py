@@ -1,4 +1,4 @@
-"""Unaligned checkpoints of one subtask: how they end, well or badly, at the end of data too."""
+"""Unaligned checkpoints of one subtask that complete or are aborted, also after the end of data."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_barrier_that_waits_in_the_outputs_goes_in_its_turn_when_its_checkpoint_
 
 
 def ended(make_subtask: MakeSubtask, **more: Any) -> SubtaskSetup:
-    """A subtask of two channels that waits for the checkpoint of its end."""
+    """A subtask with two channels whose data has ended, and that waits for its last checkpoint."""
     task = make_subtask(working(as_it_is), "work", config(**more))
     for channel in (0, 1):
         task.deliver(EndOfData(), channel=channel)

@@ -78,7 +78,7 @@ class LinesEncoder:
 
     def _framed(self, values: Sequence[Any], batch: Batch) -> bytes:
         data = b"\n".join(values) + b"\n"
-        # CSV has line ends in quotes, and its reader knows them.
+        # A line end in a CSV value is quoted, and the CSV reader accepts it.
         if (data.count(b"\n") > len(values) or b"\r\n" in data) and not isinstance(self._format, CsvLines):
             at = next(at for at, value in enumerate(values) if b"\n" in value or value.endswith(b"\r"))
             msg = (

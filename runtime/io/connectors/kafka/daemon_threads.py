@@ -1,4 +1,4 @@
-"""Work in threads that don't outlive the process: Kafka's clients may wait for a broker that hangs."""
+"""Calls in daemon threads, so that a broker that hangs does not keep the process from exiting."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ producers. If it finds an open transaction, it aborts this transaction first, an
 transaction that exceeds its timeout is aborted with the next epoch. The end of a transaction is answered when
 it is decided. Its markers are written after that, and until then its records stay hidden.
 
-Errors are numbers of Kafka's protocol (`BrokerError`), as a real broker of version 4 answers them.
+Errors have the error codes of Kafka's protocol (`BrokerError`), as a broker of version 4 returns them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LARGEST_MESSAGE: Final = 1_048_588
 
 
 class BrokerError(Exception):
-    """A request was refused, with this number of Kafka's protocol."""
+    """A request was refused, with this error code of Kafka's protocol."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
