@@ -39,7 +39,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus maven kafka soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked docs bench peers dist compiled lint types help clean prose
+.PHONY: browser prometheus maven kafka soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked docs docs-links bench peers dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
@@ -57,7 +57,7 @@ help:
 	@echo "make house      counts files, code and docstrings by room, and the public names"
 	@echo "make mutants    puts faults into the rooms of tests/mutants/rooms.toml, one at a time, and runs their tests; ROOMS=job_master is one room: four minutes"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
-	@echo "make docs       the documentation as a site, in docs/_site"
+	@echo "make docs       the documentation as a site, in docs/_site; make docs-links asks whether its external links still lead somewhere"
 	@echo "make dist       the wheel and the sdist, in dist/"
 	@echo "make bench      the benchmarks; those against other systems install what make peers has not installed"
 	@echo "make peers      installs PyFlink, Bytewax, Klein and Quix Streams in environments of their own, and jars of connectors"
@@ -189,8 +189,12 @@ $(VENV)/.mutants: $(READY)
 	@touch $@
 
 docs: $(VENV)/.docs
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_site
+	$(BIN)/python -m sphinx -q -W --keep-going -d $(VENV)/.doctrees -b html docs docs/_site
 	@echo "the site is in docs/_site: open docs/_site/index.html"
+
+# Needs the internet. tests/docs/test_links.py checks the other links each time.
+docs-links: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q --keep-going -d $(VENV)/.doctrees -b linkcheck docs docs/_site/links
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install $(QUIETLY) --editable '.[docs]'

@@ -2,7 +2,7 @@
 
     python benchmarks/weather.py --json weather.json
 
-The cluster has three nodes on this machine, with the health checks of `docs/operations.md`. The jobs detect
+The cluster has three nodes on this machine, with the health checks of `docs/failures.md`. The jobs detect
 failures with the default settings. The benchmark measures the seconds
 
 - from SIGSTOP of a subtask until the job's report names it, and until the restored state takes a record;
@@ -42,7 +42,7 @@ GOALS: Final[Mapping[str, float]] = {
     "dead node noticed": 10,
     "cancel while everything hangs": 90,
 }
-#: Timeout of a node's health check, from `docs/operations.md`.
+#: Timeout of a node's health check, from `docs/failures.md`.
 _TIMEOUT_MS: Final = 1_000
 _PATIENCE: Final = 300.0
 _POLL: Final = 0.05

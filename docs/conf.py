@@ -12,9 +12,11 @@ from sphinx.application import Sphinx
 DOCS: Final = Path(__file__).resolve().parent
 #: Documents outside of this folder, and the pages of the site that include them.
 DOCUMENTS: Final = {"benchmarks/RESULTS.md": "results.rst", "CHANGELOG.md": "changelog.rst"}
+NOTEBOOKS: Final = DOCS.parent / "examples" / "notebooks"
 sys.path.insert(0, str(DOCS.parent / "tools"))
 
-from door import public_modules  # noqa: E402 (the path comes first)
+import llms_txt  # noqa: E402 (the path comes first)
+from door import public_modules  # noqa: E402
 
 import penstock  # noqa: E402
 
@@ -22,8 +24,11 @@ project = "Penstock"
 author = "the Penstock developers"
 version = release = penstock.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_site"]
+# myst-nb renders notebooks with MyST's parser, so it checks their links as well. nbsphinx would need pandoc.
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_site", "jupyter_execute"]
+# `make notebook` executes the notebooks. The site shows the results that are stored in them.
+nb_execution_mode = "off"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
@@ -39,6 +44,9 @@ suppress_warnings = ["ref.python"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"Penstock {release}"
 html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
+
+# For `make docs-links`.
+linkcheck_ignore = ["http://127.0.0.1"]
 
 
 def write_reference() -> None:
@@ -58,12 +66,24 @@ def write_reference() -> None:
     )
 
 
+def copy_notebooks() -> None:
+    """Copy the notebooks into this folder, where Sphinx looks for pages."""
+    folder = DOCS / "notebooks"
+    folder.mkdir(exist_ok=True)
+    for notebook in NOTEBOOKS.glob("*.ipynb"):
+        text = notebook.read_text(encoding="utf-8")
+        (folder / notebook.name).write_text(text.replace("](../../docs/", "](../"), encoding="utf-8")
+
+
 def lead_to_pages(_: Sphinx, page: str, text: list[str]) -> None:
     """Let links to documents outside of this folder lead to their pages of the site."""
+    text[0] = text[0].replace("](../examples/notebooks/", "](/notebooks/")
     for document, name in DOCUMENTS.items():
         text[0] = re.sub(rf"\]\((\.\./)+{re.escape(document)}", f"](/{name}", text[0])
 
 
 def setup(app: Sphinx) -> None:
     write_reference()
+    copy_notebooks()
     app.connect("source-read", lead_to_pages)
+    app.connect("build-finished", llms_txt.write)

@@ -105,7 +105,7 @@ def _require_refusal(storage: ObjectStorage, path: str) -> None:
         storage.put(path, b"", create=True)
     except ObjectExistsError:
         return
-    msg = f"{storage.url} created {path} twice. Use a storage with conditional writes (docs/operations.md)"
+    msg = f"{storage.url} created {path} twice. Use a storage with conditional writes (docs/checkpoints.md)"
     raise StorageError(msg)
 
 

@@ -1,6 +1,6 @@
 """`penstock metrics grafana | rules`: a dashboard for Grafana, and alert rules for Prometheus.
 
-Both use the metrics that `docs/operations.md` lists. Ray prefixes each name with `ray_`. The counters of a
+Both use the metrics that `docs/monitoring.md` lists. Ray prefixes each name with `ray_`. The counters of a
 new process start at 0, so most queries of counters sum the rates or increases of all processes.
 """
 

@@ -43,7 +43,7 @@ _OF_CHECKPOINTS: Final = ("completed_checkpoints", "failed_checkpoints")
 
 
 class JobMetrics:
-    """Publishes metrics of a job with the tags `job` (its id) and `job_name`; see docs/operations.md."""
+    """Publishes metrics of a job with the tags `job` (its id) and `job_name`; see docs/monitoring.md."""
 
     def __init__(self, job_id: str, name: str) -> None:
         self._tags = metric_tags(job=job_id, job_name=name)

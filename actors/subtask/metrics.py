@@ -109,7 +109,7 @@ class OperatorMetrics:
     """Publishes Penstock's own numbers of each operator, with the tags of its subtask and its operator."""
 
     def __init__(self) -> None:
-        self._metrics = _RayMetrics("A number of an operator; docs/operations.md lists them")
+        self._metrics = _RayMetrics("A number of an operator; docs/monitoring.md lists them")
         #: Splits whose lag was published, by operator.
         self._splits: dict[str, set[str]] = {}
 
@@ -150,7 +150,7 @@ class OperatorMetrics:
 
 
 class SubtaskMetrics:
-    """Publishes the statistics of the running attempt every two seconds; docs/operations.md lists names."""
+    """Publishes the statistics of the running attempt every two seconds; docs/monitoring.md lists names."""
 
     def __init__(self) -> None:
         def counter(name: str, text: str) -> Counter:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_sink_of_the_page_passes(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "connectors.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "own-connectors.md").read_text(encoding="utf-8")
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "SinkTests)" in block]
     (tmp_path / "test_ledger.py").write_text(code, encoding="utf-8")
     done = subprocess.run(

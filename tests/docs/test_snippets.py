@@ -48,7 +48,9 @@ class Snippet:
 
 
 def documents() -> list[Path]:
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    """All of them except the tutorial, whose programs belong together: `test_tutorial.py` runs them."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    return sorted(document for document in found if document.name != "tutorial.md")
 
 
 def snippets_in(document: Path) -> Iterator[Snippet]:

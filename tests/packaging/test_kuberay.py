@@ -109,8 +109,8 @@ def test_the_head_keeps_its_tables_in_redis_and_workers_wait_for_it() -> None:
         assert int(environment(container)["RAY_gcs_rpc_server_reconnect_timeout_s"] or 0) >= 300
 
 
-def test_health_checks_are_those_of_the_operations_guide() -> None:
-    said = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+def test_health_checks_are_those_of_the_guide() -> None:
+    said = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
     given = environment(containers(manifest(CLUSTER))[0])
     checks = {name: value for name, value in given.items() if name.startswith("RAY_health_check_")}
     assert len(checks) == 4

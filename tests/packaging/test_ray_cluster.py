@@ -100,8 +100,8 @@ def test_the_wheel_and_the_token_go_to_every_node(config: dict[str, Any]) -> Non
     assert (ROOT / mounts["~/penstock-constraints.txt"]).is_file()
 
 
-def test_the_variant_with_redis_has_the_health_checks_of_the_operations_guide() -> None:
-    said = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+def test_the_variant_with_redis_has_the_health_checks_of_the_guide() -> None:
+    said = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
     for which in COMMANDS:
         (command,) = (c for c in loaded(REDIS)[which] if "ray start" in c)
         settings = [word.rstrip(";") for word in command.split() if word.startswith("RAY_health_check_")]

@@ -32,7 +32,7 @@ _BIN: Final = Path(sys.executable).parent
 _HERE: Final = Path(__file__).resolve().parents[1]
 #: Seconds for a host to start or a command to end.
 _START: Final = 120.0
-#: As `docs/operations.md` names them, in the environment of `ray start`.
+#: As `docs/failures.md` names them, in the environment of `ray start`.
 HEALTH_CHECKS: Final = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
