@@ -1,4 +1,4 @@
-"""A head starts as KubeRay's manifest in `deploy/` says, and runs a job that is submitted as in the other one.
+"""A head starts as a manifest in `deploy/` says, and runs a job that is submitted as the other one says.
 
 KubeRay turns `rayStartParams` into the options of `ray start`. Here the same command runs on loopback.
 """
