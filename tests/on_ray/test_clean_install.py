@@ -68,12 +68,16 @@ def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest
     if base is None:
         pytest.skip(f"there is no Python {request.param} on this machine")
     folder = tmp_path_factory.mktemp("clean")
-    # With this environment's pip, and without compiling thousands of modules that nothing imports.
-    subprocess.run([base, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-compile"]
+    if base == sys.executable:
+        subprocess.run([base, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", python]
+    else:  # this environment's pip may be too old for it
+        subprocess.run([base, "-m", "venv", folder / "venv"], check=True)
+        pip = [python, "-m", "pip"]
+    # Compiling would take long: there are thousands of modules that nothing imports.
     quietly = ["--quiet", "--disable-pip-version-check", "--constraint", ROOT / "constraints.txt"]
-    subprocess.run([*pip, *quietly, wheel], check=True)
+    subprocess.run([*pip, "install", "--no-compile", *quietly, wheel], check=True)
     return python
 
 
