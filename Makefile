@@ -39,7 +39,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus maven kafka soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked docs docs-links bench peers dist compiled lint types help clean prose
+.PHONY: browser prometheus maven kafka soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked docs docs-links bench peers dist release compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
@@ -59,6 +59,7 @@ help:
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make docs       the documentation as a site, in docs/_site; make docs-links asks whether its external links still lead somewhere"
 	@echo "make dist       the wheel and the sdist, in dist/"
+	@echo "make release    tests that kept snapshots are restored, then builds wheel, sdist and docs in dist/; publishes nothing"
 	@echo "make bench      the benchmarks; those against other systems install what make peers has not installed"
 	@echo "make peers      installs PyFlink, Bytewax, Klein and Quix Streams in environments of their own, and jars of connectors"
 
@@ -174,7 +175,7 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
-	MYPYPATH=tools $(BIN)/mypy --strict tools/check_prose.py tools/house.py tools/walks.py tools/write_api.py
+	MYPYPATH=tools $(BIN)/mypy --strict tools/check_prose.py tools/house.py tools/walks.py tools/write_api.py tools/release.py
 
 # Counts findings of docs/style.md by folder; WITHIN="runtime/barrier docs" lists the places.
 prose: $(READY)
@@ -206,6 +207,10 @@ peers: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run_all.py
+
+# The wheel, the sdist and the documentation of a version, if the checkout is one. It publishes nothing.
+release: $(VENV)/.docs compiled
+	$(BIN)/python tools/release.py
 
 dist: $(READY)
 	rm -rf dist

@@ -69,7 +69,7 @@ class Counted(AggregateFunction[dict[str, Any], int, int]):
 
 def with_second(word: str, window: TimeWindow, count: int) -> Iterable[dict[str, Any]]:
     """A row for each word and second."""
-    yield {"second": window.start // 1_000_000, "word": word, "count": count}
+    yield {"second": int(window.start.timestamp()), "word": word, "count": count}
 
 
 def write_words(servers: str, number: int) -> Counts:

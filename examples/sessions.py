@@ -79,8 +79,8 @@ class Visit(AggregateFunction[Click, dict[str, int], dict[str, int]]):
 
 def visit(user: str, window: TimeWindow, pages: dict[str, int]) -> Iterable[dict[str, Any]]:
     """The row of a visit; its window ends one gap after the last click."""
-    start, end = window.start // SECOND, window.end // SECOND - GAP
-    yield {"user": user, "start": start, "end": end, "clicks": sum(pages.values()), "pages": pages}
+    end = window.end - timedelta(seconds=GAP)
+    yield {"user": user, "start": window.start, "end": end, "clicks": sum(pages.values()), "pages": pages}
 
 
 def click(i: int) -> Click:

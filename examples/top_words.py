@@ -14,7 +14,7 @@ import json
 import random
 import sys
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate
 from operator import itemgetter
@@ -76,13 +76,16 @@ def with_word(word: str, window: TimeWindow, count: int) -> Iterable[tuple[str, 
 def ranked(number: int, window: TimeWindow, counts: list[tuple[str, int]]) -> Iterable[dict[str, Any]]:
     """The most frequent words of a minute; equally frequent words are in alphabetical order."""
     best = sorted(counts, key=lambda pair: (-pair[1], pair[0]))[:number]
-    yield {"minute": window.start // (60 * SECOND), "words": best}
+    yield {"minute": window.start, "words": best}
 
 
-def tops_of(output: Path) -> list[tuple[int, list[tuple[str, int]]]]:
+def tops_of(output: Path) -> list[tuple[datetime, list[tuple[str, int]]]]:
     """The rows in the committed files, sorted by minute."""
     lines = [line for file in output.glob("part-*") for line in file.read_text(encoding="utf-8").splitlines()]
-    return sorted((row["minute"], [(word, n) for word, n in row["words"]]) for row in map(json.loads, lines))
+    rows = map(json.loads, lines)
+    return sorted(
+        (datetime.fromisoformat(row["minute"]), [(word, n) for word, n in row["words"]]) for row in rows
+    )
 
 
 def main() -> int:
@@ -119,7 +122,7 @@ def main() -> int:
         return 1
     tops = tops_of(output)
     for minute, words in tops[-5:]:
-        print(f"minute {minute}: {', '.join(f'{word} ({n})' for word, n in words)}")
+        print(f"{minute:%H:%M}: {', '.join(f'{word} ({n})' for word, n in words)}")
     print(f"{len(tops)} minutes")
     return 0
 

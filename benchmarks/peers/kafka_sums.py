@@ -74,7 +74,7 @@ class Total(AggregateFunction[dict[str, Any], int, int]):
 
 def row(user: str, window: TimeWindow, total: int) -> Iterable[dict[str, Any]]:
     """The row of a user and second."""
-    yield {"user": user, "second": window.start // 1_000_000, "total": total}
+    yield {"user": user, "second": window.start_timestamp // 1_000_000, "total": total}
 
 
 def user_of(order: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -257,7 +257,7 @@ def q7(events: Rows, config: NexmarkConfig) -> Rows:
 def _new_sellers(key: int, window: TimeWindow, people: list[Row], sold: list[Row]) -> Iterator[Row]:
     if sold:
         for person in people:
-            yield {"id": key, "name": person["name"], "stime": _moment(window.start)}
+            yield {"id": key, "name": person["name"], "stime": window.start}
 
 
 def q8(events: Rows, config: NexmarkConfig) -> Rows:
@@ -280,7 +280,7 @@ def q9(events: Rows, config: NexmarkConfig) -> Rows:
 
 
 def _bids_of(bidder: int, window: TimeWindow, bid_count: int) -> list[Row]:
-    times = {"starttime": _moment(window.start), "endtime": _moment(window.end)}
+    times = {"starttime": window.start, "endtime": window.end}
     return [{"bidder": bidder, "bid_count": bid_count, **times}]
 
 
@@ -527,10 +527,6 @@ def _prefixed(row: Row, prefix: str) -> Row:
 
 def _micros(moment: datetime) -> int:
     return round(moment.timestamp() * 1_000_000)
-
-
-def _moment(micros: int) -> datetime:
-    return datetime.fromtimestamp(micros / 1_000_000, UTC)
 
 
 QUERIES: Final[Mapping[str, Callable[[Rows, NexmarkConfig], Rows]]] = {

@@ -15,30 +15,83 @@ a merge would depend on when watermarks arrive. Flink merges windows that touch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, runtime_checkable
 
-from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.names import NearestNames
 from penstock.runtime.time.durations import Duration, micros_in
 from penstock.runtime.user_location import function_name, user_location
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-class TimeWindow(NamedTuple):
+
+class TimeWindow(tuple[int, int]):
     """A span of time from `start` up to, but not including, `end`.
 
-    Attributes:
-        start: Microseconds since the epoch.
-        end: Microseconds since the epoch.
+    Args:
+        start_timestamp: Microseconds since the epoch.
+        end_timestamp: Microseconds since the epoch.
+
+    Example:
+        >>> minute = TimeWindow(1_714_564_800_000_000, 1_714_564_860_000_000)
+        >>> minute.start, str(minute.end)
+        (datetime.datetime(2024, 5, 1, 12, 0, tzinfo=datetime.timezone.utc), '2024-05-01 12:01:00+00:00')
     """
 
-    start: int
-    end: int
+    __slots__ = ()
+    #: Names of the two timestamps in stored data.
+    _fields: ClassVar[tuple[str, str]] = ("start", "end")
+
+    def __new__(cls, start_timestamp: int, end_timestamp: int) -> Self:
+        return super().__new__(cls, (start_timestamp, end_timestamp))
+
+    def __getnewargs__(self) -> tuple[int, int]:
+        return self[0], self[1]
+
+    @property
+    def start_timestamp(self) -> int:
+        """The first microsecond of the window, since the epoch."""
+        return self[0]
+
+    @property
+    def end_timestamp(self) -> int:
+        """The first microsecond after the window, since the epoch."""
+        return self[1]
+
+    @property
+    def start(self) -> datetime:
+        """The first moment of the window, in UTC; `datetime.min` for the window that never ends."""
+        return _moment(self.start_timestamp)
+
+    @property
+    def end(self) -> datetime:
+        """The first moment after the window, in UTC; `datetime.max` for the window that never ends."""
+        return _moment(self.end_timestamp)
 
     @property
     def max_timestamp(self) -> int:
         """The last microsecond that belongs to the window: the timestamp of its results."""
-        return self.end - 1
+        return self.end_timestamp - 1
+
+    def __repr__(self) -> str:
+        try:
+            return f"TimeWindow({self.start}, {self.end})"
+        except PenstockError:
+            return f"TimeWindow({self.start_timestamp}, {self.end_timestamp})"
+
+
+def _moment(timestamp: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=timestamp)
+    except OverflowError:
+        if timestamp in GLOBAL_WINDOW:
+            return datetime.min.replace(tzinfo=UTC) if timestamp < 0 else datetime.max.replace(tzinfo=UTC)
+        msg = (
+            f"timestamp {timestamp} of a window is outside the years 1 to 9999 of a datetime: check the "
+            "unit of the records' timestamps, or use start_timestamp and end_timestamp, in microseconds"
+        )
+        raise PenstockError(msg) from None
 
 
 @runtime_checkable
@@ -166,7 +219,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
         ...     def windows(self, record, timestamp):
         ...         return [TimeWindow(timestamp, record["payday"])]
         >>> UntilPayday().windows({"payday": 20}, 5)
-        [TimeWindow(start=5, end=20)]
+        [TimeWindow(1970-01-01 00:00:00.000005+00:00, 1970-01-01 00:00:00.000020+00:00)]
     """
 
     is_event_time: ClassVar[bool] = True
@@ -197,7 +250,7 @@ class AlignedWindows(RecordWindowAssigner[Any]):
 
     Example:
         >>> AlignedWindows(TumblingEventTimeWindows(10)).windows("a", 12_000_000)
-        (TimeWindow(start=10000000, end=20000000),)
+        (TimeWindow(1970-01-01 00:00:10+00:00, 1970-01-01 00:00:20+00:00),)
     """
 
     def __init__(self, assigner: WindowAssigner) -> None:
@@ -237,7 +290,7 @@ class TumblingProcessingTimeWindows(_ProcessingTimeWindows):
 
     Example:
         >>> TumblingProcessingTimeWindows(10).windows("a", 12_000_000)
-        (TimeWindow(start=10000000, end=20000000),)
+        (TimeWindow(1970-01-01 00:00:10+00:00, 1970-01-01 00:00:20+00:00),)
     """
 
     def __init__(self, size: Duration, offset: Duration = 0) -> None:
@@ -331,9 +384,9 @@ class EventTimeSessionWindows(RecordWindowAssigner[T]):
 
     Example:
         >>> EventTimeSessionWindows(10).windows("a", 5_000_000)
-        [TimeWindow(start=5000000, end=15000000)]
+        [TimeWindow(1970-01-01 00:00:05+00:00, 1970-01-01 00:00:15+00:00)]
         >>> EventTimeSessionWindows(lambda click: click["patience"]).windows({"patience": 2}, 0)
-        [TimeWindow(start=0, end=2000000)]
+        [TimeWindow(1970-01-01 00:00:00+00:00, 1970-01-01 00:00:02+00:00)]
     """
 
     is_merging = True

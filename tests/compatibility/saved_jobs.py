@@ -300,7 +300,16 @@ class Remembers(KeyedProcessFunction[Any, int, str]):
 
 
 def remembered(i: int, before: dict[str, Any]) -> str:
-    return f"{i} {key_of(i)!r} {hashlib.sha256(repr(before).encode()).hexdigest()}"
+    return f"{i} {text_of(key_of(i))} {hashlib.sha256(text_of(before).encode()).hexdigest()}"
+
+
+def text_of(value: Any) -> str:
+    """The `repr` of the fixtures' version, in which a window showed its microseconds."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name!r}: {text_of(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(text_of, value))}]"
+    return "TimeWindow(start={}, end={})".format(*value) if isinstance(value, TimeWindow) else repr(value)
 
 
 class Mean(AggregateFunction[Any, Any, Any]):
@@ -448,7 +457,7 @@ def stamp(i: int) -> int:
 
 
 def listed(key: int, window: TimeWindow, numbers: list[int]) -> Iterable[Any]:
-    return [["listed", key, window.start, sorted(numbers)]]
+    return [["listed", key, window.start_timestamp, sorted(numbers)]]
 
 
 class Counted(KeyedProcessFunction[Any, Any, Any]):

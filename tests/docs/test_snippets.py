@@ -24,6 +24,8 @@ import pyarrow.parquet as pq
 import pytest
 from program_here import run_here
 
+from penstock import StreamEnvironment
+
 ROOT = Path(__file__).resolve().parents[2]
 
 _BLOCK = re.compile(
@@ -66,7 +68,7 @@ def snippets_in(document: Path) -> Iterator[Snippet]:
 
 
 SNIPPETS = [snippet for document in documents() for snippet in snippets_in(document)]
-README, COLUMNS = [each for each in SNIPPETS if each.document == "README.md" and each.needs_ray]
+FIRST, README, COLUMNS = [each for each in SNIPPETS if each.document == "README.md" and each.needs_ray]
 
 
 def test_no_block_is_overlooked() -> None:
@@ -175,5 +177,24 @@ def test_the_columns_of_the_readme_add_up(tmp_path: Path) -> None:
     ]
 
 
-def test_the_word_count_of_the_readme_has_fifteen_lines() -> None:
+def test_the_programs_of_the_readme_are_short_and_the_first_one_shows_its_output() -> None:
     assert len(README.code.strip().splitlines()) <= 15
+    assert len(FIRST.code.strip().splitlines()) <= 10
+    assert FIRST.prints is not None
+
+
+def test_the_picture_of_the_readme_draws_the_word_count() -> None:
+    """The operators of both chains, their subtasks, and the exchange between them."""
+    drawn = re.search(
+        r"```text\n( +lines .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    assert drawn is not None
+    found: dict[str, object] = {}
+    exec(README.code.replace("env.run()\n", ""), found)
+    env = found["env"]
+    assert isinstance(env, StreamEnvironment)
+    boxes = env.describe().split("key_group by")
+    chains = [" ─ ".join(re.findall(r"(\w+)\(", box)) for box in boxes]
+    assert re.findall(r"\[(.*?)\]", drawn[1]) == chains * 2
+    assert [int(box.split(" subtasks")[0].split()[-1]) for box in boxes[1:]] == [2]
+    assert drawn[1].count("── key_by ──▶") == 1

@@ -17,10 +17,11 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 import pytest
@@ -125,17 +126,18 @@ def answers(dashboard: str, token: str | None) -> int | None:
 
 
 @contextmanager
-def head_node(**more: str) -> Iterator[Cluster]:
+def head_node(options: Mapping[str, str] = MappingProxyType({}), /, **more: str) -> Iterator[Cluster]:
     """A head node; it is ended afterwards, and only it.
 
-    `more` goes into its environment, which is this process's without Ray's settings.
+    `options` are those of `ray start`, beside the ones that keep it apart from others. `more` goes into its
+    environment, which is this process's without Ray's settings.
     """
     port, dashboard_port, client, *others = free_ports(3 + len(_PORTS))
     dashboard = f"http://127.0.0.1:{dashboard_port}"
     # Not in pytest's own folder: Ray's sockets have paths of at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         token_file = Path(folder) / "token"
-        token_file.write_text(secrets.token_hex(32))
+        token_file.write_text(more.get("RAY_AUTH_TOKEN") or secrets.token_hex(32))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         environment |= {
             "RAY_AUTH_MODE": "token",
@@ -152,18 +154,19 @@ def head_node(**more: str) -> Iterator[Cluster]:
             **more,
             "PATH": f"{BIN}{os.pathsep}{more.get('PATH', os.environ['PATH'])}",
         }
-        options = {
+        words_of = {
+            "--num-cpus": 4,
+            **{f"--{name}": value for name, value in options.items()},
             "--node-ip-address": "127.0.0.1",
             "--port": port,
             "--dashboard-host": "127.0.0.1",
             "--dashboard-port": dashboard_port,
             "--ray-client-server-port": client,
-            "--num-cpus": 4,
             **{f"--{name.replace('_', '-')}": number for name, number in zip(_PORTS, others, strict=True)},
         }
         # What asks a cloud for nodes, and shows logs in a driver.
         flags = ["--no-monitor", "--include-log-monitor=False"]
-        words = [*flags, *(str(word) for option in options.items() for word in option)]
+        words = [*flags, *(str(word) for option in words_of.items() for word in option)]
 
         def is_up(said: str) -> bool:
             # The agent starts what is submitted. It comes up last, on a busy machine much later.

@@ -10,6 +10,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -291,7 +292,14 @@ def test_each_click_is_in_one_visit_or_came_too_late(run_example: RunExample, tm
             visits.append((user, moments[first], moments[end - 1], end - first))
     assert run.returncode == 0, run.stdout
     written = sessions.rows_of(tmp_path / "visits" / "visits")
-    found = [(row["user"], row["start"], row["end"], row["clicks"]) for row in written]
+    found = [
+        (
+            row["user"],
+            *(datetime.fromisoformat(row[at]).timestamp() for at in ("start", "end")),
+            row["clicks"],
+        )
+        for row in written
+    ]
     assert sorted(found) == sorted(visits)
     pages = sum((Counter(row["pages"]) for row in written), Counter[str]())
     assert pages == Counter(each.page for each in clicks) - Counter(each.page for each in late)
@@ -305,9 +313,10 @@ def test_the_words_of_each_minute_are_ranked(run_example: RunExample, tmp_path: 
     count = 20_000
     run = run_example("top_words.py", "--output", tmp_path / "top", "--words", count, "--top", 4)
 
-    counts: dict[int, Counter[str]] = {}
+    counts: dict[datetime, Counter[str]] = {}
     for at, word in map(top_words.said, range(count)):
-        counts.setdefault(at // (60 * top_words.SECOND), Counter())[word] += 1
+        minute = datetime.fromtimestamp(at // (60 * top_words.SECOND) * 60, UTC)
+        counts.setdefault(minute, Counter())[word] += 1
     ranked = {
         minute: sorted(of.items(), key=lambda each: (-each[1], each[0])) for minute, of in counts.items()
     }

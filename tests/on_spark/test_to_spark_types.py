@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pipelines.jobs import PATIENCE, environment
 from pipelines.typed_frames import columns_in, columns_of, frames, schema_that_comes_back
 
+from penstock import WatermarkStrategy
 from penstock.bridge.arrow import arrow_schema_of
 from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat
 from penstock.spark import SparkResults, from_spark, to_spark
 from penstock.testing import OperatorHarness
+from penstock.windows import TimeWindow, TumblingEventTimeWindows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +81,7 @@ def test_rows_of_every_type_come_back_as_they_were(
         there_and_back()
 
 
-def itself(row: dict[str, Any]) -> dict[str, Any]:
+def itself(row: Any) -> Any:
     return row
 
 
@@ -91,6 +93,31 @@ def session_setting(spark: SparkSession, key: str, value: str) -> Iterator[None]
         yield
     finally:
         spark.conf.set(key, str(had))
+
+
+def test_times_of_windows_are_timestamps(spark: SparkSession, tmp_path: Path) -> None:
+    env = environment(tmp_path, parallelism=1)
+    strategy: WatermarkStrategy[datetime] = WatermarkStrategy.for_monotonous_timestamps()
+    sales = env.from_collection("sales", [NOON]).assign_timestamps_and_watermarks(
+        strategy.with_timestamp_assigner(itself)
+    )
+    counted = sales.key_by(hour_of).window(TumblingEventTimeWindows(60)).apply("counted", times_of)
+    back = to_spark(counted, spark, timeout=PATIENCE)
+    assert back.dtypes == [("start", "timestamp"), ("end", "timestamp")]
+    noon = round(NOON.timestamp() * 1_000_000)
+    assert back.selectExpr("unix_micros(start)", "unix_micros(end)").collect() == [(noon, noon + 60_000_000)]
+    back.unpersist()
+
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def hour_of(at: datetime) -> int:
+    return at.hour
+
+
+def times_of(hour: int, window: TimeWindow, moments: list[datetime]) -> Iterator[dict[str, datetime]]:
+    yield {"start": window.start, "end": window.end}
 
 
 def test_the_zone_of_the_session_travels_by_a_name_that_python_knows(spark: SparkSession) -> None:

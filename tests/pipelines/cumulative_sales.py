@@ -18,7 +18,8 @@ Row = tuple[str, int, int, list[int]]
 
 
 def sold(shop: str, window: TimeWindow, sales: list[Sale]) -> Iterator[Row]:
-    yield shop, window.start // SECOND, window.end // SECOND, sorted(price for _, _, price in sales)
+    start, end = window.start_timestamp // SECOND, window.end_timestamp // SECOND
+    yield shop, start, end, sorted(price for _, _, price in sales)
 
 
 def make_input(random: Random) -> list[Sale]:

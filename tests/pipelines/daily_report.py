@@ -25,7 +25,7 @@ def report(sensor: str, window: TimeWindow, readings: list[Reading]) -> Iterator
     hours = [hour % DAY for hour, _ in readings]
     bounds = [0, *hours, DAY]
     pause = max(after - before for before, after in pairwise(bounds))
-    yield sensor, window.start // HOUR // DAY, hours, pause
+    yield sensor, window.start_timestamp // HOUR // DAY, hours, pause
 
 
 def make_input(random: Random) -> list[Reading]:

@@ -17,7 +17,7 @@ Row = tuple[str, int, int]
 
 
 def counted(sensor: str, window: TimeWindow, readings: list[Reading]) -> Iterator[Row]:
-    yield sensor, window.start // SECOND // 60, len(readings)
+    yield sensor, window.start_timestamp // SECOND // 60, len(readings)
 
 
 def make_input(random: Random) -> list[Reading]:

@@ -25,7 +25,7 @@ def make_input(random: Random) -> Input:
 
 
 def counts(item: str, window: TimeWindow, bids: list[Offer], asks: list[Offer]) -> Iterator[Any]:
-    yield item, window.start // SECOND, len(bids), len(asks)
+    yield item, window.start_timestamp // SECOND, len(bids), len(asks)
 
 
 def build(env: StreamEnvironment, offers: Input) -> Mapping[str, DataStream[Any]]:

@@ -20,7 +20,7 @@ Bag = tuple[str, list[int]]
 
 
 def packed(address: str, window: TimeWindow, letters: list[Letter]) -> Iterator[Bag]:
-    if any(name != address for name, _ in letters) or window.end - window.start != 20_000:
+    if any(name != address for name, _ in letters) or window.end_timestamp - window.start_timestamp != 20_000:
         msg = f"letters of others, or another span: {letters}, {window}"
         raise AssertionError(msg)
     yield address, [number for _, number in letters]

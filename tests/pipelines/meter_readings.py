@@ -27,7 +27,7 @@ def meter_of(record: Record) -> int:
 
 
 def used(meter: int, window: TimeWindow, records: list[Record]) -> Iterator[Row]:
-    yield meter, window.start // SECOND // MINUTE, sum(value for _, value, _ in records)
+    yield meter, window.start_timestamp // SECOND // MINUTE, sum(value for _, value, _ in records)
 
 
 def make_input(random: Random) -> list[Record]:

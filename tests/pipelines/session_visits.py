@@ -21,7 +21,7 @@ Visit = tuple[str, int, int, int]
 
 
 def visit(user: str, window: TimeWindow, clicks: list[Click]) -> Iterator[Visit]:
-    yield user, window.start // SECOND, window.end // SECOND - GAP, len(clicks)
+    yield user, window.start_timestamp // SECOND, window.end_timestamp // SECOND - GAP, len(clicks)
 
 
 def make_input(random: Random) -> list[Click]:

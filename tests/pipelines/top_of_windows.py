@@ -27,7 +27,7 @@ def added(one: Score, other: Score) -> Score:
 
 def best(key: int, window: TimeWindow, scores: list[Score]) -> Iterator[Row]:
     ranked = sorted(((-points, player) for player, _, points in scores))[:2]
-    yield window.start // SECOND // 60, [(-points, player) for points, player in ranked]
+    yield window.start_timestamp // SECOND // 60, [(-points, player) for points, player in ranked]
 
 
 def make_input(random: Random) -> list[Score]:

@@ -23,7 +23,7 @@ def counted(word: str, window: TimeWindow, said: list[Said]) -> Iterator[tuple[s
 
 
 def ranked(window: TimeWindow, counts: list[tuple[str, int]]) -> Iterator[Row]:
-    yield window.start // SECOND // 10, sorted(counts, key=lambda each: (-each[1], each[0]))[:2]
+    yield window.start_timestamp // SECOND // 10, sorted(counts, key=lambda each: (-each[1], each[0]))[:2]
 
 
 def make_input(random: Random) -> list[Said]:

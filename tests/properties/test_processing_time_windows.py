@@ -50,7 +50,7 @@ def in_seconds(spans: Callable[[Record], Iterable[Span]]) -> Callable[[Record], 
 
 
 def told(key: str, window: TimeWindow, values: list[tuple[str, int]]) -> list[Row]:
-    span = (window.start - START * SECOND, window.end - START * SECOND)
+    span = (window.start_timestamp - START * SECOND, window.end_timestamp - START * SECOND)
     return [(key, span, tuple(value for _, value in values))]
 
 

@@ -100,11 +100,11 @@ class NumbersReader:
 
 
 def held(key: int, window: TimeWindow, items: list[Item]) -> list[Row]:
-    return [((key, window.start), tuple(sorted(items)))]
+    return [((key, window.start_timestamp), tuple(sorted(items)))]
 
 
 def united(key: int, window: TimeWindow, rows: list[Row]) -> list[Row]:
-    return [((key, window.start), tuple(sorted(item for _, items in rows for item in items)))]
+    return [((key, window.start_timestamp), tuple(sorted(item for _, items in rows for item in items)))]
 
 
 class WindowsByHand(KeyedProcessFunction[int, Item, Row]):

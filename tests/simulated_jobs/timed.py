@@ -75,7 +75,7 @@ def windows(number: int, select: Callable[[Record], Key], length: int) -> Window
 
     def tell(key: Key, window: TimeWindow, records: list[Record]) -> list[Record]:
         # The key stands where other steps have the subtask: windows of two keys keep no order between them.
-        step = (number, key, 0, window.start, len(records))
+        step = (number, key, 0, window.start_timestamp, len(records))
         return [(origin, (*route, step)) for origin, route in records]
 
     return WindowOperator(select, _assigner(length), partial(ListedContents, tell))
@@ -365,7 +365,15 @@ def _session(key: int, window: TimeWindow, items: list[Item]) -> list[Row]:
     return (
         []
         if key == -1
-        else [_row("session", tuple(sorted(items)), key, window.start // UNIT, window.end // UNIT)]
+        else [
+            _row(
+                "session",
+                tuple(sorted(items)),
+                key,
+                window.start_timestamp // UNIT,
+                window.end_timestamp // UNIT,
+            )
+        ]
     )
 
 

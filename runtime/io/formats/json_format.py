@@ -43,7 +43,7 @@ class Json:
             rows are dicts that have the same values as the columns. A field that an object lacks is null.
             With `"infer"` a source learns the schema when the job starts without a snapshot.
         default: Converts an object unknown to JSON into a JSON value when records are written. Without
-            `default` but with a schema, timestamps and decimals become strings that the schema can read.
+            `default` a `datetime` becomes a string in ISO 8601. With a schema a decimal becomes text, too.
         sample: Number of values from which `"infer"` learns the schema; for files the first lines are used.
 
     Raises:
@@ -90,9 +90,7 @@ class Json:
 
     def encoder(self) -> JsonValueEncoder:
         """Create an encoder, which takes rows and Arrow columns."""
-        return JsonValueEncoder(
-            _as_text if self.default is None and self.schema is not None else self.default
-        )
+        return JsonValueEncoder(self.default or (_time_as_text if self.schema is None else _as_text))
 
 
 class JsonRowDecoder:
@@ -147,10 +145,12 @@ class JsonColumnDecoder:
 
 def _as_text(value: Any) -> str:
     """A timestamp or a decimal as a column of its type reads it."""
+    return str(value) if isinstance(value, Decimal) else _time_as_text(value)
+
+
+def _time_as_text(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
     msg = f"an object of type {type(value).__name__} has no JSON form"
     raise TypeError(msg)
 
@@ -187,7 +187,7 @@ class JsonValueEncoder:
             except ENCODE_ERRORS as error:
                 return BadRecordError(
                     f"a record of type {type(row).__name__} can't be written as JSON: {error}; the record is "
-                    f"{shown(row)}. Map it to dicts, lists, strings, finite numbers, booleans and None, or "
-                    "give default="
+                    f"{shown(row)}. Map it to dicts, lists, strings, finite numbers, booleans, datetimes and "
+                    "None, or give default="
                 )
         return BadRecordError(f"a batch can't be written as JSON: {failure}")

@@ -242,7 +242,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         """Put a record into a window, and call the trigger; return the window's entry and the result."""
         windows, contents, window = self._windows, self._contents, TimeWindow(*span)
         # The restored state has plain pairs, so the window is stored as a plain pair.
-        span = window.start, window.end
+        span = window.start_timestamp, window.end_timestamp
         entry = windows.open(key, span)
         kept = (row, stamp) if self._has_stamps else row
         if len(entry) > CONTENTS:
@@ -274,7 +274,7 @@ class TriggeredWindowOperator(RowWindowOperator):
             self._running_function = None
         if result.purges:
             del entry[CONTENTS:]
-        span = window.start, window.end
+        span = window.start_timestamp, window.end_timestamp
         if self._is_over_early(entry):
             self._windows.delete(key, span)
         else:

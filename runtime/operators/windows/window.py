@@ -282,11 +282,11 @@ class WindowOperator(RowWindowOperator):
         self._firing = True
         window = None
         for end, key in due:
-            if window is None or window.end != end:
+            if window is None or window.end_timestamp != end:
                 window, self._stamp = TimeWindow(end - size, end), end - 1
             windows = entries[key]
-            yield self._contents.results(key, window, windows[window.start])
-            del windows[window.start]
+            yield self._contents.results(key, window, windows[end - size])
+            del windows[end - size]
             if not windows:
                 del entries[key]
             changed.add(key)

@@ -139,8 +139,8 @@ class Totals(AggregateFunction[Reading, list[int], Row]):
 
 def held(key: int, window: TimeWindow, readings: list[Reading]) -> Iterator[Row]:
     """Two records: what it holds in the order of arrival, and where it ends."""
-    yield key, window.start // 1000, *(number for _, number, _, _ in readings)
-    yield key, window.end // 1000
+    yield key, window.start_timestamp // 1000, *(number for _, number, _, _ in readings)
+    yield key, window.end_timestamp // 1000
 
 
 def add_all_windows(

@@ -35,7 +35,7 @@ def key_of(i: int) -> int:
 
 
 def held(key: int, window: TimeWindow, numbers: list[int]) -> list[list[int]]:
-    return [[key, window.start // 1000, *sorted(numbers)]]
+    return [[key, window.start_timestamp // 1000, *sorted(numbers)]]
 
 
 def add_windows(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import pickle
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.time.durations import micros_of
 from penstock.runtime.time.windows import (
+    GLOBAL_WINDOW,
     SlidingEventTimeWindows,
     TimeWindow,
     TumblingEventTimeWindows,
@@ -126,3 +128,26 @@ def test_windows_with_gaps_are_refused() -> None:
 def test_an_offset_of_more_than_a_window_backwards_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"offset=.*: give a finite duration of at least "):
         TumblingEventTimeWindows(60, offset=-61)
+
+
+def test_a_window_has_times_for_people_and_timestamps_in_microseconds():
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    window = TimeWindow(1_714_564_800_000_000, 1_714_564_800_000_001)
+    assert (window.start, window.end) == (noon, noon + timedelta(microseconds=1))
+    assert window.start.tzinfo is UTC
+    assert (window.start_timestamp, window.end_timestamp) == tuple(window)
+    assert window.max_timestamp == window.start_timestamp
+    assert pickle.loads(pickle.dumps(window)) == window
+    assert repr(window) == "TimeWindow(2024-05-01 12:00:00+00:00, 2024-05-01 12:00:00.000001+00:00)"
+
+
+def test_the_window_of_all_records_begins_and_ends_with_the_time_of_python():
+    assert GLOBAL_WINDOW.start == datetime.min.replace(tzinfo=UTC)
+    assert GLOBAL_WINDOW.end == datetime.max.replace(tzinfo=UTC)
+
+
+def test_a_time_that_no_datetime_has_names_the_timestamp_and_the_unit():
+    far = TimeWindow(0, 1_714_564_800_000_000_000)
+    assert repr(far) == "TimeWindow(0, 1714564800000000000)"
+    with pytest.raises(PenstockError, match=r"timestamp 1714564800000000000 .* check the unit"):
+        far.end.isoformat()

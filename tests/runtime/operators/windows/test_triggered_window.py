@@ -289,7 +289,9 @@ def test_windows_without_keys_hold_all_records() -> None:
         return rows.window_all(TEN).apply("w", lambda window, records: [(tuple(window), sorted(records))])
 
     def reduced(rows: Any) -> Any:
-        return rows.window_all(TEN).reduce("w", max, lambda window, record: [(window.start, record)])
+        return rows.window_all(TEN).reduce(
+            "w", max, lambda window, record: [(window.start_timestamp, record)]
+        )
 
     def counted(rows: Any) -> Any:
         return rows.count_window_all(2).aggregate("w", Longest())

@@ -86,7 +86,9 @@ def test_each_window_of_each_key_is_whole_but_for_what_was_late(
 ) -> None:
     reached, expected, late = -100, Counter[tuple[str, int]](), []
     fired: Counter[tuple[str, int]] = Counter()
-    with OperatorHarness(applied(lambda k, w, rows: [(k, w.start, sum(n for _, n in rows))], windows)) as h:
+    with OperatorHarness(
+        applied(lambda k, w, rows: [(k, w.start_timestamp, sum(n for _, n in rows))], windows)
+    ) as h:
         for step in steps:
             if isinstance(step, int):
                 reached = max(reached, step)

@@ -147,7 +147,7 @@ def test_a_snapshot_between_two_slices_loses_and_doubles_nothing(
     windows: Any, records: list[Item], watermark: int, slices: int, most: int, parallelism: int
 ) -> None:
     def total(key: str, window: Any, records: list[tuple[str, int]]) -> list[Any]:
-        return [(key, window.start, sum(value for _, value in records))]
+        return [(key, window.start_timestamp, sum(value for _, value in records))]
 
     def run(saved: list[HarnessSnapshot], subtask: int) -> list[Any]:
         operator = applied(total, windows)

@@ -38,7 +38,7 @@ def applied(function: Callable[..., Any], windows: WindowAssigner = TEN) -> Wind
 
 
 def tell(key: str, window: TimeWindow, records: list[tuple[str, int]]) -> list[Any]:
-    return [(key, window.start, [value for _, value in records])]
+    return [(key, window.start_timestamp, [value for _, value in records])]
 
 
 def pushed(harness: OperatorHarness, *records: tuple[str, int, int]) -> list[Any]:

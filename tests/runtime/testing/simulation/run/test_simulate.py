@@ -167,7 +167,7 @@ def windowed() -> Built:
     )
     numbers = env.from_collection("numbers", range(COUNT)).assign_timestamps_and_watermarks(strategy)
     windows = numbers.key_by(lambda n: n % 3).window(TumblingEventTimeWindows(10))
-    windows.apply("sum", lambda key, window, held: [(key, window.start, sum(held))]).sink(
+    windows.apply("sum", lambda key, window, held: [(key, window.start_timestamp, sum(held))]).sink(
         "out", CollectSink(results)
     )
     return env, results
@@ -186,7 +186,7 @@ def windowed_with_pauses(**settings: Any) -> Built:
         strategy.with_timestamp_assigner(lambda n: n * 1_000_000)
     )
     windows = numbers.key_by(lambda n: n % 3).window(TumblingEventTimeWindows(10))
-    sums = windows.apply("sum", lambda key, window, held: [(key, window.start, sum(held))])
+    sums = windows.apply("sum", lambda key, window, held: [(key, window.start_timestamp, sum(held))])
     sums.sink("out", CollectSink(results))
     return env, results
 
@@ -210,7 +210,7 @@ def of_ordered_files(form: Any) -> Built:
     read = env.from_source("read", source, watermarks=strategy.with_idleness(60))
     windows = read.key_by(lambda row: row["n"] % 3).window(TumblingEventTimeWindows(10))
     sums = windows.apply(
-        "sum", lambda key, window, held: [(key, window.start, sum(row["n"] for row in held))]
+        "sum", lambda key, window, held: [(key, window.start_timestamp, sum(row["n"] for row in held))]
     )
     sums.sink("out", CollectSink(results))
     sums.side_output("late_records").sink("late", CollectSink(results))
@@ -246,7 +246,7 @@ def of_sources_that_wait_for_each_other(**settings: Any) -> Built:
     even = env.from_source("even", GeneratorSource(lambda i: 2 * i, COUNT), watermarks=aligned)
     odd = env.from_source("odd", GeneratorSource(lambda i: 2 * i + 1, COUNT // 2), watermarks=aligned)
     windows = even.union(odd).key_by(lambda n: n % 3).window(TumblingEventTimeWindows(10))
-    sums = windows.apply("sum", lambda key, window, held: [(key, window.start, sum(held))])
+    sums = windows.apply("sum", lambda key, window, held: [(key, window.start_timestamp, sum(held))])
     sums.sink("out", CollectSink(results))
     sums.side_output("late_records").sink("late", CollectSink(results))
     return env, results

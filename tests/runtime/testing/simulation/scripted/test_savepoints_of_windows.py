@@ -25,7 +25,7 @@ Window = tuple[int, int, tuple[int, ...]]
 
 
 def held(key: int, window: TimeWindow, rows: list[int]) -> list[Window]:
-    return [(key, window.start, tuple(sorted(rows)))]
+    return [(key, window.start_timestamp, tuple(sorted(rows)))]
 
 
 def windowing(target: InMemoryCollector, parallelism: int = 2) -> ExecutionGraph:
