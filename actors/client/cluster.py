@@ -101,6 +101,12 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
         )
 
 
+def is_own_cluster() -> bool:
+    """Whether this process has started the cluster it is in, so that the cluster ends with this process."""
+    node = worker._global_node
+    return node is not None and bool(node.is_head())
+
+
 def join_existing(address: str | None = None) -> None:
     """Join the cluster of `address`, else of `RAY_ADDRESS`, else the cluster that runs on this machine.
 
