@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from penstock.actors.client.executor import ALLOW_NON_RESTORED_STATE, RESTORE_FROM
 from penstock.actors.client.program import run_program
 from penstock.actors.command_line.common import (
     AddressOption,
@@ -23,6 +22,7 @@ from penstock.actors.command_line.common import (
     print_json,
     show,
 )
+from penstock.actors.command_line.submit import restoring
 from penstock.actors.command_line.views import checkpoints_view, snapshot_view
 from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.error_text import escaped
@@ -185,11 +185,8 @@ def restore(
     A snapshot that the program names itself takes precedence. With `ray job submit`, put this command
     before the program: `-- penstock restore SNAPSHOT python job.py`.
     """
-    url = absolute_location("snapshot", snapshot)
-    open_snapshot(url, open_location)
-    environment = {**os.environ, RESTORE_FROM: url}
-    environment[ALLOW_NON_RESTORED_STATE] = "1" if allow_non_restored_state else "0"
-    sys.exit(run_program(program, environment))
+    restored = restoring(snapshot, allow_non_restored_state=allow_non_restored_state)
+    sys.exit(run_program(program, {**os.environ, **restored}))
 
 
 def register(app: typer.Typer) -> None:

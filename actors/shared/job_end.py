@@ -72,9 +72,10 @@ def job_end(
     if stays:
         kept.append(f"its checkpoints in {folder}")
     if earlier_savepoints:
-        kept.append(
-            f"{earlier_savepoints} earlier savepoint{'s' if earlier_savepoints > 1 else ''}, which `penstock checkpoints` lists"
+        counted = (
+            "1 earlier savepoint" if earlier_savepoints == 1 else f"{earlier_savepoints} earlier savepoints"
         )
+        kept.append(f"{counted}, which `penstock checkpoints` lists")
     if drained and savepoint is not None:
         snapshot = None
     elif savepoint is not None or stays:

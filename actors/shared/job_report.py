@@ -150,6 +150,8 @@ class JobReport(NearestMembers):
         savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
         drained: Whether event time had advanced to its end before that savepoint.
         settings: Its configuration as text, by name; checkpoint settings begin with `checkpointing.`.
+        ray_submission: Id in Ray's Jobs API of the program that has started the job; `None` if it was started
+            otherwise.
     """
 
     job_id: str
@@ -172,6 +174,7 @@ class JobReport(NearestMembers):
     savepoint: str | None = None
     drained: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    ray_submission: str | None = None
 
     @property
     def operators(self) -> tuple[OperatorInfo, ...]:
