@@ -13,7 +13,7 @@ from penstock.actors.client.interrupts import explain, interrupts_delivered, nam
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import Deadline, MasterCalls, request_deadline
 from penstock.actors.client.program import own_program
-from penstock.actors.client.progress import Progress, show_card
+from penstock.actors.client.progress import FailureNotices, Progress, show_card
 from penstock.actors.client.ray_notices import NOTICES
 from penstock.actors.shared.job_report import (
     JobReport,
@@ -358,6 +358,8 @@ class RayJobHandle(NearestMembers):
     ) -> JobResult:
         """Wait for the job to end.
 
+        Logs each restart of the job with its cause. The same cause is logged once, and then counted.
+
         Args:
             timeout: Seconds to wait at most; `None` waits for ever.
             progress: Show a live progress line.
@@ -368,7 +370,9 @@ class RayJobHandle(NearestMembers):
             JobCancelledError: The job was cancelled.
             JobTimeoutError: The job still runs after `timeout`, and continues running.
         """
-        watchers = [] if on_progress is None else [on_progress]
+        watchers = (
+            [FailureNotices().update] if on_progress is None else [on_progress, FailureNotices().update]
+        )
         try:
             with interrupts_delivered(), Progress() if progress else nullcontext() as shown:
                 if shown is not None:

@@ -196,4 +196,4 @@ def _hides_a_job() -> bool:
 
 def why_ended(report: JobReport) -> str:
     cause = report.status.value if report.failure is None else failure_text(report.failure.root)
-    return f"{cause}\n(job {report.job_id} is {report.status.value})"
+    return f"{cause}\n(job {report.job_id} has ended as {report.status.value})"

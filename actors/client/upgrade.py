@@ -7,8 +7,9 @@
 
 If step 3 or 4 fails, the new program and its job are ended, and the keeper starts the old program from the
 savepoint. No step depends on the memory of the command. The savepoint is in the report of the old job. Ray
-knows the programs that were submitted for an upgrade. The job that goes back has an id that follows from the
-old job and its savepoint. So an upgrade that was killed after any step continues when it is repeated.
+knows the programs that were submitted for an upgrade. A key in the cluster records the decision to go back
+before it is carried out. The job that goes back has an id that follows from the old job and its savepoint. So
+an upgrade that was killed after any step continues when it is repeated.
 
 An upgrade must never start the old program while a job of the new one may run, or after such a job has
 completed a checkpoint: output would be written twice.
@@ -30,14 +31,18 @@ from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.master_calls import Deadline, MasterCalls
 from penstock.actors.client.submissions import Program, Submissions, has_ended, job_of, why_ended
 from penstock.actors.master.program_keeper import find_keeper, forget
+from penstock.actors.shared import registry
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.registry import has_master
 from penstock.runtime.errors import JobCancelledError, JobFailedError, PenstockError, SavepointError
-from penstock.runtime.graph.executor import JobStatus
+from penstock.runtime.graph.executor import JobStatus, restore_command
 
 _POLL: Final = 0.2
 #: Metadata of a submitted program: the id of the job that it replaces.
 _REPLACES: Final = "penstock-upgrade-of"
+#: Key of an upgrade that goes back, followed by the id of the old job; its value is the id of the new one.
+_GOING_BACK: Final = "going-back:"
 #: Seconds for a job to end after its cancellation, and for the old program to run again.
 _PATIENCE: Final = 120.0
 
@@ -91,7 +96,7 @@ class Upgrade:
             PenstockError: The upgrade has gone back, or another program was submitted and may run.
         """
         back = back_id(self._job_id, savepoint)
-        if load_from_cluster(back) is not None:
+        if has_master(back) or load_from_cluster(back) is not None:
             msg = (
                 f"this upgrade has gone back: job {back} has the old program. "
                 f"To try again: penstock upgrade {back} PROGRAM"
@@ -145,7 +150,12 @@ class Upgrade:
         forget(self._job_id)
         return report
 
-    def go_back(self, submission_id: str, savepoint: str) -> JobReport:
+    @property
+    def is_going_back(self) -> bool:
+        """Whether this or an earlier command has begun to go back, and no command has completed that."""
+        return registry.get(_GOING_BACK + self._job_id) is not None
+
+    def go_back(self, savepoint: str) -> JobReport:
         """End the new program and its job, and start the old program from the savepoint.
 
         Returns:
@@ -155,30 +165,37 @@ class Upgrade:
             PenstockError: The old program was not started; the message says why, and what to do.
         """
         self._say("going back to the old program")
-        self._submissions.stop(submission_id)
-        new = job_of(submission_id)
-        if new is not None:
-            new = _ended(RayJobHandle(new.job_id, new.name))
-            if new.statistics.completed_checkpoints and new.restored_from == savepoint:
-                msg = (
-                    f"job {new.job_id} completed a checkpoint before it ended, so its output since "
-                    f"{savepoint} is committed. The old program was not started, because it would "
-                    "write that output again"
-                )
-                raise PenstockError(msg)
+        for program in self._submissions.with_metadata(_REPLACES, self._job_id):
+            self._end(str(program.submission_id), savepoint)
         keeper = find_keeper(self._job_id)
         if keeper is None:
             msg = (
-                f"the old program is not kept any more, so it was not started. Start it yourself: "
-                f"penstock restore {savepoint} python OLD_PROGRAM"
+                "the old program is not kept any more, so it was not started. Start it yourself: "
+                f"{restore_command(savepoint, 'python OLD_PROGRAM')}"
             )
             raise PenstockError(msg)
         back = back_id(self._job_id, savepoint)
+        registry.put(_GOING_BACK + self._job_id, back.encode())
         ray.get(keeper.start.remote(back, savepoint))
         report = _running(RayJobHandle(back, self._handle.name))
+        registry.delete(_GOING_BACK + self._job_id)
         forget(self._job_id)
         self._say(f"job {back} runs the old program from the savepoint")
         return report
+
+    def _end(self, submission_id: str, savepoint: str) -> None:
+        self._submissions.stop(submission_id)
+        new = job_of(submission_id)
+        if new is None:
+            return
+        new = _ended(RayJobHandle(new.job_id, new.name))
+        if new.statistics.completed_checkpoints and new.restored_from == savepoint:
+            msg = (
+                f"job {new.job_id} completed a checkpoint before it ended, so its output since "
+                f"{savepoint} is committed. The old program was not started, because it would "
+                "write that output again"
+            )
+            raise PenstockError(msg)
 
 
 def back_id(job_id: str, savepoint: str) -> str:

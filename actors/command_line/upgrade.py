@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from shlex import join
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -67,21 +67,27 @@ def upgrade(
     steps = Upgrade(handle, submissions, say)
     try:
         saved = steps.stop(savepoint, None)
+        if steps.is_going_back:
+            _go_back(steps, handle.job_id, saved, as_json=as_json)
         submission_id = steps.start(made, saved, allow_non_restored_state=allow_non_restored_state)
-        deadline = Deadline(timeout, "", "the upgrade goes back")
         try:
+            deadline = Deadline(timeout, "", "the upgrade goes back")
             report = steps.first_checkpoint(submission_id, saved, deadline)
         except (JobFailedError, JobTimeoutError) as error:
             show_notes(error)
             print(escaped(str(error)), file=sys.stderr)
-            back = steps.go_back(submission_id, saved)
-            _show(back, as_json=as_json, has_gone_back=True)
-            msg = f"job {handle.job_id} was not upgraded; job {back.job_id} continues with the old program"
-            raise PenstockError(msg) from error
+            _go_back(steps, handle.job_id, saved, as_json=as_json)
     except KeyboardInterrupt as stop:
         explain(stop, f"the upgrade is not complete; to continue: {repeat}")
         raise
     _show(report, as_json=as_json, has_gone_back=False)
+
+
+def _go_back(steps: Upgrade, job_id: str, savepoint: str, *, as_json: bool) -> NoReturn:
+    back = steps.go_back(savepoint)
+    _show(back, as_json=as_json, has_gone_back=True)
+    msg = f"job {job_id} was not upgraded; job {back.job_id} continues with the old program"
+    raise PenstockError(msg)
 
 
 def _option(name: str, value: object) -> list[str]:
