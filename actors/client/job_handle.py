@@ -12,7 +12,7 @@ from penstock.actors.client.cluster import UserInterface, is_own_cluster, open_i
 from penstock.actors.client.interrupts import explain, interrupts_delivered, name_job
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import Deadline, MasterCalls, request_deadline
-from penstock.actors.client.program import own_program
+from penstock.actors.client.program import is_interactive, own_program
 from penstock.actors.client.progress import FailureNotices, Progress, show_card
 from penstock.actors.client.ray_notices import NOTICES
 from penstock.actors.shared.job_report import (
@@ -379,7 +379,7 @@ class RayJobHandle(NearestMembers):
                     watchers.append(shown.update)
                 report = self._wait(timeout, watchers)
         except KeyboardInterrupt as stop:
-            if is_own_cluster():
+            if is_own_cluster() and not is_interactive():
                 explain(stop, ends_with_program(self._job_id, self._seen))
             else:
                 name_job(stop, self._job_id, "was not cancelled and keeps running")

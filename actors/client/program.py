@@ -40,6 +40,12 @@ def own_program(command: Sequence[str] | None = None) -> str:
     return line
 
 
+def is_interactive() -> bool:
+    """Whether this program is a notebook or a shell, which continues after an interrupt."""
+    shell = sys.modules.get("IPython")
+    return hasattr(sys, "ps1") or (shell is not None and shell.get_ipython() is not None)
+
+
 def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command to its end, and return its exit code; Ctrl-C is the business of the command alone.
 

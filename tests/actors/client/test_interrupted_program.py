@@ -6,9 +6,11 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
+
 from penstock import JobStatus
 from penstock.actors.client.job_handle import ends_with_program
-from penstock.actors.client.program import PROGRAM, own_program, run_program
+from penstock.actors.client.program import PROGRAM, is_interactive, own_program, run_program
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.graph.executor import JobStatistics
 
@@ -54,6 +56,12 @@ def test_the_command_of_a_program_is_shown_unless_it_holds_a_secret() -> None:
     assert own_program(["python", "-m", "words", "a b"]) == "python -m words 'a b'"
     assert own_program(["python", "job.py", "--password=hunter2"]) == PROGRAM
     assert own_program(["python", "-m", "ipykernel_launcher", "-f", "x.json"]) == PROGRAM
+
+
+def test_a_shell_that_continues_after_ctrl_c_is_interactive(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_interactive()
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert is_interactive()
 
 
 def test_ctrl_c_leaves_the_end_of_a_program_to_the_program() -> None:
