@@ -8,6 +8,7 @@ the user's own line.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.runtime.redaction import redacted
 
@@ -68,6 +69,25 @@ class PenstockError(Exception):
 
     def __repr__(self) -> str:
         return redacted(super().__repr__())
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that a notebook shows for this error: the cause, then the user's own lines."""
+        lines = [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
+        trace, left_out = self.__traceback__, 0
+        while trace is not None:
+            code, module = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__", ""))
+            if module.partition(".")[0] in _FOLDED:
+                left_out += 1
+            else:
+                is_cell = "ipykernel" in code.co_filename or code.co_filename.startswith("<ipython-input")
+                where = "the cell" if is_cell else code.co_filename
+                lines.append(f"  at line {trace.tb_lineno} of {where}, in {code.co_name}")
+            trace = trace.tb_next
+        return [*lines, f"({left_out} lines of libraries: `traceback.print_exception(sys.last_value)`)"]
+
+
+#: Packages whose lines a notebook leaves out.
+_FOLDED: Final = frozenset({"penstock", "ray", "IPython", "ipykernel"})
 
 
 class GraphError(PenstockError):

@@ -45,6 +45,9 @@ _CLUSTER_SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 #: The program and the cluster's address in the command line of a node's raylet.
 _RAYLET: Final = "raylet"
 
+#: Resource that Ray gives the head node.
+_HEAD: Final = "node:__internal_head__"
+
 _GCS: Final = "--gcs-address="
 
 _AUTH_LOGGER: Final = "ray._private.authentication.authentication_token_setup"
@@ -99,6 +102,26 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
                 **options,
             },
         )
+
+
+def is_own_cluster() -> bool:
+    """Whether this process has started the cluster it is in, so that the cluster ends with this process."""
+    node = worker._global_node
+    return node is not None and bool(node.is_head())
+
+
+def dashboard_address() -> str | None:
+    """URL of the dashboard of the cluster that this process is in; `None` without one."""
+    node = worker._global_node
+    address = None if node is None else node.webui_url
+    return f"http://{address}" if address else None
+
+
+def is_on_head() -> bool:
+    """Whether this process runs on the head node of its cluster."""
+    here = ray.get_runtime_context().get_node_id()
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return any(node["NodeID"] == here and _HEAD in node["Resources"] for node in nodes)
 
 
 def join_existing(address: str | None = None) -> None:

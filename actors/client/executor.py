@@ -42,7 +42,7 @@ from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.operators.sinks import Sink
 from penstock.runtime.time.durations import Duration
 
-#: Environment variable in which `ray job submit` passes the job's runtime environment to `ray.init`.
+#: Environment variable in which `ray job submit` passes the runtime environment and its id to `ray.init`.
 _JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
@@ -137,12 +137,23 @@ class RayExecutor:
 
         def submitted() -> SubmittedJob:
             return SubmittedJob(
-                make_job_id(job.name), job.name, time.time(), chunks, submission=secrets.token_hex(8)
+                make_job_id(job.name),
+                job.name,
+                time.time(),
+                chunks,
+                submission=secrets.token_hex(8),
+                ray_submission=ray_submission(),
             )
 
         job_id = _MASTERS.begin(submitted, may_reuse=config.reuse_processes)
         NOTICES.follow(job_id, log_key(job_id))
         return RayJobHandle(job_id, job.name, graph=job)
+
+
+def ray_submission() -> str:
+    """Return the id of this program in Ray's Jobs API; empty if the program was started otherwise."""
+    submitted = json.loads(os.environ.get(_JOB_CONFIG, "{}"))
+    return str(submitted.get("metadata", {}).get("job_submission_id", ""))
 
 
 def default_storage() -> str:

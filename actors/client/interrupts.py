@@ -16,13 +16,16 @@ the program waits. There the program has a handle, so it can end the job or name
 The handler decides in the main thread, between two bytecodes. It stops delivery before it raises. So a second
 interrupt can't break the handling of the first, unless that code delivers interrupts itself. Other threads
 get no interrupts. A program without a handler in Python (`SIG_DFL`, `SIG_IGN`) is left unchanged.
+
+An interrupt that names a job ends the program with its notes alone, without a traceback (`explain`).
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Final
@@ -116,6 +119,30 @@ def interrupts_delivered() -> Iterator[None]:
 
 def name_job(stop: BaseException, job_id: str, what: str) -> None:
     """Add a note that names a job and how to end it; `what` is the predicate, such as `keeps running`."""
-    stop.add_note(
-        f"job {job_id} {what}: `penstock cancel {job_id}`, or penstock.job({job_id!r}).cancel(), ends it"
+    explain(
+        stop,
+        f"job {job_id} {what}: `penstock cancel {job_id}`, or penstock.job({job_id!r}).cancel(), ends it",
     )
+
+
+def explain(stop: BaseException, text: str) -> None:
+    """Add a note; an interrupt that ends the program, or a notebook's cell, then shows only its notes."""
+    stop.add_note(text)
+    if isinstance(stop, KeyboardInterrupt):
+        vars(stop)[_IN_NOTEBOOKS] = lambda: list(stop.__notes__)
+        if sys.excepthook is not _show_notes:
+            _EARLIER.append(sys.excepthook)
+            sys.excepthook = _show_notes
+
+
+#: Method of an exception whose lines a notebook shows instead of a traceback.
+_IN_NOTEBOOKS: Final = "_render_traceback_"
+#: Hooks that were installed before `_show_notes`, the newest last.
+_EARLIER: Final[list[Callable[..., Any]]] = []
+
+
+def _show_notes(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, KeyboardInterrupt) and _IN_NOTEBOOKS in vars(error):
+        print("\n".join(error.__notes__), file=sys.stderr)
+    else:
+        _EARLIER[-1](kind, error, trace)

@@ -8,18 +8,18 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from penstock.actors.client.cluster import UserInterface, open_interface
-from penstock.actors.client.interrupts import interrupts_delivered, name_job
+from penstock.actors.client.cluster import UserInterface, is_own_cluster, open_interface
+from penstock.actors.client.interrupts import explain, interrupts_delivered, name_job
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import Deadline, MasterCalls, request_deadline
-from penstock.actors.client.progress import Progress, show_card
+from penstock.actors.client.program import is_interactive, own_program
+from penstock.actors.client.progress import FailureNotices, Progress, show_card
 from penstock.actors.client.ray_notices import NOTICES
 from penstock.actors.shared.job_report import (
     JobReport,
     SubtaskProcess,
     failure_text,
     headline,
-    keeps_checkpoints,
 )
 from penstock.actors.shared.snapshot_answers import (
     CheckpointReply,
@@ -39,7 +39,13 @@ from penstock.runtime.errors import (
     RescaleError,
     SavepointError,
 )
-from penstock.runtime.graph.executor import CheckpointResult, JobResult, JobStatistics, JobStatus
+from penstock.runtime.graph.executor import (
+    CheckpointResult,
+    JobResult,
+    JobStatistics,
+    JobStatus,
+    restore_command,
+)
 from penstock.runtime.graph.graph_info import describe
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.storage import absolute_location
@@ -78,6 +84,7 @@ class RayJobHandle(NearestMembers):
         self._ended = ended
         self._master = MasterCalls(job_id, ended)
         self._interface: UserInterface | None = None
+        self._seen: JobReport | None = None
 
     def __repr__(self) -> str:
         return f"RayJobHandle({self._job_id!r})"
@@ -351,6 +358,8 @@ class RayJobHandle(NearestMembers):
     ) -> JobResult:
         """Wait for the job to end.
 
+        Logs each restart of the job with its cause. The same cause is logged once, and then counted.
+
         Args:
             timeout: Seconds to wait at most; `None` waits for ever.
             progress: Show a live progress line.
@@ -361,14 +370,19 @@ class RayJobHandle(NearestMembers):
             JobCancelledError: The job was cancelled.
             JobTimeoutError: The job still runs after `timeout`, and continues running.
         """
-        watchers = [] if on_progress is None else [on_progress]
+        watchers = (
+            [FailureNotices().update] if on_progress is None else [on_progress, FailureNotices().update]
+        )
         try:
             with interrupts_delivered(), Progress() if progress else nullcontext() as shown:
                 if shown is not None:
                     watchers.append(shown.update)
                 report = self._wait(timeout, watchers)
         except KeyboardInterrupt as stop:
-            name_job(stop, self._job_id, "was not cancelled and keeps running")
+            if is_own_cluster() and not is_interactive():
+                explain(stop, ends_with_program(self._job_id, self._seen))
+            else:
+                name_job(stop, self._job_id, "was not cancelled and keeps running")
             raise
         return _result(report)
 
@@ -383,7 +397,7 @@ class RayJobHandle(NearestMembers):
     def _wait(self, timeout: Duration | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
         deadline = request_deadline("end", self._job_id, timeout)
         while True:
-            report = self._wait_once(deadline)
+            report = self._seen = self._wait_once(deadline)
             for watcher in watchers:
                 watcher(report)
             if report.status.is_terminal:
@@ -422,10 +436,10 @@ def _result(report: JobReport) -> JobResult:
             f"{cause}\n(job {report.job_id} failed in attempt {report.statistics.attempt}; "
             "`penstock status` and `penstock logs` say more)"
         )
-        raise JobFailedError(msg)
+        raise JobFailedError(_with_end(msg, report))
     if report.status is JobStatus.CANCELLED:
         msg = f"job {report.job_id} was cancelled"
-        raise JobCancelledError(msg)
+        raise JobCancelledError(_with_end(msg, report))
     return JobResult(
         report.job_id,
         report.name,
@@ -435,15 +449,27 @@ def _result(report: JobReport) -> JobResult:
         report.records_in,
         report.records_out,
         headline(report.failures[-1].root) if report.failures else None,
-        kept_snapshot(report),
+        None if report.end is None else report.end.snapshot,
     )
 
 
-def kept_snapshot(report: JobReport) -> str | None:
-    """URL from which a program continues a finished job; `None` if nothing was kept, or it was drained."""
-    if report.savepoint is not None:
-        return None if report.drained else report.savepoint
-    has_checkpoint = report.statistics.last_checkpoint_id is not None
-    if has_checkpoint and keeps_checkpoints(report, JobStatus.FINISHED):
-        return f"{report.storage}/{report.job_id}"
-    return None
+def _with_end(text: str, report: JobReport) -> str:
+    return "\n".join((text, *(() if report.end is None else report.end.lines())))
+
+
+def ends_with_program(job_id: str, report: JobReport | None) -> str:
+    """Say what is saved of a job whose cluster ends with this program, and how to continue.
+
+    Args:
+        report: The newest report of the job; `None` if there is none yet.
+    """
+    ends = f"job {job_id} ends with this program"
+    last = None if report is None else report.statistics.last_checkpoint_id
+    if report is None or last is None:
+        has_storage = report is None or report.storage is not None
+        why = "it has completed no checkpoint" if has_storage else "it takes no checkpoints"
+        start = None if report is None else report.restored_from
+        again = "" if start is None else f". To start again: {restore_command(start, own_program())}"
+        return f"{ends}; nothing is saved, because {why}{again}"
+    folder = f"{report.storage}/{job_id}"
+    return f"{ends}; checkpoint {last} is saved. To continue: {restore_command(folder, own_program())}"

@@ -7,11 +7,9 @@ environment and the same modules.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
@@ -21,7 +19,7 @@ from penstock.actors.client.interrupts import interrupts_delivered, name_job
 from penstock.actors.master.job_master import JobMaster
 from penstock.actors.shared import registry
 from penstock.actors.shared.actor_calls import RepeatedCall
-from penstock.actors.shared.registry import SubmittedJob, find_actor, master_name, start_actor
+from penstock.actors.shared.registry import SubmittedJob, find_actor, master_name, start_master
 from penstock.runtime.errors import DeploymentError
 
 logger = logging.getLogger(__name__)
@@ -33,8 +31,6 @@ _STARTS: Final = 3
 _CANCEL_TIMEOUT: Final = 30.0
 #: Seconds for a warm process to accept a job.
 _TAKE_TIMEOUT: Final = 5.0
-#: Maximum number of concurrent calls to a JobMaster: reports of subtasks, clients that wait, status.
-_MASTER_CALLS: Final = 10_000
 
 
 class OwnMasters:
@@ -69,19 +65,7 @@ class OwnMasters:
         return job.job_id
 
     def _started(self, job: SubmittedJob) -> Any:
-        process = secrets.token_hex(6)
-        master = start_actor(
-            JobMaster,
-            master_name(process),
-            process,
-            replace(job, chunks=()),
-            *job.chunks,
-            lifetime="detached",
-            num_cpus=0,
-            max_restarts=-1,
-            max_task_retries=0,
-            max_concurrency=_MASTER_CALLS,
-        )
+        process, master = start_master(JobMaster, job)
         with self._lock:
             self._processes.append(process)
         return master

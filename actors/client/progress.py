@@ -11,10 +11,11 @@ each second, in the same place. A saved notebook keeps the last card. Outside no
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from html import escape
 from math import inf
@@ -26,10 +27,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from penstock.actors.shared.job_report import JobReport
-from penstock.runtime.error_text import escaped
+from penstock.actors.shared.job_report import JobReport, headline
+from penstock.runtime.error_text import escaped, shortened
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.executor import JobStatus
+
+logger = logging.getLogger(__name__)
 
 #: Seconds between two plain lines.
 PLAIN_INTERVAL: Final = 2.0
@@ -48,14 +51,11 @@ COLOURS: Final = {
     "failed": "red",
 }
 
-#: Maximum number of characters shown of the cause of a restart.
-_LONGEST_CAUSE: Final = 500
-
 
 class ProgressText:
     """Formats the line: state, records in and out with their rates, last checkpoint, restarts, time.
 
-    While a job restarts, the line ends with the cause. Counters restart with each attempt.
+    Counters restart with each attempt.
     """
 
     def __init__(self) -> None:
@@ -75,9 +75,8 @@ class ProgressText:
             _checkpoint(report),
             f"restarts {report.statistics.restarts}",
             _duration(report.duration),
-            _cause(report),
         ]
-        return escaped(" | ".join(part for part in parts if part)).replace("\n", "\\n")
+        return escaped(" | ".join(parts)).replace("\n", "\\n")
 
     def _rate(self, column: int) -> str:
         first, last = self._seen[0], self._seen[-1]
@@ -100,14 +99,6 @@ def _checkpoint(report: JobReport) -> str:
     return f"checkpoint {last} ({_duration(ago)} ago)"
 
 
-def _cause(report: JobReport) -> str:
-    """Return the cause of a restart; the program's output has no other sign of repeated restarts."""
-    if report.status is not JobStatus.RESTARTING or not report.failures:
-        return ""
-    cause = str(report.failures[-1].root).partition("\n")[0]
-    return cause if len(cause) <= _LONGEST_CAUSE else f"{cause[:_LONGEST_CAUSE]}..."
-
-
 def _duration(seconds: float) -> str:
     if seconds == inf:
         return "inf s"
@@ -117,6 +108,41 @@ def _duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+#: Maximum number of characters shown of the cause of a restart.
+_LONGEST_CAUSE: Final = 2_000
+
+
+class FailureNotices:
+    """Logs why a job restarts while a caller waits for it: each cause once, then how often it has occurred.
+
+    A cause that occurs again is logged at its 2nd, 4th, 8th time and so on. The failure that ends the job is
+    left to the error of the wait.
+    """
+
+    def __init__(self, write: Callable[[str], None] = logger.warning) -> None:
+        self._write = write
+        self._newest = (-1, -inf)
+        self._counts: Counter[object] = Counter()
+
+    def update(self, report: JobReport) -> None:
+        if report.status.is_terminal:
+            return
+        for failure in report.failures:
+            if (key := (failure.attempt, failure.at)) <= self._newest:
+                continue
+            self._newest = key
+            root = failure.root
+            # A message may name the record, which differs each time.
+            same = root.message if root.raised_at is None else (root.operator, root.raised_at)
+            self._counts[same] += 1
+            count, cause = self._counts[same], escaped(shortened(headline(root), _LONGEST_CAUSE))
+            if count == 1:
+                self._write(f"job {report.job_id} restarts: {cause}")
+            elif count & (count - 1) == 0:
+                first = cause.partition("\n")[0]
+                self._write(f"job {report.job_id} has restarted {count} times for the same reason: {first}")
 
 
 class Display(Protocol):

@@ -4,6 +4,8 @@
 - `cancel`: the end of a job, and its question.
 - `doctor`: whether jobs can run here; `checks` are those without a cluster and a storage.
 - `snapshots`: commands about checkpoints and savepoints.
+- `submit`: runs a program on the cluster.
+- `upgrade`: replaces the program of a job.
 - `monitoring`: a dashboard for Grafana, and alert rules for Prometheus.
 - `web`: the server of `penstock ui`.
 - `views`: the tables and texts that commands show.

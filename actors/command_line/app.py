@@ -35,6 +35,8 @@ from penstock.actors.command_line.doctor import doctor
 from penstock.actors.command_line.kafka import kafka
 from penstock.actors.command_line.monitoring import metrics
 from penstock.actors.command_line.snapshots import register
+from penstock.actors.command_line.submit import OWN_OPTIONS, submit
+from penstock.actors.command_line.upgrade import upgrade
 from penstock.actors.command_line.views import jobs_table, status_view
 from penstock.actors.command_line.web import ui
 from penstock.runtime.error_text import escaped
@@ -183,6 +185,8 @@ def _seconds(text: str) -> float:
 register(app)
 app.command()(cancel)
 app.command()(doctor)
+app.command(context_settings=OWN_OPTIONS)(submit)
+app.command(context_settings=OWN_OPTIONS)(upgrade)
 app.command()(ui)
 app.add_typer(metrics, name="metrics")
 app.add_typer(kafka, name="kafka")

@@ -9,11 +9,19 @@ from typing import Annotated, Final
 import typer
 
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.command_line.common import AddressOption, JobArgument, JsonOption, named_job, print_json
-from penstock.actors.shared.job_report import JobReport, keeps_checkpoints
+from penstock.actors.command_line.common import (
+    AddressOption,
+    JobArgument,
+    JsonOption,
+    end_lines,
+    end_of,
+    named_job,
+    print_json,
+)
+from penstock.actors.shared.job_end import keeps_checkpoints
+from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.executor import JobStatus
-from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 
 _POLL: Final = 0.1
 
@@ -38,19 +46,20 @@ def cancel(
         _ask(report)
     status = report.status if had_ended else _cancel(handle, timeout)
     if as_json:
-        print_json({"job_id": handle.job_id, "status": status.value, "had_ended": had_ended})
+        print_json(
+            {"job_id": handle.job_id, "status": status.value, "had_ended": had_ended, **end_of(handle)}
+        )
     else:
         print(f"job {handle.job_id}{' had already ended' if had_ended else ''}: {status.value}")
+        for line in end_lines(handle):
+            print(line)
 
 
 def deletes_only_checkpoints(report: JobReport) -> bool:
     """Whether a cancellation deletes checkpoints, and no checkpoint or savepoint of the job stays."""
-    if report.statistics.last_checkpoint_id is None or keeps_checkpoints(report, JobStatus.CANCELLED):
+    if report.statistics.last_checkpoint_id is None:
         return False
-    return not any(
-        taken.kind.is_savepoint and taken.status is CheckpointStatus.COMPLETED
-        for taken in report.checkpoint_history
-    )
+    return not (report.savepoints or keeps_checkpoints(report.settings, JobStatus.CANCELLED))
 
 
 def is_terminal() -> bool:

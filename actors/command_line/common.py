@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import typer
@@ -11,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.jobs import find_job, join
+from penstock.runtime.error_text import escaped
 from penstock.runtime.errors import ConfigurationError
 
 #: Columns of output to a file or pipe, so that nothing is cut.
@@ -47,6 +49,19 @@ def named_job(job: str, address: str | None, storage: str | None = None) -> RayJ
         msg = "JOB is empty: give a job's id, the beginning of an id, or a job's name"
         raise ConfigurationError(msg)
     return find_job(job, storage)
+
+
+def end_of(handle: RayJobHandle) -> dict[str, str | None]:
+    """What an ended job has left, as values that JSON can hold: `kept`, `deleted`, `command`."""
+    end = handle.report().end
+    found = {} if end is None else end.to_dict()
+    return {name: found.get(name) for name in ("kept", "deleted", "command")}
+
+
+def end_lines(handle: RayJobHandle) -> Iterator[str]:
+    """What an ended job has left, as lines for a terminal."""
+    end = handle.report().end
+    return map(escaped, () if end is None else end.lines())
 
 
 def print_json(value: object) -> None:

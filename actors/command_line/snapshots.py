@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from typing import Annotated
 
 import typer
 
-from penstock.actors.client.executor import ALLOW_NON_RESTORED_STATE, RESTORE_FROM
+from penstock.actors.client.program import run_program
 from penstock.actors.command_line.common import (
     AddressOption,
     JobArgument,
     JsonOption,
     StorageOption,
     TimeoutOption,
+    end_lines,
+    end_of,
     named_job,
     print_json,
     show,
 )
+from penstock.actors.command_line.submit import restoring
 from penstock.actors.command_line.views import checkpoints_view, snapshot_view
 from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.error_text import escaped
@@ -99,9 +101,12 @@ def stop(
     handle = named_job(job, address)
     url = handle.stop(savepoint, drain=drain, timeout=timeout)
     if as_json:
-        print_json({"job_id": handle.job_id, "savepoint": url, "drained": drain})
+        print_json({"job_id": handle.job_id, "savepoint": url, "drained": drain, **end_of(handle)})
     else:
         print(escaped(url))
+        sys.stdout.flush()
+        for line in end_lines(handle):
+            print(line, file=sys.stderr)
 
 
 def checkpoints(
@@ -180,15 +185,8 @@ def restore(
     A snapshot that the program names itself takes precedence. With `ray job submit`, put this command
     before the program: `-- penstock restore SNAPSHOT python job.py`.
     """
-    url = absolute_location("snapshot", snapshot)
-    open_snapshot(url, open_location)
-    environment = {**os.environ, RESTORE_FROM: url}
-    environment[ALLOW_NON_RESTORED_STATE] = "1" if allow_non_restored_state else "0"
-    try:
-        sys.exit(subprocess.run(program, env=environment, check=False).returncode)
-    except OSError as error:
-        msg = f"{program[0]!r} can't be run: {error}"
-        raise ConfigurationError(msg) from error
+    restored = restoring(snapshot, allow_non_restored_state=allow_non_restored_state)
+    sys.exit(run_program(program, {**os.environ, **restored}))
 
 
 def register(app: typer.Typer) -> None:

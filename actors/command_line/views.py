@@ -77,6 +77,8 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
     if failure is not None:
         what = "failed because of" if report.status.value == "failed" else "last failure"
         yield from _section(what, _text(failure_text(failure.root), style="red"))
+    if report.end is not None:
+        yield from _section("what is left", _text("\n".join(report.end.lines())))
     yield from _section("history (UTC)", _text("\n".join(map(_history_line, report.history)) or "none yet"))
     if report.rescales:
         yield from _section("rescales (UTC)", _text("\n".join(map(_rescale_line, report.rescales))))
@@ -251,6 +253,8 @@ def _head(report: JobReport) -> Table:
     table.add_row("job", _text(report.job_id, style="bold"))
     table.add_row("name", _text(report.name))
     table.add_row("state", _state(report.status.value))
+    if report.restored_from is not None:
+        table.add_row("restored from", _text(report.restored_from))
     table.add_row("submitted", f"{_moment(report.submitted_at)}, {_duration(report.duration)} in all")
     table.add_row("attempt", f"{statistics.attempt} (restarts: {statistics.restarts})")
     table.add_row("records", f"{report.records_in:,} in, {report.records_out:,} out")

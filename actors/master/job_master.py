@@ -71,6 +71,10 @@ class JobMaster:
         """Stop the job with a savepoint; return it after the job's end, or return why the job continues."""
         return await self._process.runner.running(job_id).requests.stop(drain, target)
 
+    async def keep_program(self, job_id: str) -> None:
+        """Start an actor that keeps the job's program; return once it has the program."""
+        await self._process.runner.running(job_id).keep_program(JobMaster)
+
     async def rescale(self, job_id: str, parallelism: Mapping[str, int]) -> RescaleAnswer:
         """Change the parallelism; return when the new deployment begins, or return a refusal."""
         return await self._process.runner.running(job_id).requests.rescale(parallelism)

@@ -101,8 +101,16 @@ class _Counted:
 
 
 class JobReporter:
-    def __init__(self, job_id: str, name: str, submitted_at: float, process: JobMasterProcess) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        name: str,
+        submitted_at: float,
+        process: JobMasterProcess,
+        ray_submission: str = "",
+    ) -> None:
         self._job_id = job_id
+        self._ray_submission = ray_submission or None
         self._process = process
         self._name = name
         self._submitted_at = submitted_at
@@ -219,6 +227,7 @@ class JobReporter:
             savepoint=self._savepoint(seen),
             drained=self._is_drained(seen),
             settings=self._settings,
+            ray_submission=self._ray_submission,
         )
 
     def _seen(self) -> SchedulerStatistics | None:

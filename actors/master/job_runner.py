@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -26,6 +27,7 @@ from penstock.actors.master.job_assembly import assemble_scheduler
 from penstock.actors.master.job_reporter import JobReporter
 from penstock.actors.master.job_requests import JobRequests
 from penstock.actors.master.job_telemetry import JobMetrics, traces_of
+from penstock.actors.master.program_keeper import keep
 from penstock.actors.master.ray_processes import RayProcesses
 from penstock.actors.shared.archive import (
     is_to_be_cancelled,
@@ -108,7 +110,7 @@ class JobRunner:
         self.guard = self._guarded.guard
         place = own_place()
         process = JobMasterProcess(place.pid, place.node_id, place.started)
-        self._reporter = JobReporter(job_id, job.name, job.submitted_at, process)
+        self._reporter = JobReporter(job_id, job.name, job.submitted_at, process, job.ray_submission)
         self.requests = JobRequests(self._guarded.guard, self._prepared, self._ended, self._reporter.report)
         self._output = capture_output(job_id, JOB_MASTER, None, log_key)
         self._graph: CurrentGraph | None = None
@@ -177,6 +179,9 @@ class JobRunner:
         scheduler = self._life.scheduler
         return () if scheduler is None else scheduler.checkpoints(checkpoint_id=checkpoint_id)
 
+    async def keep_program(self, master: type) -> None:
+        await keep(master, self._job).ready.remote()
+
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
     def scheduler_of(self, role: Role) -> JobScheduler | None:
@@ -207,6 +212,8 @@ class JobRunner:
 
     async def _unpack(self) -> CurrentGraph:
         job, self._config = await self._loop.run_in_executor(self._pool, unpack_job, self._job.chunks)
+        if self._job.restore_from:
+            job = replace(job, restore_from=self._job.restore_from)
         self._graph = CurrentGraph(build_execution_graph(job))
         self._reporter.describe(job, self._config)
         return self._graph

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
+from penstock.actors.shared.job_end import JobEnd, job_end
 from penstock.actors.shared.job_summaries import (
     Bottleneck,
     EdgeSummary,
@@ -19,9 +20,7 @@ from penstock.actors.shared.job_summaries import (
     summarize_vertices,
 )
 from penstock.actors.shared.output_capture import JOB_MASTER, RAY
-from penstock.runtime.checkpoint.completed_store import is_kept_after
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
-from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.error_text import shortened
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.execution.heartbeat import Silence
@@ -31,8 +30,13 @@ from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo
 from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import RescaleRecord, Transition
 from penstock.runtime.names import NearestMembers, nearest_name
+from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.redaction import without_secrets
-from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointRecord,
+    CheckpointStatus,
+    CoordinatorStatistics,
+)
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
@@ -146,6 +150,8 @@ class JobReport(NearestMembers):
         savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
         drained: Whether event time had advanced to its end before that savepoint.
         settings: Its configuration as text, by name; checkpoint settings begin with `checkpointing.`.
+        ray_submission: Id in Ray's Jobs API of the program that has started the job; `None` if it was started
+            otherwise.
     """
 
     job_id: str
@@ -168,6 +174,7 @@ class JobReport(NearestMembers):
     savepoint: str | None = None
     drained: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    ray_submission: str | None = None
 
     @property
     def operators(self) -> tuple[OperatorInfo, ...]:
@@ -211,6 +218,40 @@ class JobReport(NearestMembers):
         counters = self.statistics.operators
         return sum(counters[op.id].records_in for op in self.operators if op.is_sink and op.id in counters)
 
+    @property
+    def restored_from(self) -> str | None:
+        """URL of the snapshot that the job started from; `None` for a job that started without one."""
+        given = self.settings.get("restore_from", "None")
+        return None if given == "None" else given
+
+    @property
+    def savepoints(self) -> tuple[CheckpointRecord, ...]:
+        """The completed savepoints in `checkpoint_history`, oldest first."""
+        return tuple(
+            taken
+            for taken in self.checkpoint_history
+            if taken.kind.is_savepoint and taken.status is CheckpointStatus.COMPLETED
+        )
+
+    @property
+    def end(self) -> JobEnd | None:
+        """What the job has left; `None` while it runs."""
+        if not self.status.is_terminal:
+            return None
+        counted, savepoints = self.statistics, len(self.savepoints)
+        has_snapshot = counted.last_checkpoint_id is not None
+        return job_end(
+            self.status,
+            self.settings,
+            None if self.storage is None else f"{self.storage.rstrip('/')}/{self.job_id}",
+            has_snapshot=has_snapshot,
+            has_checkpoint=has_snapshot and (not savepoints or counted.completed_checkpoints > savepoints),
+            savepoint=self.savepoint,
+            drained=self.drained,
+            earlier_savepoints=sum(taken.kind is SnapshotKind.SAVEPOINT for taken in self.savepoints),
+            restored_from=self.restored_from,
+        )
+
     def vertex_of(self, operator: str) -> str:
         """Return the vertex of an operator; `job-master` stands for the JobMaster, `ray` for Ray itself.
 
@@ -230,9 +271,9 @@ class JobReport(NearestMembers):
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values for JSON.
 
-        It includes derived values (`vertices`, `edges`, `bottleneck`) for programs in other languages.
+        It includes derived values, such as `vertices` and `end`, for programs in other languages.
         """
-        bottleneck = self.bottleneck
+        bottleneck, end = self.bottleneck, self.end
         return {
             "format": FORMAT,
             **to_plain(self),
@@ -241,6 +282,8 @@ class JobReport(NearestMembers):
             "vertices": to_plain(self.vertices),
             "edges": to_plain(self.edges),
             "bottleneck": None if bottleneck is None else {**to_plain(bottleneck), "text": str(bottleneck)},
+            "restored_from": self.restored_from,
+            "end": None if end is None else end.to_dict(),
         }
 
     @classmethod
@@ -273,12 +316,6 @@ def _subtask_from_dict(data: Mapping[str, Any]) -> dict[str, Any]:
 
 #: Maximum characters of the message of a secondary failure.
 _LONGEST_SECONDARY: Final = 500
-
-
-def keeps_checkpoints(report: JobReport, end: JobStatus) -> bool:
-    """Whether the job's checkpoints stay in the storage after this end."""
-    rule = report.settings.get("checkpointing.keep_after")  # as text: KeepAfter.FAILURE
-    return rule is not None and is_kept_after(end.value, KeepAfter[rule.rpartition(".")[2]])
 
 
 def failure_text(cause: FailureCause) -> str:

@@ -36,8 +36,9 @@ processes.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
 import msgpack
@@ -85,6 +86,9 @@ class SubmittedJob:
     Attributes:
         chunks: The pickled job graph and settings (see `graph_shipping`).
         submission: Token of the submission; only processes that are given the job have it.
+        ray_submission: Id of the program in Ray's Jobs API; empty for a program that was started otherwise.
+        restore_from: URL of the snapshot to start from, instead of the one that the graph names; empty for
+            that one.
     """
 
     job_id: str
@@ -92,6 +96,8 @@ class SubmittedJob:
     submitted_at: float
     chunks: tuple[bytes, ...]
     submission: str = ""
+    ray_submission: str = ""
+    restore_from: str = ""
 
 
 def set_master(job_id: str, process: str) -> None:
@@ -189,6 +195,28 @@ def start_actor(kind: type, name: str, *arguments: Any, **options: Any) -> Any:
     """Start a Penstock actor that processes find by its name; returns its handle at once."""
     actor: Any = ray.remote(kind)
     return actor.options(name=name, namespace=NAMESPACE, **options).remote(*arguments)
+
+
+#: Maximum number of concurrent calls to a JobMaster: reports of subtasks, clients that wait, status.
+_MASTER_CALLS: Final = 10_000
+
+
+def start_master(kind: type, job: SubmittedJob) -> tuple[str, Any]:
+    """Start a JobMaster (the class `kind`) for a job; returns its process and its handle at once."""
+    process = secrets.token_hex(6)
+    master = start_actor(
+        kind,
+        master_name(process),
+        process,
+        replace(job, chunks=()),
+        *job.chunks,
+        lifetime="detached",
+        num_cpus=0,
+        max_restarts=-1,
+        max_task_retries=0,
+        max_concurrency=_MASTER_CALLS,
+    )
+    return process, master
 
 
 def find_actor(name: str) -> Any:

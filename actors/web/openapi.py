@@ -19,6 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
 from penstock.actors.client.logs import LogLine
+from penstock.actors.shared.job_end import JobEnd
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, Takeover
 from penstock.actors.shared.job_summaries import Bottleneck, EdgeSummary, VertexSummary
 from penstock.actors.web.samples import LagTrend, Sample
@@ -215,6 +216,8 @@ _REPORT = _form(
     vertices=tuple[VertexSummary, ...],
     edges=tuple[EdgeSummary, ...],
     bottleneck=_form(Bottleneck, text=str) | None,
+    restored_from=str | None,
+    end=_form(JobEnd, command=str | None) | None,
 )
 
 _NAMES_OF_FLINK: Final[dict[str, Any]] = {

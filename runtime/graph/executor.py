@@ -107,7 +107,7 @@ class JobResult(NearestMembers):
         if self.failure is not None:
             lines.append(f"last failure: {self.failure}")
         if self.snapshot is not None:
-            lines.append(f"to continue: {self._restore}")
+            lines.append(f"to continue: {restore_command(self.snapshot)}")
         return escaped("\n".join(lines))
 
     def _repr_html_(self) -> str:
@@ -116,7 +116,7 @@ class JobResult(NearestMembers):
         if self.failure is not None:
             rows.append(f"last failure: <code>{escape(self.failure)}</code>")
         if self.snapshot is not None:
-            rows.append(f"to continue: <code>{escape(self._restore)}</code>")
+            rows.append(f"to continue: <code>{escape(restore_command(self.snapshot))}</code>")
         return escaped(f"<div>{'<br>'.join(rows)}</div>")
 
     @property
@@ -128,9 +128,15 @@ class JobResult(NearestMembers):
             f"{counted.restarts:,} restarts"
         )
 
-    @property
-    def _restore(self) -> str:
-        return f"penstock restore {quote(str(self.snapshot))} python PROGRAM"
+
+def restore_command(snapshot: str, program: str = "python PROGRAM") -> str:
+    """Return the command that runs a program from a snapshot.
+
+    Example:
+        >>> restore_command("/kept/words 1")
+        "penstock restore '/kept/words 1' python PROGRAM"
+    """
+    return f"penstock restore {quote(snapshot)} {program}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,11 @@ def test_a_job_is_listed_looked_at_and_cancelled_from_another_shell(running: Ray
     assert "deletes its checkpoints, and it has no savepoint" in error_of("cancel", running.job_id)
     assert running.status() is JobStatus.RUNNING
     ended = run_in_shell("cancel", running.job_id, "--yes")
-    assert ended.stdout.strip() == f"job {running.job_id}: cancelled"
+    assert ended.stdout.splitlines() == [
+        f"job {running.job_id}: cancelled",
+        "kept: nothing",
+        "deleted: its checkpoints, by keep_after='failure'",
+    ]
     assert running.status() is JobStatus.CANCELLED
     assert "had already ended: cancelled" in run("cancel", running.job_id).stdout
     assert "cancelled" in run("status", running.job_id).stdout
@@ -287,7 +291,14 @@ def test_a_job_is_saved_rescaled_stopped_and_started_again_from_another_shell(tm
     assert "alignment" in run("checkpoints", job.job_id).stdout
     stopped = json.loads(run_in_shell("stop", job.job_id, str(tmp_path / "saved"), "--json").stdout)
     path = stopped["savepoint"]
-    assert stopped == {"job_id": job.job_id, "savepoint": path, "drained": False}
+    assert stopped == {
+        "job_id": job.job_id,
+        "savepoint": path,
+        "drained": False,
+        "kept": f"the savepoint {path}, and 1 earlier savepoint, which `penstock checkpoints` lists",
+        "deleted": "its checkpoints, by keep_after='failure'",
+        "command": f"penstock restore {path} python PROGRAM",
+    }
     assert job.status() is JobStatus.FINISHED
     result = job.wait()
     assert result.snapshot == path

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +63,65 @@ def test_an_interrupt_never_leaves_a_job_that_its_user_does_not_know(
 @pytest.mark.parametrize("seed", range(4))
 def test_interrupts_at_many_moments(ray_environment: dict[str, str], call: str, seed: int) -> None:
     assert_nothing_is_lost(ray_environment, call, seed=seed + 100, moments=40)
+
+
+#: Presses Ctrl-C once a checkpoint is complete; after a restore it shows from what it was restored.
+LOCAL = """
+import os, signal, sys, threading
+from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
+
+env = StreamEnvironment("local", checkpointing=Checkpointing(every=0.2, storage=sys.argv[1]))
+numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=None, rate=1_000.0))
+numbers.key_by(lambda n: n % 2).reduce("count", max).sink("out", DiscardSink())
+
+def interrupt(report):
+    if report.statistics.completed_checkpoints:
+        print(report.restored_from, flush=True)
+        os.killpg(os.getpgid(0), signal.SIGINT)
+        threading.Event().wait(60)
+
+env.submit().wait(on_progress=interrupt)
+"""
+
+
+def test_ctrl_c_on_a_local_job_is_one_line_with_the_command_that_continues(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Ctrl-C reaches the program and `penstock restore`, as in a shell."""
+    (tmp_path / "job.py").write_text(LOCAL)
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = {**mine, "RAY_raylet_start_wait_time_s": "120", "RAY_ADDRESS": "local"}
+    program = [sys.executable, "job.py", str(tmp_path / "kept")]
+
+    def interrupted(*command: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+            start_new_session=True,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, line = interrupted(*program)
+    assert code != 0
+    assert out == "None\n", line
+    (job,) = (path for path in (tmp_path / "kept").iterdir() if path.is_dir())
+    restore = f"penstock restore {job} {' '.join(program)}"
+    ends = rf"job {job.name} ends with this program; checkpoint \d+ is saved. To continue: "
+    assert re.fullmatch(f"{ends}{re.escape(restore)}\n", line)
+    if not request.config.getoption("--run-long"):
+        return  # each local cluster takes seconds to start
+
+    code_again, out, again = interrupted(
+        sys.executable, "-m", "penstock.actors.command_line", *restore.split()[1:]
+    )
+    assert (code_again, out) == (code, f"{job}\n"), again
+    assert again.count("\n") == 1
+    assert "is saved. To continue: penstock restore" in again
 
 
 def assert_nothing_is_lost(environment: dict[str, str], call: str, *, seed: int, moments: int) -> None:

@@ -68,6 +68,14 @@ function lastCheckpoint(report) {
   return report.checkpoints?.latest_completed_at ?? (completed.length ? Math.max(...completed) : null);
 }
 
+// What an ended job has left, and the command that continues from it.
+function End({ end }) {
+  return html`<section class="end" aria-label="What is left">
+    <p>Kept: ${named(end.kept ?? "nothing")}${end.deleted && html`. Deleted: ${named(end.deleted)}`}</p>
+    ${end.command && html`<p>To continue: <code>${end.command}</code></p>`}
+  </section>`;
+}
+
 // The name of the job in the browser's tab, as long as its page is shown.
 function useTitle(name) {
   useEffect(() => {
@@ -109,6 +117,8 @@ export function JobView({ id, tab, rest, readOnly }) {
     ${!connected && html`<${Notice} kind="error">The server of this page does not answer; the page shows old data.<//>`}
     ${!answering && html`<${Notice} kind="error">The JobMaster has not answered for ${Math.round(age)} s, and the page shows data of that age. If the JobMaster's process has died, another one takes the job over.<//>`}
     ${report.failure && html`<${Notice} kind="error">${named(report.failure.root.message)} <a href="#/jobs/${id}/failures">All failures</a><//>`}
+    ${report.restored_from && html`<p class="faint">Restored from <code>${report.restored_from}</code></p>`}
+    ${report.end && html`<${End} end=${report.end} />`}
     ${report.warnings.map((text) => html`<${Notice} key=${text} kind="warning">${named(text)}<//>`)}
     <${Figures} report=${report} live=${live} newest=${newest} trend=${trend} />
     ${report.bottleneck && live && html`<p class="bottleneck" role="status">${named(report.bottleneck.text)} <a href=${subtasksOf(id, report.bottleneck.vertex)}>Look at ${report.bottleneck.vertex}</a></p>`}

@@ -329,7 +329,8 @@ class StreamEnvironment:
             JobCancelledError: The job was cancelled.
             JobTimeoutError: The job did not end within `timeout`; it keeps running.
             KeyboardInterrupt: Ctrl-C was pressed. A job that had not begun is ended. Any other job
-                continues, and a note on the exception names it.
+                continues, unless this program has started its cluster. A note on the exception names the job
+                and, if it ends with the program, the command that continues it.
         """
         if timeout is not None:
             seconds_in("timeout", timeout)

@@ -12,6 +12,7 @@ from rich.console import Console
 from penstock import JobStatus
 from penstock.actors.client.progress import (
     PLAIN_INTERVAL,
+    FailureNotices,
     PlainDisplay,
     Progress,
     ProgressText,
@@ -19,6 +20,7 @@ from penstock.actors.client.progress import (
     find_display,
 )
 from penstock.actors.shared.job_report import JobReport
+from penstock.runtime.errors import UserLocation
 from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.job.failover import FailureCause, FailureRecord
@@ -70,18 +72,46 @@ def test_the_line_shows_what_sources_read_and_sinks_took() -> None:
     )
 
 
-def test_the_line_of_a_job_that_restarts_ends_with_the_cause() -> None:
-    root = FailureCause("operator 'parse' failed: no number\n  more lines", SubtaskId("parse", 1))
-    failed = replace(report(attempt=2), failures=(FailureRecord(1, 1_000.0, root),))
-    restarting = replace(failed, status=JobStatus.RESTARTING)
-    assert (
-        ProgressText()
-        .line(restarting, 0.0)
-        .endswith(" | restarts 1 | 10 s | parse[1]: operator 'parse' failed: no number")
-    )
-    assert ProgressText().line(failed, 0.0).endswith(" | restarts 1 | 10 s")
-    long = replace(restarting, failures=(FailureRecord(1, 1_000.0, FailureCause("x" * 5_000)),))
-    assert len(ProgressText().line(long, 0.0)) < 700
+def failed(*messages: str, status: JobStatus = JobStatus.RUNNING) -> JobReport:
+    failures = [
+        FailureRecord(number, 1_000.0 + number, FailureCause(message, SubtaskId("parse", 1)))
+        for number, message in enumerate(messages, 1)
+    ]
+    return replace(report(status=status), failures=tuple(failures))
+
+
+def test_a_waiting_call_tells_each_cause_of_a_restart_once_and_then_counts_it() -> None:
+    told: list[str] = []
+    notices = FailureNotices(told.append)
+    notices.update(failed("operator 'parse' failed: no number\n  more lines"))
+    notices.update(failed("operator 'parse' failed: no number\n  more lines"))
+    assert told == ["job words-1 restarts: operator 'parse' failed: no number\n  more lines"]
+    notices.update(failed(*["operator 'parse' failed: no number\n  more lines"] * 5, "the node died"))
+    assert told[1:] == [
+        "job words-1 has restarted 2 times for the same reason: operator 'parse' failed: no number",
+        "job words-1 has restarted 4 times for the same reason: operator 'parse' failed: no number",
+        "job words-1 restarts: parse[1]: the node died",
+    ]
+
+
+def test_failures_at_one_line_of_the_program_are_one_cause_whatever_the_record() -> None:
+    told: list[str] = []
+    line = UserLocation("job.py", 7, "parse")
+    causes = [FailureCause(f"failed on record {n}", operator="parse", raised_at=line) for n in range(2)]
+    failures = tuple(FailureRecord(n, 1_000.0, cause) for n, cause in enumerate(causes))
+    FailureNotices(told.append).update(replace(report(), failures=failures))
+    assert told == [
+        "job words-1 restarts: failed on record 0",
+        "job words-1 has restarted 2 times for the same reason: failed on record 1",
+    ]
+
+
+def test_the_failure_that_ends_a_job_is_left_to_the_error() -> None:
+    told: list[str] = []
+    FailureNotices(told.append).update(failed("no number", status=JobStatus.FAILED))
+    assert told == []
+    FailureNotices(told.append).update(failed("x" * 5_000))
+    assert len(told[0]) < 2_300
 
 
 def test_rates_are_those_of_the_last_seconds() -> None:

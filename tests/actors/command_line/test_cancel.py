@@ -93,8 +93,9 @@ def test_without_a_terminal_it_needs_the_option(job: Job) -> None:
     for part in ("cancelling job words-1 deletes its checkpoints", "--yes", "`penstock stop words-1`"):
         assert part in str(done.exception)
     assert job.now.status is JobStatus.RUNNING
-    assert run("--yes").stdout == "job words-1: cancelled\n"
-    assert run().stdout == "job words-1 had already ended: cancelled\n"
+    left = "kept: nothing\ndeleted: its checkpoints, by keep_after='failure'\n"
+    assert run("--yes").stdout == "job words-1: cancelled\n" + left
+    assert run().stdout == "job words-1 had already ended: cancelled\n" + left
 
 
 def test_at_a_terminal_it_asks(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +106,14 @@ def test_at_a_terminal_it_asks(job: Job, monkeypatch: pytest.MonkeyPatch) -> Non
     assert job.now.status is JobStatus.RUNNING
     agreed = run("--json", answer="y\n")
     told = json.loads(agreed.stdout.partition("\n")[2])  # its first line shows the input
-    assert told == {"job_id": "words-1", "status": "cancelled", "had_ended": False}
+    assert told == {
+        "job_id": "words-1",
+        "status": "cancelled",
+        "had_ended": False,
+        "kept": None,
+        "deleted": "its checkpoints, by keep_after='failure'",
+        "command": None,
+    }
 
 
 def test_a_job_whose_checkpoints_stay_is_cancelled_at_once(job: Job) -> None:

@@ -1,0 +1,199 @@
+"""Programs that run on the cluster through Ray's Jobs API (`ray job submit`), and the jobs that they start.
+
+A job's report has the id that the program has in Ray (`ray_submission`). So a client finds the job of a
+program, and another client finds it again. The program runs on the head node and does not need the client.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join
+from typing import Any, Final, TypeVar
+
+from ray.job_submission import JobDetails, JobSubmissionClient
+
+from penstock.actors.client.cluster import dashboard_address, is_on_head
+from penstock.actors.client.jobs import cluster_jobs
+from penstock.actors.client.master_calls import Deadline
+from penstock.actors.shared.job_report import JobReport, failure_text
+from penstock.runtime.errors import ConfigurationError, DeploymentError, JobFailedError
+from penstock.runtime.graph.executor import JobStatus
+
+#: Logger of Ray's client, which reports each upload.
+_SDK: Final = "ray.dashboard.modules.dashboard_sdk"
+#: Seconds between two looks.
+_POLL: Final = 0.5
+#: Seconds between two questions to Ray's Jobs API, which answers slowly.
+_PROGRAM_POLL: Final = 2.0
+#: Maximum number of lines of a failed program that are shown.
+_LINES: Final = 30
+_ENDED: Final = ("STOPPED", "SUCCEEDED", "FAILED")
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program to run on the cluster.
+
+    Attributes:
+        entrypoint: The command, for a shell.
+        working_dir: Folder that is shipped to the cluster, in which the command runs.
+    """
+
+    entrypoint: str
+    working_dir: Path
+
+
+def program_of(words: Sequence[str], working_dir: Path | None, python: str = "python") -> Program:
+    """Make a program of a command's words: a file `job.py` with arguments, or a whole command.
+
+    Args:
+        working_dir: By default the folder of the file, or the current folder for a command.
+
+    Raises:
+        ConfigurationError: The file does not exist, or is not in `working_dir`.
+    """
+    first, *arguments = words
+    if not first.endswith(".py"):
+        return Program(join(words), (working_dir or Path()).resolve())
+    file = Path(first).resolve()
+    if not file.is_file():
+        msg = f"PROGRAM {first}: there is no such file"
+        raise ConfigurationError(msg)
+    folder = file.parent if working_dir is None else working_dir.resolve()
+    if not file.is_relative_to(folder):
+        msg = f"PROGRAM {first} is not in --working-dir {folder}: the cluster would not have the file"
+        raise ConfigurationError(msg)
+    return Program(join([python, str(file.relative_to(folder)), *arguments]), folder)
+
+
+def python_here() -> str:
+    """The Python that runs submitted programs: on the head node this one, else the head's `python`."""
+    return sys.executable if is_on_head() else "python"
+
+
+class Submissions:
+    """The programs that Ray's Jobs API knows; the process must have joined the cluster.
+
+    Raises:
+        DeploymentError: The cluster has no dashboard, or it does not answer.
+    """
+
+    def __init__(self) -> None:
+        address = dashboard_address()
+        if address is None:
+            msg = (
+                "this cluster has no dashboard, so programs can't be submitted to it: start it with "
+                "`ray start --head --include-dashboard=true`, or run the program itself"
+            )
+            raise DeploymentError(msg)
+        logging.getLogger(_SDK).setLevel(logging.WARNING)
+        self._address = address
+        self._client: JobSubmissionClient = self._asked(lambda: JobSubmissionClient(address))
+
+    def submit(self, program: Program, environment: Mapping[str, str], metadata: Mapping[str, str]) -> str:
+        """Ship the program and start it; returns its id in Ray."""
+        runtime_env: dict[str, Any] = {"working_dir": str(program.working_dir)}
+        if environment:
+            runtime_env["env_vars"] = dict(environment)
+        return self._asked(
+            lambda: self._client.submit_job(
+                entrypoint=program.entrypoint, runtime_env=runtime_env, metadata=dict(metadata)
+            )
+        )
+
+    def details(self, submission_id: str) -> JobDetails:
+        return self._asked(lambda: self._client.get_job_info(submission_id))
+
+    def with_metadata(self, name: str, value: str) -> list[JobDetails]:
+        """The programs that were submitted with this metadata, oldest first."""
+        known = self._asked(self._client.list_jobs)
+        found = [each for each in known if (each.metadata or {}).get(name) == value]
+        return sorted(found, key=lambda each: each.start_time or 0)
+
+    def stop(self, submission_id: str) -> None:
+        """End the program, and wait for its end; the jobs that it has started continue."""
+        if has_ended(self.details(submission_id)):
+            return
+        self._asked(lambda: self._client.stop_job(submission_id))
+        while not has_ended(self.details(submission_id)):
+            time.sleep(_POLL)
+
+    def last_lines(self, submission_id: str) -> list[str]:
+        """The end of what the program has printed."""
+        printed = self._asked(lambda: self._client.get_job_logs(submission_id))
+        return [line for line in printed.splitlines() if line.strip()][-_LINES:]
+
+    def wait_for_job(self, submission_id: str, deadline: Deadline) -> JobReport:
+        """Wait until the program's newest job runs or has finished, and return its report.
+
+        Raises:
+            JobFailedError: The program ended without a job that ran; the message begins with the cause, and
+                its notes are the program's last lines.
+            JobTimeoutError: No job runs after the deadline; the program continues.
+        """
+        asked_at = -_PROGRAM_POLL
+        is_over = False
+        while True:
+            # A job that the program has started is known before the program has ended.
+            report = job_of(submission_id)
+            if report is not None and report.status in (JobStatus.RUNNING, JobStatus.FINISHED):
+                return report
+            if report is not None and report.status.is_terminal:
+                raise JobFailedError(why_ended(report))
+            if is_over and report is None and not _hides_a_job():
+                raise self._without_job(submission_id)
+            if deadline.has_passed:
+                late = f"program {submission_id} has no job that runs"
+                raise deadline.error(late)
+            if report is None and time.monotonic() - asked_at >= _PROGRAM_POLL:
+                asked_at = time.monotonic()
+                is_over = has_ended(self.details(submission_id))
+            time.sleep(_POLL)
+
+    def _without_job(self, submission_id: str) -> JobFailedError:
+        details, lines = self.details(submission_id), self.last_lines(submission_id)
+        ended = "ended" if details.status == "SUCCEEDED" else "failed"
+        reason = (details.message or "").partition("\n")[0]
+        cause = lines[-1].strip() if lines and ended == "failed" else reason
+        msg = f"{cause} (program {submission_id} {ended} without starting a job)"
+        error = JobFailedError(msg)
+        for line in lines:
+            error.add_note(line)
+        return error
+
+    def _asked(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except (RuntimeError, ConnectionError, ValueError, OSError) as error:
+            msg = f"Ray's Jobs API at {self._address} refuses or does not answer: {error}"
+            raise DeploymentError(msg) from error
+
+
+def has_ended(details: JobDetails) -> bool:
+    """Whether the program itself has ended; a job that it has started may run."""
+    return str(details.status.value) in _ENDED
+
+
+def job_of(submission_id: str) -> JobReport | None:
+    """The report of the newest job that a submitted program has started; `None` before it has one."""
+    reports = [known.report for known in cluster_jobs() if not known.problem]
+    found = [report for report in reports if report.ray_submission == submission_id]
+    return max(found, key=lambda report: report.submitted_at, default=None)
+
+
+def _hides_a_job() -> bool:
+    """Whether a job has a JobMaster that has not answered; it may be the job that is looked for."""
+    return any(known.problem and known.has_master for known in cluster_jobs())
+
+
+def why_ended(report: JobReport) -> str:
+    cause = report.status.value if report.failure is None else failure_text(report.failure.root)
+    return f"{cause}\n(job {report.job_id} has ended as {report.status.value})"
