@@ -19,6 +19,7 @@ from penstock.actors.shared.job_summaries import (
     summarize_vertices,
 )
 from penstock.actors.shared.output_capture import JOB_MASTER, RAY
+from penstock.actors.shared.slow_checkpoint import SlowCheckpoint
 from penstock.runtime.checkpoint.completed_store import is_kept_after
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.checkpointing import KeepAfter
@@ -146,6 +147,7 @@ class JobReport(NearestMembers):
         savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
         drained: Whether event time had advanced to its end before that savepoint.
         settings: Its configuration as text, by name; checkpoint settings begin with `checkpointing.`.
+        slow_checkpoint: The reason why the running or newest checkpoint takes long; `None` if it does not.
     """
 
     job_id: str
@@ -168,6 +170,7 @@ class JobReport(NearestMembers):
     savepoint: str | None = None
     drained: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    slow_checkpoint: SlowCheckpoint | None = None
 
     @property
     def operators(self) -> tuple[OperatorInfo, ...]:
@@ -232,7 +235,7 @@ class JobReport(NearestMembers):
 
         It includes derived values (`vertices`, `edges`, `bottleneck`) for programs in other languages.
         """
-        bottleneck = self.bottleneck
+        bottleneck, slow = self.bottleneck, self.slow_checkpoint
         return {
             "format": FORMAT,
             **to_plain(self),
@@ -241,6 +244,7 @@ class JobReport(NearestMembers):
             "vertices": to_plain(self.vertices),
             "edges": to_plain(self.edges),
             "bottleneck": None if bottleneck is None else {**to_plain(bottleneck), "text": str(bottleneck)},
+            "slow_checkpoint": None if slow is None else {**to_plain(slow), "text": str(slow)},
         }
 
     @classmethod

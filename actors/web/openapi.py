@@ -21,6 +21,7 @@ from typing_extensions import TypedDict
 from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, Takeover
 from penstock.actors.shared.job_summaries import Bottleneck, EdgeSummary, VertexSummary
+from penstock.actors.shared.slow_checkpoint import SlowCheckpoint
 from penstock.actors.web.samples import LagTrend, Sample
 from penstock.actors.web.server import Route
 from penstock.runtime.graph.graph_info import GraphInfo
@@ -215,6 +216,7 @@ _REPORT = _form(
     vertices=tuple[VertexSummary, ...],
     edges=tuple[EdgeSummary, ...],
     bottleneck=_form(Bottleneck, text=str) | None,
+    slow_checkpoint=_form(SlowCheckpoint, text=str) | None,
 )
 
 _NAMES_OF_FLINK: Final[dict[str, Any]] = {

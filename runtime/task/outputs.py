@@ -29,7 +29,7 @@ class SubtaskOutputs:
     """Routes the output of a chain to its result partitions.
 
     Attributes:
-        records: Records handed to channels so far; a record that goes to several edges counts for each.
+        records: Records handed to channels so far; a record that goes to several edges counts once.
         have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so later
             barriers and cancellation markers are dropped.
         watermark: The last watermark that was sent, in microseconds; also set if there are no outputs.
@@ -82,8 +82,11 @@ class SubtaskOutputs:
 
     def emit(self, operator: str, tag: str | None, batch: Batch) -> None:
         """Send a batch on every edge of this output; without an edge the batch is dropped."""
-        for partition in self._routes.get((operator, tag), ()):
-            self.records += len(batch)
+        partitions = self._routes.get((operator, tag))
+        if partitions is None:
+            return
+        self.records += len(batch)
+        for partition in partitions:
             try:
                 partition.emit(batch)
             except OPERATOR_ERRORS:

@@ -1,7 +1,7 @@
 // The job graph: laid out once for each shape; after that only numbers change. On a phone it is a list.
 
 import { html, useMemo, useRef } from "./vendor/htm-preact.js";
-import { cut, cutFront, fileLine, load, rate, share, subtasksOf, watermark } from "./format.js";
+import { cut, cutFront, fileLine, load, percents, rate, share, subtasksOf, watermark } from "./format.js";
 import { LINE, SHOWN, WIDTH, arrange, heightOf } from "./graph_layout.js";
 import { useMoves } from "./graph_moves.js";
 import { useNarrow } from "./narrow.js";
@@ -13,6 +13,14 @@ const wholeNameOf = (edge) => `${edge.source} to ${edge.target}: ${inputOf(edge)
 const fillOf = (summary) => ((summary?.fill ?? null) === null ? "" : `${share(summary.fill)} full`);
 const isFull = (summary) => (summary?.fill_max ?? 0) > 0.8;
 const reachedBy = (summary) => ((summary?.watermark ?? null) === null ? "" : watermark(summary.watermark));
+// Shares of different subtasks do not add up: each is the highest one.
+const highest = (vertex, summary) => (vertex.parallelism > 1 ? { busy: `busy max ${share(summary.busy_max)}`, blocked: `blocked max ${share(summary.backpressured_max)}` } : oneSubtask(summary));
+
+function oneSubtask(summary) {
+  const [busy, blocked] = percents([summary.busy_max, summary.backpressured_max, summary.idle]);
+  return { busy: `busy ${busy} %`, blocked: `blocked ${blocked} %` };
+}
+
 const inWords = (vertex, summary) => `${vertex.id}, ${vertex.parallelism} subtasks${load(summary) === "unknown" ? "" : `, busy ${share(summary.busy_max)}, back-pressured ${share(summary.backpressured_max)}, ${rate(summary.records_in)} in`}`;
 
 function Card({ vertex, summary, at, job, limits }) {
@@ -32,8 +40,8 @@ function Card({ vertex, summary, at, job, limits }) {
         <text key="${operator.id} line" class="line" x=${right} y=${46 + LINE * number} text-anchor="end">${cutFront(fileLine(operator.defined_at), 15)}</text>`)}
       ${more > 0 && html`<text class="line" x="14" y=${46 + LINE * operators.length}>and ${more} more</text>`}
       <line class="rule" x1="14" x2=${right} y1=${below - 12} y2=${below - 12} />
-      <text class="number" x="14" y=${below + 7}>${state === "unknown" ? "" : `busy ${share(summary.busy_max)}`}</text>
-      <text class="number" x=${right} y=${below + 7} text-anchor="end">${state === "unknown" ? "no rates" : `blocked ${share(summary.backpressured_max)}`}</text>
+      <text class="number" x="14" y=${below + 7}>${state === "unknown" ? "" : highest(vertex, summary).busy}</text>
+      <text class="number" x=${right} y=${below + 7} text-anchor="end">${state === "unknown" ? "no rates" : highest(vertex, summary).blocked}</text>
       <text class="number" x="14" y=${below + 28}>${state === "unknown" ? "" : `${rate(summary.records_in)} in`}</text>
       <text class="line" x=${right} y=${below + 28} text-anchor="end">${reachedBy(summary)}</text>
     </g>
@@ -77,7 +85,7 @@ function Item({ vertex, summary, outputs, job, limits }) {
   return html`<li class="card ${state} ${limits ? "limits" : ""}" data-vertex=${vertex.id}>
     <div class="head"><a href=${subtasksOf(job, vertex.id)}>${vertex.id}</a><span class="faint">× ${vertex.parallelism}</span></div>
     <ul class="plain">${vertex.operators.map((operator) => html`<li key=${operator.id}>${operator.name} <span class="faint">${fileLine(operator.defined_at)}</span></li>`)}</ul>
-    ${state !== "unknown" && html`<div class="numbers"><span>busy ${share(summary.busy_max)}</span><span>blocked ${share(summary.backpressured_max)}</span><span>${rate(summary.records_in)} in</span></div>`}
+    ${state !== "unknown" && html`<div class="numbers"><span>${highest(vertex, summary).busy}</span><span>${highest(vertex, summary).blocked}</span><span>${rate(summary.records_in)} in</span></div>`}
     ${reachedBy(summary) && html`<div class="faint">event time ${reachedBy(summary)}</div>`}
     ${outputs.map(({ edge, summary: fill }, number) => html`<div key=${number} class="output ${isFull(fill) ? "warn" : "faint"}">→ ${edge.target}: ${nameOf(edge)}${fillOf(fill) && `, ${fillOf(fill)}`}</div>`)}
   </li>`;
