@@ -138,6 +138,11 @@ class JobReporter:
         self._taken_over_at = 0.0
 
     @property
+    def graph(self) -> GraphInfo:
+        """The graph in the last report."""
+        return self._graph
+
+    @property
     def has_storage(self) -> bool:
         return self._storage is not None
 

@@ -15,6 +15,7 @@ class InfoAnswer(TypedDict):
 
     version: str
     read_only: bool
+    hides_records: bool
     address: str
     storage: str | None
 
@@ -207,6 +208,23 @@ class Stacks(TypedDict):
     name: str
     value: int
     children: list[Stacks]
+
+
+class EdgeRecordForm(TypedDict):
+    """A record that a subtask has sent, as Python shows it; `timestamp` is in microseconds."""
+
+    subtask: int
+    timestamp: int | None
+    text: str
+
+
+class EdgeRecordsAnswer(TypedDict):
+    """Records that flow on an edge now; none on an edge that is still for `seconds`."""
+
+    source: str
+    target: str
+    seconds: float
+    records: list[EdgeRecordForm]
 
 
 class FlameGraphAnswer(TypedDict):

@@ -49,6 +49,9 @@ _DIGITS: Final = 18
 #: Seconds between two checks of a silent job, and between two keep-alive comments for proxies.
 _LOOK: Final = 1.0
 _BEAT: Final = 10.0
+#: Maximum number of records in a sample of an edge, and seconds for them to come.
+_RECORDS: Final = 10
+_SAMPLED: Final = 2.0
 #: Seconds between two checks of the list of jobs.
 _OVERVIEW: Final = 2.0
 
@@ -187,6 +190,7 @@ async def state(server: WebServer, request: web.Request) -> Any:
     f"{_JOB}/state/{{operator}}/{{state}}",
     "The value of a key in a job's newest snapshot",
     forms.KeyValueAnswer,
+    shows_records=True,
     query={"key": "the key as JSON"},
 )
 async def key(server: WebServer, request: web.Request) -> Any:
@@ -276,6 +280,30 @@ async def flames(server: WebServer, request: web.Request) -> Any:
     if not math.isfinite(seconds):
         raise Problem(400, "?seconds= must be a finite number of seconds")
     return await server.in_thread(flame_graph, _process(report, vertex, index), seconds)
+
+
+@_route(
+    "GET",
+    f"{_JOB}/edges/{{edge}}/records",
+    "Records that flow on an edge now",
+    forms.EdgeRecordsAnswer,
+    shows_records=True,
+)
+async def edge_records(server: WebServer, request: web.Request) -> Any:
+    """`edge` is the place of the edge in the answer of `plan`."""
+    watcher = await server.watcher(request)
+    edges, wanted = (await watcher.fresh()).graph.edges, request.match_info["edge"]
+    place = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) <= _DIGITS else len(edges)
+    if place >= len(edges):
+        msg = f"job {watcher.handle.job_id} has no edge {wanted!r:.80}; its {len(edges)} edges count from 0"
+        raise Problem(404, msg)
+    found = await server.in_thread(watcher.handle.sample_edge, place, most=_RECORDS, seconds=_SAMPLED)
+    return {
+        "source": edges[place].source,
+        "target": edges[place].target,
+        "seconds": _SAMPLED,
+        "records": to_plain(found),
+    }
 
 
 async def _vertex(server: WebServer, request: web.Request) -> tuple[JobReport, VertexInfo]:

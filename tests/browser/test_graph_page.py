@@ -131,6 +131,34 @@ def test_shares_of_one_time_add_up_to_all_of_it(graph: Any) -> None:
     assert graph.evaluate(percents, [1.0, 0.0, 0.0]) == [100, 0, 0]
 
 
+def test_a_click_on_an_edge_shows_ten_records_of_now(graph: Any) -> None:
+    edge = graph.get_by_role("button", name="Records from parse to enrich")
+    edge.click()
+    dialog = graph.get_by_role("dialog", name="Records from parse to enrich")
+    rows = dialog.get_by_role("region", name="Records of now").locator("tbody tr")
+    expect(rows).to_have_count(10)
+    expect(rows.nth(3)).to_contain_text("parse[1]")
+    expect(rows.nth(3)).to_contain_text("{'order': 3, 'edge': 1}")
+    assert Axe().run(graph).violations_count == 0
+    dialog.get_by_role("button", name="Take again").click()
+    expect(rows).to_have_count(10)
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_have_count(0)
+    edge.focus()
+    graph.keyboard.press("Enter")
+    expect(dialog).to_be_visible()
+    graph.keyboard.press("Escape")
+
+
+def test_a_server_that_hides_records_has_no_edge_to_click(browser: Any) -> None:
+    with pipeline_page(browser, hides_records=True) as pipeline:
+        page = pipeline.show("graph")
+        expect(page.locator("[data-vertex]")).to_have_count(4)
+        expect(page.get_by_role("button", name=re.compile("Records from"))).to_have_count(0)
+        page.goto(f"{pipeline.address}v1/jobs/{JOB}/edges/0/records")
+        expect(page.locator("body")).to_contain_text("--hide-records")
+
+
 def test_enter_on_a_vertex_opens_its_subtasks(graph: Any) -> None:
     graph.locator(".frame").focus()
     for _ in range(3):

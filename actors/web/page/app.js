@@ -49,7 +49,7 @@ function App({ info, refused }) {
       ${refused
         ? html`<${Empty} title="No session"><p>${named(refused.message)}</p><p>Open the address that <code>penstock ui</code> has printed. The address works once; start <code>penstock ui</code> again for a new one.</p><//>`
         : job
-          ? html`<${JobView} key=${job} id=${job} tab=${tab} rest=${rest} index=${index} readOnly=${info.read_only} />`
+          ? html`<${JobView} key=${job} id=${job} tab=${tab} rest=${rest} index=${index} readOnly=${info.read_only} hidesRecords=${info.hides_records} />`
           : html`<${JobList} jobs=${jobs} storage=${info.storage} />`}
     </main>`;
 }

@@ -1,7 +1,8 @@
 // The job graph: laid out once for each shape; after that only numbers change. On a phone it is a list.
 
-import { html, useMemo, useRef } from "./vendor/htm-preact.js";
+import { html, useMemo, useRef, useState } from "./vendor/htm-preact.js";
 import { cut, cutFront, fileLine, load, percents, rate, share, subtasksOf, watermark } from "./format.js";
+import { EdgeRecords } from "./edge_records.js";
 import { LINE, SHOWN, WIDTH, arrange, heightOf } from "./graph_layout.js";
 import { useMoves } from "./graph_moves.js";
 import { useNarrow } from "./narrow.js";
@@ -48,6 +49,21 @@ function Card({ vertex, summary, at, job, limits }) {
   </a>`;
 }
 
+const spoken = (edge) => `Records from ${edge.source} to ${edge.target}`;
+
+// The area of an edge that can be clicked. The Tab key reaches these areas after the vertices.
+function Reach({ edge, at, onPick }) {
+  const pressed = (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    onPick();
+  };
+  const clicked = (event) => event.defaultPrevented || onPick(); // a drag is no click
+  return html`<g class="reach" role="button" tabindex="0" aria-label=${spoken(edge)} onClick=${clicked} onKeyDown=${pressed}>
+    <path d=${at.path}><title>${wholeNameOf(edge)}</title></path><rect x=${at.x - 46} y=${at.y - 22} width="92" height="44" rx="6" />
+  </g>`;
+}
+
 const Edge = ({ edge, summary, at }) => html`<g class="edge ${isFull(summary) ? "full" : ""}">
   <path d=${at.path} marker-end="url(#${isFull(summary) ? "arrow-full" : "arrow"})"><title>${wholeNameOf(edge)}</title></path>
   <text x=${at.x} y=${at.y - 7} text-anchor="middle">${cut(nameOf(edge), 14)}</text>
@@ -56,7 +72,7 @@ const Edge = ({ edge, summary, at }) => html`<g class="edge ${isFull(summary) ? 
 
 const Arrow = ({ id }) => html`<marker id=${id} viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="12" markerHeight="12" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>`;
 
-function Drawing({ report, summaries, fills, bottleneck }) {
+function Drawing({ report, summaries, fills, bottleneck, pick }) {
   const shape = JSON.stringify([report.graph.vertices.map((vertex) => [vertex.id, vertex.operators.length]), report.graph.edges.map((edge) => [edge.source, edge.target])]);
   const made = useMemo(() => arrange(report.graph), [shape]);
   const frame = useRef(null);
@@ -66,7 +82,7 @@ function Drawing({ report, summaries, fills, bottleneck }) {
       <button type="button" onClick=${() => zoomBy(1.25)} aria-label="Zoom in">+</button>
       <button type="button" onClick=${() => zoomBy(0.8)} aria-label="Zoom out">−</button>
       <button type="button" onClick=${fit} title="Show the whole graph">Fit</button>
-      <span class="faint">Drag or press arrow keys to move. Press + and −, pinch, or turn the wheel with Ctrl to zoom.</span>
+      <span class="faint">Drag or press arrow keys to move. Press + and −, pinch, or turn the wheel with Ctrl to zoom.${pick && " Click an edge to see what flows."}</span>
     </div>
     <div class="frame" ref=${frame} tabindex="0" role="group" aria-label="Vertices: ${report.graph.vertices.length}. Arrow keys move the graph, + and - zoom." style=${{ height: `${Math.min(560, Math.max(200, made.height + 24))}px` }} ...${handlers}>
       <svg width="100%" height="100%">
@@ -74,32 +90,35 @@ function Drawing({ report, summaries, fills, bottleneck }) {
         <g transform="translate(${view.x} ${view.y}) scale(${view.zoom})">
           ${report.graph.edges.map((edge, number) => html`<${Edge} key=${number} edge=${edge} summary=${fills[number]} at=${made.edges[number]} />`)}
           ${report.graph.vertices.map((vertex) => html`<${Card} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} at=${made.vertices[vertex.id]} job=${report.job_id} limits=${vertex.id === bottleneck} />`)}
+          ${pick && report.graph.edges.map((edge, number) => html`<${Reach} key="reach ${number}" edge=${edge} at=${made.edges[number]} onPick=${() => pick(number)} />`)}
         </g>
       </svg>
     </div>
   </section>`;
 }
 
-function Item({ vertex, summary, outputs, job, limits }) {
+function Item({ vertex, summary, outputs, job, limits, pick }) {
   const state = load(summary);
   return html`<li class="card ${state} ${limits ? "limits" : ""}" data-vertex=${vertex.id}>
     <div class="head"><a href=${subtasksOf(job, vertex.id)}>${vertex.id}</a><span class="faint">× ${vertex.parallelism}</span></div>
     <ul class="plain">${vertex.operators.map((operator) => html`<li key=${operator.id}>${operator.name} <span class="faint">${fileLine(operator.defined_at)}</span></li>`)}</ul>
     ${state !== "unknown" && html`<div class="numbers"><span>${highest(vertex, summary).busy}</span><span>${highest(vertex, summary).blocked}</span><span>${rate(summary.records_in)} in</span></div>`}
     ${reachedBy(summary) && html`<div class="faint">event time ${reachedBy(summary)}</div>`}
-    ${outputs.map(({ edge, summary: fill }, number) => html`<div key=${number} class="output ${isFull(fill) ? "warn" : "faint"}">→ ${edge.target}: ${nameOf(edge)}${fillOf(fill) && `, ${fillOf(fill)}`}</div>`)}
+    ${outputs.map(({ edge, place, summary: fill }) => html`<div key=${place} class="output ${isFull(fill) ? "warn" : "faint"}">→ ${edge.target}: ${nameOf(edge)}${fillOf(fill) && `, ${fillOf(fill)}`}${pick && html` <button type="button" class="link" aria-label=${spoken(edge)} onClick=${() => pick(place)}>records</button>`}</div>`)}
   </li>`;
 }
 
-function List({ report, summaries, fills, bottleneck }) {
-  const outputsOf = (vertex) => report.graph.edges.map((edge, number) => ({ edge, summary: fills[number] })).filter(({ edge }) => edge.source === vertex.id);
-  return html`<ol class="vertices" aria-label="Job graph">${report.graph.vertices.map((vertex) => html`<${Item} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} outputs=${outputsOf(vertex)} job=${report.job_id} limits=${vertex.id === bottleneck} />`)}</ol>`;
+function List({ report, summaries, fills, bottleneck, pick }) {
+  const outputsOf = (vertex) => report.graph.edges.map((edge, place) => ({ edge, place, summary: fills[place] })).filter(({ edge }) => edge.source === vertex.id);
+  return html`<ol class="vertices" aria-label="Job graph">${report.graph.vertices.map((vertex) => html`<${Item} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} outputs=${outputsOf(vertex)} job=${report.job_id} limits=${vertex.id === bottleneck} pick=${pick} />`)}</ol>`;
 }
 
-export function Graph({ report, live }) {
+export function Graph({ report, live, showsRecords }) {
   const isNarrow = useNarrow();
+  const [place, pick] = useState(null);
   if (report.graph.vertices.length === 0) return html`<${Notice}>The graph is not known yet.<//>`;
   // A job that does not run has no rates, although its last report may have some.
   const summaries = Object.fromEntries(report.vertices.map((vertex) => [vertex.id, live ? vertex : { ...vertex, busy_max: null }]));
-  return html`<${isNarrow ? List : Drawing} report=${report} summaries=${summaries} fills=${live ? report.edges : []} bottleneck=${live ? report.bottleneck?.vertex : null} />`;
+  return html`<${isNarrow ? List : Drawing} report=${report} summaries=${summaries} fills=${live ? report.edges : []} bottleneck=${live ? report.bottleneck?.vertex : null} pick=${showsRecords ? pick : null} />
+    ${report.graph.edges[place] && html`<${EdgeRecords} job=${report.job_id} place=${place} edge=${report.graph.edges[place]} onClose=${() => pick(null)} />`}`;
 }

@@ -97,7 +97,7 @@ function Figures({ report, live, newest, trend }) {
   </dl>`;
 }
 
-export function JobView({ id, tab, rest, index, readOnly }) {
+export function JobView({ id, tab, rest, index, readOnly, hidesRecords }) {
   const { report, age, answering, live, lag_trend: trend, samples, error, connected } = useJob(id);
   useTitle(report?.name ?? id);
   if (error) return html`<${Empty} title="This job can't be shown"><p>${named(error.message)}</p><p><a href="#/">All jobs</a></p><//>`;
@@ -117,12 +117,12 @@ export function JobView({ id, tab, rest, index, readOnly }) {
     <nav class="tabs" aria-label="Views of the job">${Object.entries(VIEWS).map(([name, title]) => html`
       <a key=${name} href="#/jobs/${id}/${name}" aria-current=${name === view ? "page" : undefined}>${title}${name === "failures" && report.failures.length ? html` <span class="tag">${report.failures.length}</span>` : null}</a>`)}
     </nav>
-    ${view === "graph" && html`<${Graph} report=${report} live=${live} /><${Curves} samples=${samples} live=${live} />`}
+    ${view === "graph" && html`<${Graph} report=${report} live=${live} showsRecords=${live && !hidesRecords} /><${Curves} samples=${samples} live=${live} />`}
     ${view === "subtasks" && html`<${Subtasks} report=${report} picked=${rest} index=${index} />`}
     ${view === "checkpoints" && html`<${Checkpoints} report=${report} />`}
     ${view === "failures" && html`<${Failures} report=${report} />`}
     ${view === "log" && html`<${Log} report=${report} live=${live} />`}
-    ${view === "state" && html`<${SavedState} report=${report} />`}
+    ${view === "state" && html`<${SavedState} report=${report} hidesRecords=${hidesRecords} />`}
     ${view === "timeline" && html`<${TimeLine} report=${report} />`}
     ${view === "configuration" && html`<${Settings} report=${report} />`}
   `;

@@ -67,7 +67,7 @@ function KeyLookup({ job, snapshot }) {
       : html`<${Notice} kind="warning">${by} holds nothing for the key <code>${answer.key}</code> (key group ${answer.key_group}).<//>`)}`;
 }
 
-export function SavedState({ report }) {
+export function SavedState({ report, hidesRecords }) {
   const [asked, setAsked] = useState(0);
   const { answer, error } = useAnswer(() => look(`${jobPath(report.job_id)}/state`), [report.job_id, asked]);
   if (report.storage === null) return html`<${Notice} kind="warning">This job takes no checkpoints, so none of its state is saved.<//>`;
@@ -89,6 +89,6 @@ export function SavedState({ report }) {
     <p>${named(answer)} was completed ${moment(answer.completed_at)}. It has ${bytes(answer.size)} in ${whereOf(answer)}. ${again}</p>
     <p class="faint">It is at <code>${locationOf(report, answer)}</code>.${newest > answer.checkpoint_id && ` Checkpoint ${newest} is newer: read again to see it.`}</p>
     <${Table} caption="State by operator" columns=${columns} rows=${rows} groupOf=${(row) => row.operator.operator_id} keyOf=${(row) => `${row.operator.operator_id}/${row.state?.name}`} />
-    <${KeyLookup} job=${report.job_id} snapshot=${answer} />
+    ${!hidesRecords && html`<${KeyLookup} job=${report.job_id} snapshot=${answer} />`}
   </section>`;
 }

@@ -102,6 +102,7 @@ LOOKS = {
     "/state": "/state",
     "/state/{operator}/{state}": "/state/largest/reduce?key=3",
     "/rescale-preview": "/rescale-preview?parallelism=%7B%22count%22%3A2%7D",
+    "/edges/{edge}/records": "/edges/0/records",
     "/vertices/{vertex}/backpressure": "/vertices/count/backpressure",
     "/vertices/{vertex}/watermarks": "/vertices/count/watermarks",
     "/vertices/{vertex}/metrics": "/vertices/count/metrics?get=0.count.cents_p50",
