@@ -7,7 +7,15 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
 from pydantic import ConfigDict, StringConstraints, with_config
 from typing_extensions import TypedDict
 
-from penstock.actors.web.openapi import Checkpoint, Failure, LogLineForm, Report, SampleForm, Trend
+from penstock.actors.web.openapi import (
+    Checkpoint,
+    Failure,
+    LogLineForm,
+    Report,
+    SampleForm,
+    Trend,
+    VertexSampleForm,
+)
 
 
 class InfoAnswer(TypedDict):
@@ -125,6 +133,12 @@ class SamplesAnswer(TypedDict):
     samples: list[SampleForm]
 
 
+class VertexSamplesAnswer(TypedDict):
+    """Samples of a vertex, at the times of the job's samples."""
+
+    samples: list[VertexSampleForm]
+
+
 class LogAnswer(TypedDict):
     """Lines of the log; `next` is the `offset` that requests the lines after them."""
 
@@ -233,6 +247,7 @@ class FlameGraphAnswer(TypedDict):
     root: Stacks
     seconds: float
     rate: int
+    type: Literal["on_cpu", "off_cpu", "mixed"]
 
 
 MovedState = TypedDict(

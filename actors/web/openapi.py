@@ -22,7 +22,7 @@ from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, Takeover
 from penstock.actors.shared.job_summaries import Bottleneck, EdgeSummary, VertexSummary
 from penstock.actors.shared.slow_checkpoint import SlowCheckpoint
-from penstock.actors.web.samples import LagTrend, Sample
+from penstock.actors.web.samples import LagTrend, Sample, VertexSample
 from penstock.actors.web.server import Route
 from penstock.runtime.graph.graph_info import GraphInfo
 from penstock.runtime.job.failover import FailureCause, FailureRecord
@@ -280,6 +280,8 @@ CheckpointDetailsAnswer: TypeAlias = Annotated[
 PlanAnswer: TypeAlias = Annotated[dict[str, Any], _As(GraphInfo)]
 
 SampleForm: TypeAlias = Annotated[dict[str, Any], _As(Sample)]
+
+VertexSampleForm: TypeAlias = Annotated[dict[str, Any], _As(VertexSample)]
 
 LogLineForm: TypeAlias = Annotated[dict[str, Any], _As(LogLine)]
 

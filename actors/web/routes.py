@@ -30,7 +30,7 @@ from penstock.actors.web.answers import (
     preview_of,
     watermarks_of,
 )
-from penstock.actors.web.inspections import flame_graph, newest_snapshot, value_of_key
+from penstock.actors.web.inspections import FlameGraphType, flame_graph, newest_snapshot, value_of_key
 from penstock.actors.web.job_watcher import JobWatcher, filter_lines
 from penstock.actors.web.openapi import CheckpointDetailsAnswer, PlanAnswer, SavedStateAnswer, describe_routes
 from penstock.actors.web.server import Handler, Route, WebServer
@@ -233,6 +233,13 @@ async def trigger(server: WebServer, request: web.Request) -> Any:
     return found.to_dict()
 
 
+@_route("GET", f"{_VERTEX}/samples", "Samples of a vertex over the last hour", forms.VertexSamplesAnswer)
+async def vertex_samples(server: WebServer, request: web.Request) -> Any:
+    _, vertex = await _vertex(server, request)
+    known = (await server.watcher(request)).vertex_samples.all()
+    return {"samples": to_plain([found for sample in known if (found := sample.of(vertex.id)) is not None])}
+
+
 @_route(
     "GET",
     f"{_VERTEX}/backpressure",
@@ -268,6 +275,7 @@ async def metrics(server: WebServer, request: web.Request) -> Any:
     query={
         "subtask": "index of the subtask, from 0",
         "seconds": "seconds of sampling: 3 by default, at most 30",
+        "type": "on_cpu (default): threads that run; off_cpu: the task's thread while it waits; mixed: both",
     },
 )
 async def flames(server: WebServer, request: web.Request) -> Any:
@@ -279,7 +287,11 @@ async def flames(server: WebServer, request: web.Request) -> Any:
         seconds = math.nan
     if not math.isfinite(seconds):
         raise Problem(400, "?seconds= must be a finite number of seconds")
-    return await server.in_thread(flame_graph, _process(report, vertex, index), seconds)
+    kinds = {kind.value: kind for kind in FlameGraphType}
+    kind = kinds.get(request.query.get("type", FlameGraphType.ON_CPU.value))
+    if kind is None:
+        raise Problem(400, f"?type= must be one of {', '.join(kinds)}")
+    return await server.in_thread(flame_graph, _process(report, vertex, index), seconds, kind)
 
 
 @_route(

@@ -250,6 +250,16 @@ def test_on_a_phone_the_graph_is_a_list_that_fingers_enlarge(browser: Any) -> No
         expect(cards.nth(2)).to_contain_text("busy max 97 %")
         expect(cards.nth(2)).to_contain_text("→ total-of-each-customer: key group, 10 % full")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        tabs = page.locator(".tabs a")
+        expect(tabs).to_have_count(8)
+        for part in [*tabs.all(), *page.locator(".actions button, .figure, .title > *").all()]:
+            box = part.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390, part.inner_text()
+        assert len({button.bounding_box()["y"] for button in page.locator(".actions button").all()}) == 1
+        cards.nth(1).get_by_role("button", name="Records from parse to enrich").click()
+        expect(page.get_by_role("dialog").locator("tbody tr")).to_have_count(10)
+        page.get_by_role("dialog").get_by_role("button", name="Close").click()
         sizes = page.locator(".vertices *").evaluate_all(
             "all => all.map((each) => parseFloat(getComputedStyle(each).fontSize))"
         )

@@ -225,7 +225,7 @@ def test_the_commands_in_the_documents_do_what_they_say(client: Client, job: Ray
     watched = [printed_by(client, job, snippet) for snippet in WATCHING]
     assert "COMPLETED" in watched[-1]
     answers = [json.loads(line) for line in printed_by(client, job, LOOKING).splitlines()]
-    assert len(answers) == 21
+    assert len(answers) == 22
     assert {"entries", "found"} <= answers[-2].keys()
     assert answers[-1]["vertices"][0]["to"] == 3
     flames = carried_out(client, job, FLAMES)

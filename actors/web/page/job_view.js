@@ -5,7 +5,7 @@ import { follow, jobPath, look } from "./api.js";
 import { count, duration, moment, rate, subtaskOf, subtasksOf } from "./format.js";
 import { Actions } from "./actions.js";
 import { Checkpoints } from "./checkpoints.js";
-import { Curves } from "./curves.js";
+import { Curves, KEPT } from "./curves.js";
 import { Failures } from "./failures.js";
 import { Graph } from "./graph.js";
 import { Log } from "./log.js";
@@ -15,8 +15,6 @@ import { SavedState } from "./saved_state.js";
 import { Settings } from "./settings.js";
 import { Subtasks } from "./subtasks.js";
 import { TimeLine } from "./time_line.js";
-
-const KEPT = 3600; // seconds of curves
 
 const VIEWS = {
   graph: "Graph",
@@ -117,8 +115,8 @@ export function JobView({ id, tab, rest, index, readOnly, hidesRecords }) {
     <nav class="tabs" aria-label="Views of the job">${Object.entries(VIEWS).map(([name, title]) => html`
       <a key=${name} href="#/jobs/${id}/${name}" aria-current=${name === view ? "page" : undefined}>${title}${name === "failures" && report.failures.length ? html` <span class="tag">${report.failures.length}</span>` : null}</a>`)}
     </nav>
-    ${view === "graph" && html`<${Graph} report=${report} live=${live} showsRecords=${live && !hidesRecords} /><${Curves} samples=${samples} live=${live} />`}
-    ${view === "subtasks" && html`<${Subtasks} report=${report} picked=${rest} index=${index} />`}
+    ${view === "graph" && html`<${Graph} report=${report} live=${live} showsRecords=${live && !hidesRecords} /><${Curves} report=${report} samples=${samples} live=${live} />`}
+    ${view === "subtasks" && html`<${Subtasks} report=${report} picked=${rest} index=${index} at=${newest?.at} live=${live} />`}
     ${view === "checkpoints" && html`<${Checkpoints} report=${report} />`}
     ${view === "failures" && html`<${Failures} report=${report} />`}
     ${view === "log" && html`<${Log} report=${report} live=${live} />`}

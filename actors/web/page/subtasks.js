@@ -3,6 +3,7 @@
 import { html, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
 import { bytes, count, duration, percents, rate, share, subtasksOf, today, watermark } from "./format.js";
+import { VertexCurves } from "./curves.js";
 import { FlameGraph } from "./flame_graph.js";
 import { Lag } from "./lag.js";
 import { Bar, Dialog, Notice, Status, Table } from "./parts.js";
@@ -99,7 +100,7 @@ const columnsFor = (rows, showFlames) => {
   ];
 };
 
-export function Subtasks({ report, picked, index }) {
+export function Subtasks({ report, picked, index, at, live }) {
   const vertices = report.graph.vertices;
   const vertex = vertices.find((each) => each.id === picked) ?? vertices[0];
   const [flames, setFlames] = useState(null);
@@ -112,10 +113,11 @@ export function Subtasks({ report, picked, index }) {
     <${Skew} rows=${rows} />
     <${Table} key=${vertex.id} caption="Subtasks of ${vertex.id}" columns=${columnsFor(rows, setFlames)} rows=${rows} keyOf=${(row) => row.index} picked=${(row) => row.index === index} page=${100} />
     <${Lag} report=${report} vertex=${vertex} rows=${rows} />
+    <${VertexCurves} report=${report} vertex=${vertex.id} at=${at} live=${live} />
     <h2>Operators of the chain</h2>
     <ul class="plain">${vertex.operators.map((operator) => html`<li key=${operator.id}><code>${operator.id}</code> ${operator.name}${operator.defined_at && html` <span class="faint">${operator.defined_at.file}:${operator.defined_at.line} in ${operator.defined_at.function}</span>`}</li>`)}</ul>
     ${flames && html`<${Dialog} title="Flame graph of ${nameOf(flames)}" large onClose=${() => setFlames(null)}>
-      <${FlameGraph} ask=${(seconds) => look(`${jobPath(report.job_id)}/vertices/${encodeURIComponent(flames.vertex)}/flamegraph?subtask=${flames.index}&seconds=${seconds}`)} />
+      <${FlameGraph} ask=${(seconds, type) => look(`${jobPath(report.job_id)}/vertices/${encodeURIComponent(flames.vertex)}/flamegraph?subtask=${flames.index}&seconds=${seconds}&type=${type}`)} />
       <form method="dialog" class="buttons"><button autofocus>Close</button></form><//>`}
   </section>`;
 }
