@@ -15,6 +15,7 @@ from penstock.actors.client.master_calls import Deadline, MasterCalls, request_d
 from penstock.actors.client.program import is_interactive, own_program
 from penstock.actors.client.progress import FailureNotices, Progress, show_card
 from penstock.actors.client.ray_notices import NOTICES
+from penstock.actors.shared.edge_records import EdgeRecord
 from penstock.actors.shared.job_report import (
     JobReport,
     SubtaskProcess,
@@ -323,6 +324,27 @@ class RayJobHandle(NearestMembers):
 
     def _details(self, checkpoint_id: int | None) -> tuple[CheckpointDetails, ...]:
         return self._master.quick("checkpoints", checkpoint_id, of_ended=_ended_checkpoints)
+
+    @checked_keywords
+    def sample_edge(self, edge: int, *, most: int = 10, seconds: float = 2.0) -> list[EdgeRecord]:
+        """Records that the job sends on an edge now. Nothing keeps them.
+
+        The senders show the next records that they send, so an edge where nothing flows shows none.
+
+        Args:
+            edge: Place of the edge in `report().graph.edges`.
+            most: Maximum number of records, up to 100.
+            seconds: Seconds to wait for these records.
+
+        Raises:
+            DeploymentError: The job has ended.
+        """
+
+        def of_ended(report: JobReport) -> list[EdgeRecord]:
+            msg = f"job {self._job_id} has ended ({report.status.value}), so no record flows"
+            raise DeploymentError(msg)
+
+        return self._master.quick("sample_edge", edge, most, seconds, of_ended=of_ended)
 
     @checked_keywords
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:

@@ -272,6 +272,8 @@ def _checkpoints(report: JobReport) -> RenderableType:
         f"last completed: {last}"
     )
     grid.add_row(_text(f"in {report.storage}"))
+    if report.slow_checkpoint is not None and not report.status.is_terminal:
+        grid.add_row(_text(str(report.slow_checkpoint), style="yellow"))
     if report.checkpoint_history:
         grid.add_row(_checkpoints_table(report.checkpoint_history[-_CHECKPOINTS_SHOWN:]))
     return grid

@@ -35,6 +35,10 @@ def ui(
     ] = None,
     storage: StorageOption = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show jobs, but refuse changes.")] = False,
+    hide_records: Annotated[
+        bool,
+        typer.Option("--hide-records", help="Show no records that flow, and no values of keys."),
+    ] = False,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -74,7 +78,16 @@ def ui(
     if alone is not None:
         warn(f"{alone}. Showing the ended jobs in {storage}")
     hosts, token = tuple(allow_host or ()), _token(token_file)
-    options = ServerOptions(host, port, storage, read_only, token, hosts, ends_with_input=with_parent)
+    options = ServerOptions(
+        host,
+        port,
+        storage,
+        read_only,
+        token,
+        hosts,
+        ends_with_input=with_parent,
+        hides_records=hide_records,
+    )
 
     def show(url: str, login: str) -> None:
         login += "" if job is None else f"&job={job}"

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.actors.shared.edge_records import EdgeRecord
     from penstock.actors.shared.job_report import JobReport
     from penstock.actors.shared.registry import SubmittedJob
     from penstock.actors.shared.snapshot_answers import CheckpointReply, SavepointAnswer
@@ -87,6 +88,10 @@ class JobMaster:
         The newest ones have the measurements of each subtask.
         """
         return await self._process.runner.running(job_id).checkpoints(checkpoint_id)
+
+    async def sample_edge(self, job_id: str, edge: int, most: int, seconds: float) -> list[EdgeRecord]:
+        """Records that flow now on an edge, by its place in the graph; none on an edge that is still."""
+        return await self._process.runner.running(job_id).sample_edge(edge, most, seconds)
 
     async def leave(self, incarnation: str) -> bool:
         """End this actor for good. Its own process calls this; `False` when another incarnation answers."""

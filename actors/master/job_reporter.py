@@ -19,6 +19,12 @@ from penstock.actors.shared.job_report import (
     Takeover,
     bounded,
 )
+from penstock.actors.shared.slow_checkpoint import (
+    SlowCheckpoint,
+    explain_completed,
+    explain_running,
+    takes_long,
+)
 from penstock.runtime.checkpoint.coordinator.history import newest_and_rare
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig, settings_as_text
@@ -39,6 +45,7 @@ from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import RateWindow, SubtaskStatistics
+from penstock.runtime.time.durations import as_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +134,9 @@ class JobReporter:
         #: Id of the checkpoint from which `_sizes` was read.
         self._measured_id = -1
         self._sizes: dict[SubtaskId, int] = {}
+        self._slow: SlowCheckpoint | None = None
+        #: Seconds between two checkpoints; `None` without checkpointing.
+        self._every: float | None = None
         self._begin_failure: FailureRecord | None = None
         self._was_cancelled_before = False
         self._warnings: dict[str, None] = {}
@@ -134,6 +144,11 @@ class JobReporter:
         self._cause_of_end = ""
         self._earlier: JobReport | None = None
         self._taken_over_at = 0.0
+
+    @property
+    def graph(self) -> GraphInfo:
+        """The graph in the last report."""
+        return self._graph
 
     @property
     def has_storage(self) -> bool:
@@ -144,6 +159,7 @@ class JobReporter:
         storage = None if config.checkpointing is None else config.checkpointing.storage
         self._storage = None if storage is None else os.fspath(storage)
         self._settings = settings_of(job, config)
+        self._every = None if config.checkpointing is None else as_seconds(config.checkpointing.every)
         if config.checkpointing is None:
             self.warn(NO_CHECKPOINTS)
 
@@ -228,6 +244,7 @@ class JobReporter:
             drained=self._is_drained(seen),
             settings=self._settings,
             ray_submission=self._ray_submission,
+            slow_checkpoint=self._slow_checkpoint(seen),
         )
 
     def _seen(self) -> SchedulerStatistics | None:
@@ -355,19 +372,33 @@ class JobReporter:
         """Bytes of each subtask's state in the newest checkpoint, if it was taken at this parallelism."""
         if self._scheduler is None or seen.checkpoints is None:
             return {}
-        newest = seen.checkpoints.latest_completed_id
-        if newest != self._measured_id:
-            self._measured_id = newest
-            self._sizes = {}
-            try:
-                details = self._scheduler.newest_checkpoint()
-            except CorruptSnapshotError as error:
-                self.warn(f"the metadata of checkpoint {newest} can't be read: {error}")
-                details = None
-            if details is not None:
-                self._sizes = {s: measured.full_bytes for s, measured in details.subtasks.items()}
+        self._measure(self._scheduler, seen.checkpoints.latest_completed_id)
         then, now = (Counter(s.vertex for s in subtasks) for subtasks in (self._sizes, seen.subtasks))
         return {s: size for s, size in self._sizes.items() if then[s.vertex] == now[s.vertex]}
+
+    def _measure(self, scheduler: JobScheduler, newest: int) -> None:
+        """Read the metrics of the newest completed checkpoint, once."""
+        if newest == self._measured_id:
+            return
+        self._measured_id = newest
+        self._sizes, self._slow = {}, None
+        try:
+            details = scheduler.newest_checkpoint()
+        except CorruptSnapshotError as error:
+            self.warn(f"the metadata of checkpoint {newest} can't be read: {error}")
+            return
+        if details is not None:
+            self._sizes = {s: measured.full_bytes for s, measured in details.subtasks.items()}
+            if takes_long(details.record.duration or 0.0, self._every):
+                self._slow = explain_completed(self._graph, details)
+
+    def _slow_checkpoint(self, seen: SchedulerStatistics | None) -> SlowCheckpoint | None:
+        if self._scheduler is None or seen is None or seen.state is not JobState.RUNNING:
+            return None
+        awaited = self._scheduler.awaited_acknowledgements()
+        if awaited is None or not takes_long(awaited.seconds, self._every):
+            return self._slow
+        return explain_running(self._graph, awaited.checkpoint_id, awaited.seconds, awaited.subtasks)
 
     def _processes(self) -> dict[SubtaskId, SubtaskProcess]:
         if self._fleet is None:

@@ -37,6 +37,7 @@ from penstock.actors.shared.archive import (
     remember_cancellation,
     save_to_cluster,
 )
+from penstock.actors.shared.edge_records import EdgeRecord, merged, output_edge
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.node_processes import own_place
@@ -70,6 +71,8 @@ _KEEPING: Final = 10.0
 _LOOKING_UP: Final = 30.0
 #: Seconds that a client waits for the cluster to record a cancellation.
 _NOTING: Final = 10.0
+#: Maximum number of subtasks that are asked for records of an edge.
+_SENDERS: Final = 8
 #: Errors of users' code, which may also call `sys.exit`.
 _USERS_ERRORS: Final = (Exception, KeyboardInterrupt, SystemExit)
 #: Seconds for work that still runs in threads when a job has ended.
@@ -181,6 +184,20 @@ class JobRunner:
 
     async def keep_program(self, master: type) -> None:
         await keep(master, self._job).ready.remote()
+
+    async def sample_edge(self, place: int, most: int, seconds: float) -> list[EdgeRecord]:
+        """Records that flow now on an edge of the graph, from up to eight of its senders."""
+        await self._prepared.wait()
+        edges = self._reporter.graph.edges
+        if self._fleet is None or self._processes is None or not 0 <= place < len(edges):
+            return []
+        members = self._fleet.members
+        senders = sorted(subtask for subtask in members if subtask.vertex == edges[place].source)[:_SENDERS]
+        sample, edge = self._processes.sample, output_edge(edges, place)
+        found = await asyncio.gather(
+            *(sample(members[s].process, members[s].role, edge, most, seconds) for s in senders)
+        )
+        return merged({s.index: records for s, records in zip(senders, found, strict=True)}, most)
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 

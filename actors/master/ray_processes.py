@@ -7,6 +7,7 @@ process may have no handle yet; its calls wait for the handle.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import ray
 from ray.actor import ActorHandle
+from ray.exceptions import RayError
 
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
 from penstock.actors.shared import node_processes, registry
@@ -44,6 +46,7 @@ from penstock.runtime.execution.processes import (
 from penstock.runtime.execution.role import Role
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
+from penstock.runtime.task.output_samples import OutputEdge, SampledRecord
 from penstock.runtime.time.durations import as_seconds
 
 logger = logging.getLogger(__name__)
@@ -59,6 +62,8 @@ _CONTROL_CALLS: Final = 1_000
 _MOST_WARM: Final = 16
 #: Seconds for the cluster to list the processes of a job.
 _FINDING: Final = 30.0
+#: Seconds that the answer with a sample may be late.
+_SAMPLE_DELAY: Final = 2.0
 #: Maximum number of barriers, markers and ends in flight on one channel besides its credits.
 _EVENTS_PER_CHANNEL: Final = 64
 
@@ -238,6 +243,23 @@ class RayProcesses:
     def _remove(self, process: ProcessId) -> None:
         remove = partial(registry.remove_from_job, self._job_id, process)
         self._cluster.begin(f"forget process {process} of job {self._job_id}", remove)
+
+    async def sample(
+        self, process: ProcessId, role: Role, edge: OutputEdge, most: int, seconds: float
+    ) -> tuple[SampledRecord, ...]:
+        """Records that a subtask sends on an edge now; none if its process does not answer."""
+        handle = self._handles.get(process)
+        if handle is None or isinstance(handle, ClusterCall):
+            return ()
+
+        async def asked() -> tuple[SampledRecord, ...]:
+            found: tuple[SampledRecord, ...] = await handle.sample.remote(role, edge, most, seconds)
+            return found
+
+        try:
+            return await asyncio.wait_for(asked(), seconds + _SAMPLE_DELAY)
+        except (RayError, TimeoutError):
+            return ()
 
     def _call(
         self,

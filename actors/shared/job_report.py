@@ -20,6 +20,7 @@ from penstock.actors.shared.job_summaries import (
     summarize_vertices,
 )
 from penstock.actors.shared.output_capture import JOB_MASTER, RAY
+from penstock.actors.shared.slow_checkpoint import SlowCheckpoint
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.error_text import shortened
 from penstock.runtime.errors import ConfigurationError
@@ -152,6 +153,7 @@ class JobReport(NearestMembers):
         settings: Its configuration as text, by name; checkpoint settings begin with `checkpointing.`.
         ray_submission: Id in Ray's Jobs API of the program that has started the job; `None` if it was started
             otherwise.
+        slow_checkpoint: The reason why the running or newest checkpoint takes long; `None` if it does not.
     """
 
     job_id: str
@@ -175,6 +177,7 @@ class JobReport(NearestMembers):
     drained: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     ray_submission: str | None = None
+    slow_checkpoint: SlowCheckpoint | None = None
 
     @property
     def operators(self) -> tuple[OperatorInfo, ...]:
@@ -273,7 +276,7 @@ class JobReport(NearestMembers):
 
         It includes derived values, such as `vertices` and `end`, for programs in other languages.
         """
-        bottleneck, end = self.bottleneck, self.end
+        bottleneck, end, slow = self.bottleneck, self.end, self.slow_checkpoint
         return {
             "format": FORMAT,
             **to_plain(self),
@@ -284,6 +287,7 @@ class JobReport(NearestMembers):
             "bottleneck": None if bottleneck is None else {**to_plain(bottleneck), "text": str(bottleneck)},
             "restored_from": self.restored_from,
             "end": None if end is None else end.to_dict(),
+            "slow_checkpoint": None if slow is None else {**to_plain(slow), "text": str(slow)},
         }
 
     @classmethod

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import CodeType, FrameType
@@ -46,6 +47,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
+from penstock.runtime.task.output_samples import OutputEdge, OutputSample, SampledRecord
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.time.durations import as_seconds
@@ -253,6 +255,26 @@ class Attempt:
 
     def counters(self) -> Counters:
         return Counters(self.role.attempt, self._statistics(), self._thread.long_call())
+
+    async def sample(self, edge: OutputEdge, most: int, seconds: float) -> tuple[SampledRecord, ...]:
+        """The next records on an edge: at most `most`, and those that come within `seconds`."""
+        full = asyncio.Event()
+
+        def on_full() -> None:
+            self._loop.call_soon_threadsafe(full.set)
+
+        sample = OutputSample(most, on_full)
+        ends: list[Callable[[], None]] = []
+        self._thread.post(lambda: ends.append(self._require().sample_output(edge, sample)))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(full.wait(), seconds)
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        self._thread.post(end)
+        return sample.records
 
     def end_reports(self) -> None:
         self._link.close()

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import ray
 from ray.actor import ActorHandle
@@ -57,6 +57,7 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, ProcessEnds, SubtaskRunner
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.output_samples import OutputEdge, SampledRecord
 
 if TYPE_CHECKING:
     from penstock.actors.subtask.attempt import Attempt
@@ -140,6 +141,15 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
         take = partial(self.take_frame, token, attempt, channel, first, elements)
         answer: DeliveryAnswer = await answered(take)
         return answer.value
+
+    async def sample(
+        self, role: Role, edge: OutputEdge, most: int, seconds: float
+    ) -> tuple[SampledRecord, ...]:
+        """Records that the subtask of this role sends on an edge now; none if it does not run."""
+        attempt = cast("Attempt | None", self.attempt)
+        if attempt is None or self.role is None or not self.role.is_same_taking(role):
+            return ()
+        return await attempt.sample(edge, most, seconds)
 
     async def _watch_lease(self) -> None:
         while True:

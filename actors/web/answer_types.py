@@ -7,7 +7,15 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
 from pydantic import ConfigDict, StringConstraints, with_config
 from typing_extensions import TypedDict
 
-from penstock.actors.web.openapi import Checkpoint, Failure, LogLineForm, Report, SampleForm, Trend
+from penstock.actors.web.openapi import (
+    Checkpoint,
+    Failure,
+    LogLineForm,
+    Report,
+    SampleForm,
+    Trend,
+    VertexSampleForm,
+)
 
 
 class InfoAnswer(TypedDict):
@@ -15,6 +23,7 @@ class InfoAnswer(TypedDict):
 
     version: str
     read_only: bool
+    hides_records: bool
     address: str
     storage: str | None
 
@@ -124,6 +133,12 @@ class SamplesAnswer(TypedDict):
     samples: list[SampleForm]
 
 
+class VertexSamplesAnswer(TypedDict):
+    """Samples of a vertex, at the times of the job's samples."""
+
+    samples: list[VertexSampleForm]
+
+
 class LogAnswer(TypedDict):
     """Lines of the log; `next` is the `offset` that requests the lines after them."""
 
@@ -209,12 +224,30 @@ class Stacks(TypedDict):
     children: list[Stacks]
 
 
+class EdgeRecordForm(TypedDict):
+    """A record that a subtask has sent, as Python shows it; `timestamp` is in microseconds."""
+
+    subtask: int
+    timestamp: int | None
+    text: str
+
+
+class EdgeRecordsAnswer(TypedDict):
+    """Records that flow on an edge now; none on an edge that is still for `seconds`."""
+
+    source: str
+    target: str
+    seconds: float
+    records: list[EdgeRecordForm]
+
+
 class FlameGraphAnswer(TypedDict):
     """Stacks as a tree; `rate` is the number of samples per second."""
 
     root: Stacks
     seconds: float
     rate: int
+    type: Literal["on_cpu", "off_cpu", "mixed"]
 
 
 MovedState = TypedDict(

@@ -87,6 +87,8 @@ def _handler(server: WebServer, route: Route) -> _Handler:
             server.access.check_change(request.headers)
             if server.read_only and not route.is_open:
                 raise Problem(403, "this server was started with --read-only")
+        if route.shows_records and server.hides_records:
+            raise Problem(403, "this server was started with --hide-records")
         answer = await route.handler(server, request)
         if isinstance(answer, web.StreamResponse):
             return answer
@@ -147,6 +149,7 @@ class ServerOptions:
     Attributes:
         port: `None` takes the first free one of the 20 ports from 8275; 0 takes any free port.
         ends_with_input: Stop when standard input closes, that is, when the parent program has ended.
+        hides_records: Show no values of users: neither records on edges nor values of keys.
     """
 
     host: str = "127.0.0.1"
@@ -156,6 +159,7 @@ class ServerOptions:
     token: str | None = None
     allowed_hosts: tuple[str, ...] = ()
     ends_with_input: bool = False
+    hides_records: bool = False
 
 
 def serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -> None:
@@ -174,7 +178,13 @@ async def _serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -
     access = Access(port, [*names, *_LOOPBACK, *options.allowed_hosts], options.token)
     shown = "127.0.0.1" if options.host in _EVERYWHERE else options.host
     address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
-    server = WebServer(JobDirectory(options.storage), access, address, read_only=options.read_only)
+    server = WebServer(
+        JobDirectory(options.storage),
+        access,
+        address,
+        read_only=options.read_only,
+        hides_records=options.hides_records,
+    )
     runner = web.AppRunner(make_application(server), access_log=None, shutdown_timeout=_CLOSING)
     await runner.setup()
     ended = asyncio.Event()

@@ -11,10 +11,14 @@ another process's memory. The system may forbid that (`ptrace`): in containers, 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,34 +130,92 @@ MOST_SECONDS: Final = 30.0
 _PATIENCE: Final = 60.0
 
 
-def flame_graph(process: SubtaskProcess, seconds: float) -> dict[str, Any]:
+class FlameGraphType(Enum):
+    """The samples of a flame graph: of threads that run, of threads that wait, or of both."""
+
+    ON_CPU = "on_cpu"
+    OFF_CPU = "off_cpu"
+    MIXED = "mixed"
+
+
+def flame_graph(
+    process: SubtaskProcess, seconds: float, kind: FlameGraphType = FlameGraphType.ON_CPU
+) -> dict[str, Any]:
     """Sample the stacks of a process into a tree of functions; blocks for slightly longer than `seconds`.
 
-    A node is `{name, value, children}`; its value counts the stacks that contain the node.
+    A node is `{name, value, children}`; its value counts the stacks that contain the node. On-CPU samples are
+    of all threads. The others are of the task's thread only, because most threads of a process always wait.
 
     Raises:
         DeploymentError: py-spy can't sample the process; the message says why.
     """
     seconds = min(max(seconds, 0.1), MOST_SECONDS)
+    thread = str(process.subtask)  # the name of the task thread
     try:
         stacks, problem = call_on_node(
-            process.node_id, seconds + 2 * _PATIENCE, take_stacks, process.pid, seconds
+            process.node_id, seconds + 2 * _PATIENCE, take_stacks, process.pid, seconds, kind.value, thread
         )
     except ray.exceptions.RayError as error:
         stacks, problem = [], f"its node does not answer: {error}"
     if problem:
         msg = f"no flame graph of {process.subtask}: {problem}"
         raise DeploymentError(msg)
-    return {"root": tree_of(stacks), "seconds": seconds, "rate": RATE}
+    return {"root": tree_of(stacks), "seconds": seconds, "rate": RATE, "type": kind.value}
 
 
-def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
-    """Stacks of a process on this node as `frame;frame count`, and the reason if there are none; blocks."""
+def take_stacks(
+    pid: int, seconds: float, kind: str = FlameGraphType.ON_CPU.value, thread: str = ""
+) -> tuple[list[str], str]:
+    """Stacks of a process on this node as `frame;frame count`, and the reason if there are none; blocks.
+
+    Args:
+        kind: Value of a `FlameGraphType`.
+        thread: Name of the thread that is sampled, except on-CPU, where all threads are.
+    """
+    if kind == FlameGraphType.ON_CPU.value:
+        return _recorded(pid, seconds)
+    if kind == FlameGraphType.MIXED.value:
+        stacks, problem = _recorded(pid, seconds, "--idle", "--threads")
+        stacks = _of_thread(thread, stacks)
+    else:
+        # py-spy does not mark stacks of threads that wait. So two of it sample at the same time.
+        with ThreadPoolExecutor(2) as pool:
+            all_stacks = pool.submit(_recorded, pid, seconds, "--idle", "--threads")
+            running = pool.submit(_recorded, pid, seconds, "--threads", may_be_empty=True)
+        problem = all_stacks.result()[1] or running.result()[1]
+        stacks = without(_of_thread(thread, all_stacks.result()[0]), _of_thread(thread, running.result()[0]))
+    if not stacks and not problem:
+        problem = f"py-spy saw no stacks of the thread {thread}"
+    return stacks, problem
+
+
+def without(stacks: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Stacks, less the counts of the same stacks among others.
+
+    Example:
+        >>> without(["main;wait 90", "main;parse 10"], ["main;parse 11"])
+        ['main;wait 90']
+    """
+    counts: Counter[str] = Counter()
+    for found, sign in ((stacks, 1), (others, -1)):
+        for line in found:
+            stack, _, count = line.rpartition(" ")
+            counts[stack] += sign * int(count)
+    return [f"{stack} {count}" for stack, count in counts.items() if count > 0]
+
+
+def _of_thread(thread: str, stacks: Iterable[str]) -> list[str]:
+    """The stacks of a thread, without py-spy's `thread (id): name`."""
+    first = re.compile(rf"thread \([^)]*\): {re.escape(thread)};")
+    return [stack[found.end() :] for stack in stacks if (found := first.match(stack)) is not None]
+
+
+def _recorded(pid: int, seconds: float, *options: str, may_be_empty: bool = False) -> tuple[list[str], str]:
     beside = Path(sys.executable).with_name("py-spy")
     program = str(beside) if beside.exists() else shutil.which("py-spy")
     if program is None:
         return [], "py-spy is not installed on its node: `pip install py-spy`"
-    command = [program, "record", "--format", "raw", "--output", "/dev/stdout", "--nonblocking"]
+    command = [program, "record", "--format", "raw", "--output", "/dev/stdout", "--nonblocking", *options]
     command += ["--rate", str(RATE), "--duration", str(max(1, round(seconds))), "--pid", str(pid)]
     try:
         done = subprocess.run(
@@ -164,7 +226,7 @@ def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
     except OSError as error:
         return [], f"{program} can't be run: {error}"
     stacks = [line for line in done.stdout.splitlines() if line.rpartition(" ")[2].isdecimal()]
-    if done.returncode == 0 and stacks:
+    if done.returncode == 0 and (stacks or may_be_empty):
         return stacks, ""
     said = " ".join((done.stderr or done.stdout).split())[-500:]
     if "ermission" in said or "ptrace" in said:

@@ -31,7 +31,7 @@ from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.shared.job_report import CHECKPOINTS_SHOWN, JobReport
 from penstock.actors.web.answers import dumps
-from penstock.actors.web.samples import Sample, Samples, lag_trend, sample_of
+from penstock.actors.web.samples import Sample, Samples, VerticesSample, lag_trend, sample_of
 from penstock.runtime.checkpoint.coordinator.history import CAPACITY, CheckpointRecords
 from penstock.runtime.errors import DeploymentError, PenstockError
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
@@ -121,7 +121,8 @@ class JobWatcher:
     def __init__(self, handle: RayJobHandle, in_thread: InThread) -> None:
         self.handle = handle
         self.report: JobReport | None = None
-        self.samples = Samples()
+        self.samples = Samples[Sample]()
+        self.vertex_samples = Samples[VerticesSample]()
         self.version = 0
         self.error: Exception | None = None
         self.newest_sample: Sample | None = None
@@ -282,6 +283,7 @@ class JobWatcher:
                 sample = sample_of(report, time.time())
                 if self.samples.add(sample):
                     self.newest_sample = sample
+                    self.vertex_samples.add(VerticesSample(report, sample.at))
         async with self._changed:
             self._changed.notify_all()
 

@@ -22,7 +22,8 @@ from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_end import JobEnd
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, Takeover
 from penstock.actors.shared.job_summaries import Bottleneck, EdgeSummary, VertexSummary
-from penstock.actors.web.samples import LagTrend, Sample
+from penstock.actors.shared.slow_checkpoint import SlowCheckpoint
+from penstock.actors.web.samples import LagTrend, Sample, VertexSample
 from penstock.actors.web.server import Route
 from penstock.runtime.graph.graph_info import GraphInfo
 from penstock.runtime.job.failover import FailureCause, FailureRecord
@@ -218,6 +219,7 @@ _REPORT = _form(
     bottleneck=_form(Bottleneck, text=str) | None,
     restored_from=str | None,
     end=_form(JobEnd, command=str | None) | None,
+    slow_checkpoint=_form(SlowCheckpoint, text=str) | None,
 )
 
 _NAMES_OF_FLINK: Final[dict[str, Any]] = {
@@ -281,6 +283,8 @@ CheckpointDetailsAnswer: TypeAlias = Annotated[
 PlanAnswer: TypeAlias = Annotated[dict[str, Any], _As(GraphInfo)]
 
 SampleForm: TypeAlias = Annotated[dict[str, Any], _As(Sample)]
+
+VertexSampleForm: TypeAlias = Annotated[dict[str, Any], _As(VertexSample)]
 
 LogLineForm: TypeAlias = Annotated[dict[str, Any], _As(LogLine)]
 

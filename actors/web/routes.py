@@ -30,7 +30,7 @@ from penstock.actors.web.answers import (
     preview_of,
     watermarks_of,
 )
-from penstock.actors.web.inspections import flame_graph, newest_snapshot, value_of_key
+from penstock.actors.web.inspections import FlameGraphType, flame_graph, newest_snapshot, value_of_key
 from penstock.actors.web.job_watcher import JobWatcher, filter_lines
 from penstock.actors.web.openapi import CheckpointDetailsAnswer, PlanAnswer, SavedStateAnswer, describe_routes
 from penstock.actors.web.server import Handler, Route, WebServer
@@ -49,6 +49,9 @@ _DIGITS: Final = 18
 #: Seconds between two checks of a silent job, and between two keep-alive comments for proxies.
 _LOOK: Final = 1.0
 _BEAT: Final = 10.0
+#: Maximum number of records in a sample of an edge, and seconds for them to come.
+_RECORDS: Final = 10
+_SAMPLED: Final = 2.0
 #: Seconds between two checks of the list of jobs.
 _OVERVIEW: Final = 2.0
 
@@ -187,6 +190,7 @@ async def state(server: WebServer, request: web.Request) -> Any:
     f"{_JOB}/state/{{operator}}/{{state}}",
     "The value of a key in a job's newest snapshot",
     forms.KeyValueAnswer,
+    shows_records=True,
     query={"key": "the key as JSON"},
 )
 async def key(server: WebServer, request: web.Request) -> Any:
@@ -229,6 +233,13 @@ async def trigger(server: WebServer, request: web.Request) -> Any:
     return found.to_dict()
 
 
+@_route("GET", f"{_VERTEX}/samples", "Samples of a vertex over the last hour", forms.VertexSamplesAnswer)
+async def vertex_samples(server: WebServer, request: web.Request) -> Any:
+    _, vertex = await _vertex(server, request)
+    known = (await server.watcher(request)).vertex_samples.all()
+    return {"samples": to_plain([found for sample in known if (found := sample.of(vertex.id)) is not None])}
+
+
 @_route(
     "GET",
     f"{_VERTEX}/backpressure",
@@ -264,6 +275,7 @@ async def metrics(server: WebServer, request: web.Request) -> Any:
     query={
         "subtask": "index of the subtask, from 0",
         "seconds": "seconds of sampling: 3 by default, at most 30",
+        "type": "on_cpu (default): threads that run; off_cpu: the task's thread while it waits; mixed: both",
     },
 )
 async def flames(server: WebServer, request: web.Request) -> Any:
@@ -275,7 +287,35 @@ async def flames(server: WebServer, request: web.Request) -> Any:
         seconds = math.nan
     if not math.isfinite(seconds):
         raise Problem(400, "?seconds= must be a finite number of seconds")
-    return await server.in_thread(flame_graph, _process(report, vertex, index), seconds)
+    kinds = {kind.value: kind for kind in FlameGraphType}
+    kind = kinds.get(request.query.get("type", FlameGraphType.ON_CPU.value))
+    if kind is None:
+        raise Problem(400, f"?type= must be one of {', '.join(kinds)}")
+    return await server.in_thread(flame_graph, _process(report, vertex, index), seconds, kind)
+
+
+@_route(
+    "GET",
+    f"{_JOB}/edges/{{edge}}/records",
+    "Records that flow on an edge now",
+    forms.EdgeRecordsAnswer,
+    shows_records=True,
+)
+async def edge_records(server: WebServer, request: web.Request) -> Any:
+    """`edge` is the place of the edge in the answer of `plan`."""
+    watcher = await server.watcher(request)
+    edges, wanted = (await watcher.fresh()).graph.edges, request.match_info["edge"]
+    place = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) <= _DIGITS else len(edges)
+    if place >= len(edges):
+        msg = f"job {watcher.handle.job_id} has no edge {wanted!r:.80}; its {len(edges)} edges count from 0"
+        raise Problem(404, msg)
+    found = await server.in_thread(watcher.handle.sample_edge, place, most=_RECORDS, seconds=_SAMPLED)
+    return {
+        "source": edges[place].source,
+        "target": edges[place].target,
+        "seconds": _SAMPLED,
+        "records": to_plain(found),
+    }
 
 
 async def _vertex(server: WebServer, request: web.Request) -> tuple[JobReport, VertexInfo]:

@@ -6,11 +6,13 @@ line through the samples of the last minute. The slope is the growth of the lag 
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan, nan
 from statistics import linear_regression
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.record.elements import END_OF_TIME
@@ -75,11 +77,75 @@ def sample_of(report: JobReport, at: float) -> Sample:
     )
 
 
-class Samples:
-    """The time series of one job, in bounded memory.
+@dataclass(frozen=True, slots=True)
+class VertexSample:
+    """Figures of a vertex at one time; `None` if unknown.
+
+    Attributes:
+        at: Wall-clock seconds.
+        records_in: Records per second from the source or from channels.
+        records_out: Records per second to channels.
+        busy: Average share of the time at work.
+        backpressured: Average share of the time in which an output had no credit.
+        lag: Seconds by which the vertex's watermark is behind the wall clock.
+    """
+
+    at: float
+    records_in: float | None = None
+    records_out: float | None = None
+    busy: float | None = None
+    backpressured: float | None = None
+    lag: float | None = None
+
+
+#: Figures of a vertex in a `VerticesSample`.
+_FIGURES: Final = 5
+
+
+class VerticesSample:
+    """Figures of all vertices at one time, in 40 bytes for each vertex."""
+
+    __slots__ = ("_figures", "_vertices", "at")
+
+    def __init__(self, report: JobReport, at: float) -> None:
+        self.at = at
+        self._vertices = tuple(vertex.id for vertex in report.graph.vertices)
+        self._figures = array("d")
+        for vertex in report.vertices:
+            shares = vertex.records_in, vertex.records_out, vertex.busy, vertex.backpressured
+            for figure in (*shares, _lag(vertex.watermark, at)):
+                self._figures.append(nan if figure is None else figure)
+
+    def of(self, vertex: str) -> VertexSample | None:
+        """The figures of a vertex; `None` if the job did not have it."""
+        if vertex not in self._vertices:
+            return None
+        first = self._vertices.index(vertex) * _FIGURES
+        figures = self._figures[first : first + _FIGURES]
+        return VertexSample(self.at, *(None if isnan(figure) else figure for figure in figures))
+
+
+def _lag(watermark: int | None, at: float) -> float | None:
+    if watermark is None or watermark == END_OF_TIME:
+        return None
+    return max(0.0, at - watermark / 1_000_000)
+
+
+class Timed(Protocol):
+    """A sample; `at` is in wall-clock seconds."""
+
+    @property
+    def at(self) -> float: ...
+
+
+SampleT = TypeVar("SampleT", bound=Timed)
+
+
+class Samples(Generic[SampleT]):
+    """A time series, in bounded memory.
 
     Example:
-        >>> curves = Samples()
+        >>> curves = Samples[Sample]()
         >>> for second in range(700):
         ...     _ = curves.add(Sample(at=float(second)))
         >>> known = [sample.at for sample in curves.all()]
@@ -88,10 +154,10 @@ class Samples:
     """
 
     def __init__(self) -> None:
-        self._fine: deque[Sample] = deque(maxlen=_FINE_KEPT)
-        self._coarse: deque[Sample] = deque(maxlen=_COARSE_KEPT)
+        self._fine: deque[SampleT] = deque(maxlen=_FINE_KEPT)
+        self._coarse: deque[SampleT] = deque(maxlen=_COARSE_KEPT)
 
-    def add(self, sample: Sample) -> bool:
+    def add(self, sample: SampleT) -> bool:
         """Keep a sample unless it follows the last one too soon; return whether it was kept."""
         if self._fine and sample.at - self._fine[-1].at < _FINE - _EARLY:
             return False
@@ -100,7 +166,7 @@ class Samples:
             self._coarse.append(sample)
         return True
 
-    def all(self) -> list[Sample]:
+    def all(self) -> list[SampleT]:
         """All samples, oldest first: coarse ones, then the last 300 fine ones."""
         if not self._fine:
             return []

@@ -49,6 +49,7 @@ class Route:
         body: Form of the request's body; `None` without one.
         query: Descriptions of the query parameters, by name.
         is_open: Whether the route answers without a session.
+        shows_records: Whether the answer has values of users; `--hide-records` refuses it.
     """
 
     method: str
@@ -59,6 +60,7 @@ class Route:
     body: Any = None
     query: Mapping[str, str] = field(default_factory=dict)
     is_open: bool = False
+    shows_records: bool = False
     status: int = 200
 
     @property
@@ -182,11 +184,13 @@ class WebServer:
         address: str,
         *,
         read_only: bool = False,
+        hides_records: bool = False,
     ) -> None:
         self.directory = directory
         self.access = access
         self.address = address
         self.read_only = read_only
+        self.hides_records = hides_records
         self.triggers = RequestTriggers()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="web")
         self._watchers: dict[str, JobWatcher] = {}
@@ -222,6 +226,7 @@ class WebServer:
         return {
             "version": __version__,
             "read_only": self.read_only,
+            "hides_records": self.hides_records,
             "address": self.address,
             "storage": self.directory.storage,
         }

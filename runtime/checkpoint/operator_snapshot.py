@@ -17,7 +17,6 @@ from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.operators.operator_state import RawState, write_raw_keyed
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
-    FileHandle,
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
@@ -134,7 +133,8 @@ class SubtaskSnapshotTask:
 
     @property
     def written_bytes(self) -> int:
-        return sum(handle.size for handle in self._written())
+        """New bytes in files and in the metadata."""
+        return sum(files.written_bytes for files in self._files.values())
 
     def _write(self, operator: str, snapshot: OperatorSnapshot) -> OperatorSubtaskState:
         files = self._files[operator]
@@ -167,6 +167,3 @@ class SubtaskSnapshotTask:
                 "spread the operator over more subtasks, or keep the state as list state or keyed state"
             )
             raise StorageError(msg)
-
-    def _written(self) -> list[FileHandle]:
-        return [handle for files in self._files.values() for handle in files.written]

@@ -20,7 +20,7 @@ from typing import Any
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, SnapshotLocation
-from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import AwaitedAcknowledgements, MessageOutcome
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
@@ -355,6 +355,10 @@ class JobScheduler:
     def newest_checkpoint(self) -> CheckpointDetails | None:
         """Return the newest completed checkpoint with each subtask's metrics; raises if these are damaged."""
         return None if self._job.coordinator is None else self._job.coordinator.history.newest_completed()
+
+    def awaited_acknowledgements(self) -> AwaitedAcknowledgements | None:
+        """Return the subtasks that the oldest running checkpoint waits for; `None` if it waits for others."""
+        return None if self._job.coordinator is None else self._job.coordinator.awaited_acknowledgements()
 
     @property
     def graph(self) -> JobGraph:

@@ -396,7 +396,11 @@ def _decode(item: bytes | list[Any], folder: str) -> StateHandle:
 
 
 class StateFiles:
-    """Writes and reads the state of one operator in one subtask for one checkpoint; every call blocks."""
+    """Writes and reads the state of one operator in one subtask for one checkpoint; every call blocks.
+
+    Small pieces become part of the checkpoint's metadata. `written` has only files; `written_bytes` counts
+    both.
+    """
 
     def __init__(
         self,
@@ -411,8 +415,10 @@ class StateFiles:
         self._inline_limit = INLINE_LIMIT if inline_limit is None else inline_limit
         self._tried: list[str] = []
         self.written: list[FileHandle] = []
+        self.written_bytes = 0
 
     def write(self, data: bytes) -> StateHandle:
+        self.written_bytes += len(data)
         if len(data) <= self._inline_limit:
             return InlineHandle(data)
         path = self._next_path()
@@ -429,6 +435,7 @@ class StateFiles:
         self._storage.delete(self._tried)
         self._tried.clear()
         self.written.clear()
+        self.written_bytes = 0
 
 
 #: Name of raw operator state among the handles of an operator.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorLocation
@@ -21,6 +22,7 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
+from penstock.runtime.task.output_samples import Emits, OutputEdge, OutputSample, SampledPartition
 from penstock.runtime.task.statistics import OutputFill
 from penstock.runtime.time.durations import as_seconds
 
@@ -29,7 +31,7 @@ class SubtaskOutputs:
     """Routes the output of a chain to its result partitions.
 
     Attributes:
-        records: Records handed to channels so far; a record that goes to several edges counts for each.
+        records: Records handed to channels so far; a record that goes to several edges counts once.
         have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so later
             barriers and cancellation markers are dropped.
         watermark: The last watermark that was sent, in microseconds; also set if there are no outputs.
@@ -50,7 +52,7 @@ class SubtaskOutputs:
         self._credits = config.advanced.credits
         self._flush_at: float | None = None
         self.partitions: list[ResultPartition] = []
-        self._routes: dict[tuple[str, str | None], list[ResultPartition]] = {}
+        self._routes: dict[tuple[str, str | None], list[Emits]] = {}
         self._by_channel: dict[OutputChannelSpec, ResultSubpartition] = {}
         self.records = 0
         self.have_ended = False
@@ -82,14 +84,37 @@ class SubtaskOutputs:
 
     def emit(self, operator: str, tag: str | None, batch: Batch) -> None:
         """Send a batch on every edge of this output; without an edge the batch is dropped."""
-        for partition in self._routes.get((operator, tag), ()):
-            self.records += len(batch)
+        partitions = self._routes.get((operator, tag))
+        if partitions is None:
+            return
+        self.records += len(batch)
+        for partition in partitions:
             try:
                 partition.emit(batch)
             except OPERATOR_ERRORS:
                 raise
             except BaseException as error:  # the user's key function, or a value's own methods
                 raise error_at(self._locations[operator], "sending its output", error) from error
+
+    def sample(self, edge: OutputEdge, sample: OutputSample) -> Callable[[], None]:
+        """Let a sample see the next records of an edge; return the function that ends it.
+
+        Does nothing if this subtask has no such edge.
+        """
+        found = [partition for partition in self.partitions if OutputEdge.of(partition.spec) == edge]
+        if not found:
+            return lambda: None
+        (partition,) = found
+        route = self._routes[edge.operator, edge.side_output]
+        sampled = next(
+            (r for r in route if isinstance(r, SampledPartition) and r.partition is partition), None
+        )
+        if sampled is None:
+            place = route.index(partition)
+            sampled = SampledPartition(partition, lambda: route.__setitem__(place, partition))
+            route[place] = sampled
+        sampled.add(sample)
+        return partial(sampled.end, sample)
 
     def broadcast_event(self, event: Event) -> None:
         if self.have_ended and isinstance(event, CheckpointBarrier | CancelCheckpointMarker):

@@ -16,7 +16,7 @@ subtask with blocked outputs still handles it. Only a call that emits very many 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -41,6 +41,7 @@ from penstock.runtime.task.descriptor import (
     TriggerCheckpoint,
 )
 from penstock.runtime.task.end_of_input import EndOfInput, EventTime, Phase
+from penstock.runtime.task.output_samples import OutputEdge, OutputSample
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask_checkpoints import (
     CoordinatorMail,
@@ -442,6 +443,10 @@ class Subtask:
             self._end_data(then)
         elif then is not None or self._is_tick_due:
             self._work.then(self._time_passes(then), is_of_batch=then is not None)
+
+    def sample_output(self, edge: OutputEdge, sample: OutputSample) -> Callable[[], None]:
+        """Let a sample see the next records of an edge; return the function that ends it."""
+        return self._outputs.sample(edge, sample)
 
     # -- statistics ---------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.actors.client.job_handle import RayJobHandle as RayJobHandle
     from penstock.actors.client.jobs import KnownJob as KnownJob
     from penstock.actors.client.logs import LogLine as LogLine
+    from penstock.actors.shared.edge_records import EdgeRecord as EdgeRecord
     from penstock.actors.shared.job_report import JobMasterProcess as JobMasterProcess
     from penstock.actors.shared.job_report import JobReport as JobReport
     from penstock.actors.shared.job_report import SubtaskProcess as SubtaskProcess

@@ -12,12 +12,14 @@ from serving.browser import PATIENCE, until
 from serving.live_page import LivePage
 
 from penstock.actors.web import routes
-from penstock.actors.web.inspections import tree_of
+from penstock.actors.web.inspections import FlameGraphType, tree_of
 from penstock.runtime.errors import DeploymentError
 
 expect.set_options(timeout=PATIENCE)
 
 Taken = list[float]
+#: Stacks of a task that waits for a service.
+WAITS = ["step (runtime/task/loop.py:33);parse (job.py:12);recv (socket.py:7) 60"]
 
 
 @pytest.fixture
@@ -25,9 +27,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
     """For how many seconds the server has looked, each time; it sees `STACKS`."""
     asked: Taken = []
 
-    def look(process: Any, seconds: float) -> dict[str, Any]:
+    def look(process: Any, seconds: float, kind: FlameGraphType) -> dict[str, Any]:
         asked.append(seconds)
-        return {"root": tree_of(STACKS), "seconds": seconds, "rate": 100}
+        root = tree_of(WAITS if kind is FlameGraphType.OFF_CPU else STACKS)
+        return {"root": root, "seconds": seconds, "rate": 100, "type": kind.value}
 
     monkeypatch.setattr(routes, "flame_graph", look)
     return asked
@@ -45,6 +48,15 @@ def opened(live: LivePage) -> Callable[[], Any]:
 
 def box(dialog: Any, name: str) -> Any:
     return dialog.get_by_role("button", name=name)
+
+
+def test_it_shows_where_a_task_waits(taken: Taken, opened: Any) -> None:
+    dialog = opened()
+    expect(dialog).to_contain_text("Threads that wait are left out.")
+    dialog.get_by_label("Threads").select_option("Off-CPU")
+    expect(box(dialog, "recv (socket.py:7): 100.0 %")).to_be_visible()
+    expect(dialog).to_contain_text("Only the task's thread, while it waits.")
+    assert taken == [3.0, 3.0]
 
 
 def test_a_box_is_zoomed_to_and_all_is_shown_again(taken: Taken, opened: Any) -> None:
@@ -107,7 +119,7 @@ def test_it_is_taken_again_for_longer(taken: Taken, opened: Any) -> None:
 
 
 def test_what_the_system_forbids_is_said_in_its_words(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(process: Any, seconds: float) -> dict[str, Any]:
+    def refuse(process: Any, seconds: float, kind: FlameGraphType) -> dict[str, Any]:
         msg = "no flame graph of count[3]: the system forbids py-spy from reading other processes (ptrace)"
         raise DeploymentError(msg)
 

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from serving.browser import PATIENCE, until
 from serving.pipeline import JOB, PipelinePage, pipeline_page, pipeline_report
 
+from penstock.actors.shared.slow_checkpoint import CheckpointPart, SlowCheckpoint
 from penstock.runtime.graph.graph_info import GraphInfo
 
 expect.set_options(timeout=PATIENCE)
@@ -105,6 +106,59 @@ def test_the_vertex_that_limits_the_job_stands_out_and_the_sentence_leads_to_its
     expect(graph.get_by_role("region", name="Subtasks of enrich")).to_be_visible()
 
 
+def test_a_checkpoint_that_takes_long_has_a_sentence_that_leads_to_the_subtask(
+    pipeline: PipelinePage,
+) -> None:
+    slow = SlowCheckpoint(3, 12.3, "enrich", 2, CheckpointPart.ALIGNMENT, 11.9)
+    pipeline.job.current = pipeline_report(slow_checkpoint=slow)
+    page = pipeline.show("graph")
+    said = page.locator(".slow-checkpoint")
+    expect(said).to_contain_text("Checkpoint 3 took 12 s: enrich[2] waited 12 s")
+    said.get_by_role("link", name="Look at enrich[2]").click()
+    expect(page.get_by_role("region", name="Subtasks of enrich").locator("tr.picked")).to_contain_text(
+        "enrich[2]"
+    )
+
+
+def test_highest_shares_of_different_subtasks_are_named_as_such(graph: Any) -> None:
+    expect(graph.locator('[data-vertex="enrich"]')).to_contain_text("busy max 97 %")
+
+
+def test_shares_of_one_time_add_up_to_all_of_it(graph: Any) -> None:
+    percents = "(shares) => import('./format.js').then((module) => module.percents(shares))"
+    assert graph.evaluate(percents, [0.985, 0.015, 0.0]) == [99, 1, 0]
+    assert graph.evaluate(percents, [1 / 3, 1 / 3, 1 / 3]) == [34, 33, 33]
+    assert graph.evaluate(percents, [1.0, 0.0, 0.0]) == [100, 0, 0]
+
+
+def test_a_click_on_an_edge_shows_ten_records_of_now(graph: Any) -> None:
+    edge = graph.get_by_role("button", name="Records from parse to enrich")
+    edge.click()
+    dialog = graph.get_by_role("dialog", name="Records from parse to enrich")
+    rows = dialog.get_by_role("region", name="Records of now").locator("tbody tr")
+    expect(rows).to_have_count(10)
+    expect(rows.nth(3)).to_contain_text("parse[1]")
+    expect(rows.nth(3)).to_contain_text("{'order': 3, 'edge': 1}")
+    assert Axe().run(graph).violations_count == 0
+    dialog.get_by_role("button", name="Take again").click()
+    expect(rows).to_have_count(10)
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_have_count(0)
+    edge.focus()
+    graph.keyboard.press("Enter")
+    expect(dialog).to_be_visible()
+    graph.keyboard.press("Escape")
+
+
+def test_a_server_that_hides_records_has_no_edge_to_click(browser: Any) -> None:
+    with pipeline_page(browser, hides_records=True) as pipeline:
+        page = pipeline.show("graph")
+        expect(page.locator("[data-vertex]")).to_have_count(4)
+        expect(page.get_by_role("button", name=re.compile("Records from"))).to_have_count(0)
+        page.goto(f"{pipeline.address}v1/jobs/{JOB}/edges/0/records")
+        expect(page.locator("body")).to_contain_text("--hide-records")
+
+
 def test_enter_on_a_vertex_opens_its_subtasks(graph: Any) -> None:
     graph.locator(".frame").focus()
     for _ in range(3):
@@ -193,9 +247,19 @@ def test_on_a_phone_the_graph_is_a_list_that_fingers_enlarge(browser: Any) -> No
         cards = page.get_by_role("list", name="Job graph").locator("[data-vertex]")
         expect(cards).to_have_count(4)
         assert [card.get_attribute("data-vertex") for card in cards.all()] == VERTICES
-        expect(cards.nth(2)).to_contain_text("busy 97 %")
+        expect(cards.nth(2)).to_contain_text("busy max 97 %")
         expect(cards.nth(2)).to_contain_text("→ total-of-each-customer: key group, 10 % full")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        tabs = page.locator(".tabs a")
+        expect(tabs).to_have_count(8)
+        for part in [*tabs.all(), *page.locator(".actions button, .figure, .title > *").all()]:
+            box = part.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390, part.inner_text()
+        assert len({button.bounding_box()["y"] for button in page.locator(".actions button").all()}) == 1
+        cards.nth(1).get_by_role("button", name="Records from parse to enrich").click()
+        expect(page.get_by_role("dialog").locator("tbody tr")).to_have_count(10)
+        page.get_by_role("dialog").get_by_role("button", name="Close").click()
         sizes = page.locator(".vertices *").evaluate_all(
             "all => all.map((each) => parseFloat(getComputedStyle(each).fontSize))"
         )

@@ -13,7 +13,7 @@ from serving.browser import PATIENCE
 from serving.live_page import LivePage
 
 from penstock.actors.web import routes
-from penstock.actors.web.inspections import tree_of
+from penstock.actors.web.inspections import FlameGraphType, tree_of
 
 expect.set_options(timeout=PATIENCE)
 
@@ -93,8 +93,8 @@ SHOWN: dict[str, Callable[[LivePage], None]] = {
 def test_no_dialog_and_no_detail_violates_a_rule_by_light_or_in_the_dark(
     live: LivePage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(process: Any, seconds: float) -> dict[str, Any]:
-        return {"root": tree_of(STACKS), "seconds": seconds, "rate": 100}
+    def look(process: Any, seconds: float, kind: FlameGraphType) -> dict[str, Any]:
+        return {"root": tree_of(STACKS), "seconds": seconds, "rate": 100, "type": kind.value}
 
     monkeypatch.setattr(routes, "flame_graph", look)
     said = {}

@@ -73,6 +73,28 @@ def test_small_state_is_in_the_metadata(live: LivePage, monkeypatch: pytest.Monk
     expect(live.page.locator("main")).to_contain_text("It is at /elsewhere/savepoint-x.")
 
 
+def test_the_size_of_an_operator_with_two_states_stands_there_once(
+    live: LivePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def operator(name: str, size: int, *states: str) -> dict[str, Any]:
+        kinds = [
+            {"name": each, "kind": "list", "entries": 1, "is_exact": True, "of_type": ""} for each in states
+        ]
+        return {"operator_id": name, "size": size, "in_flight": 0, "states": kinds}
+
+    def newest(report: Any) -> dict[str, Any]:
+        place = {"location": "/elsewhere/savepoint-x", "kind": "savepoint", "attempt": 1, "files": 0}
+        operators = [operator("join", 356, "left", "right"), operator("out", 356, "committables")]
+        return {**place, "checkpoint_id": 8, "completed_at": BEGAN, "size": 712, "operators": operators}
+
+    monkeypatch.setattr(routes, "newest_snapshot", newest)
+    live.show("state")
+    table = live.page.get_by_role("region", name="State by operator")
+    expect(table.locator("tbody tr")).to_have_count(3)
+    expect(table.get_by_text("356 B")).to_have_count(2)
+    expect(table.locator('td[rowspan="2"]')).to_have_text(["join", "356 B", "0"])
+
+
 def test_settings_have_units_and_say_what_differs(live: LivePage) -> None:
     live.show("configuration")
     rows = live.page.locator(".settings tbody tr")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +12,8 @@ from playwright.sync_api import expect
 from serving.browser import PATIENCE
 from serving.live_page import LivePage
 from serving.reports import GRAPH
+
+from penstock.runtime.job.job_state import JobState, RescaleRecord, Transition
 
 expect.set_options(timeout=PATIENCE)
 
@@ -75,3 +79,29 @@ def test_rows_are_sorted_and_stand_as_they_were_again(table: Any) -> None:
     expect(first).to_contain_text("count[0]")
     head.click()
     expect(table.locator("th[aria-sort]")).to_have_count(0)
+
+
+def test_a_vertex_has_curves_with_restarts_and_rescales_in_them(live: LivePage) -> None:
+    now = time.time()
+    again = Transition(JobState.FAILING, JobState.RESTARTING, now - 20, "its process died")
+    rescaled = RescaleRecord(now - 10, 2, {"count": 2}, {"count": 4}, ended_at=now - 9)
+    live.page.route("**/vertices/count/samples", lambda route: route.fulfill(json=earlier(now - 30)))
+    live.job.current = replace(
+        live.job.current, history=(*live.job.current.history, again), rescales=(rescaled,)
+    )
+    live.show("subtasks/count")
+    curves = live.page.get_by_role("region", name="Curves of count")
+    expect(curves.locator(".curve figcaption")).to_have_text(
+        ["Records per second", "Share of the time, average of the subtasks", "Lag of the watermark"]
+    )
+    expect(curves.get_by_role("img", name="Records per second: in")).to_have_accessible_name(
+        re.compile("; 1 restart, 1 rescale$")
+    )
+    expect(curves.locator(".marks")).to_contain_text("restart rescale")
+    live.page.unroute("**/vertices/count/samples")
+
+
+def earlier(at: float) -> dict[str, Any]:
+    """The answer with one sample of that time."""
+    figures = {"records_in": 5.0, "records_out": 5.0, "busy": 0.5, "backpressured": 0.0, "lag": 3.0}
+    return {"samples": [{"at": at, **figures}]}

@@ -58,7 +58,7 @@ def assert_flame_graph(process: SubtaskProcess, monkeypatch: pytest.MonkeyPatch)
     else:
         assert stacks["value"] > 0
 
-    def where(pid: int, seconds: float) -> tuple[list[str], str]:
+    def where(pid: int, seconds: float, kind: str, thread: str) -> tuple[list[str], str]:
         return [f"{own_node()};{pid} {seconds:.0f}"], ""
 
     with monkeypatch.context() as patch:

@@ -169,6 +169,24 @@ def test_a_flame_graph_names_the_functions_of_a_subtask_or_what_forbids_it(
         assert "ptrace" in answer.errors
 
 
+def test_records_of_an_edge_are_those_that_flow_now_and_no_report_has_them(
+    client: Client, job: RayJobHandle
+) -> None:
+    edges = [(edge.source, edge.target) for edge in job.report().graph.edges]
+    place = edges.index(("talk", "largest")) if ("talk", "largest") in edges else len(edges) - 1
+    seen = client.look(f"/v1/jobs/{job.job_id}/edges/{place}/records")
+    schema = description()
+    form = {"$ref": "#/components/schemas/EdgeRecordsAnswer", "components": schema["components"]}
+    jsonschema.validate(seen, form)
+    assert (seen["source"], seen["target"]) == edges[place]
+    assert len(seen["records"]) == 10
+    assert all(record["text"].isdecimal() for record in seen["records"])
+    assert {record["subtask"] for record in seen["records"]} == {0, 1}
+    assert client.get(f"/v1/jobs/{job.job_id}/edges/{len(edges)}/records").status == 404
+    assert "'text'" not in str(job.report().to_dict()["subtasks"])
+    assert len(job.sample_edge(place, most=3)) == 3
+
+
 def snippets(document: str) -> list[str]:
     text = (Path(__file__).resolve().parents[2] / "docs" / document).read_text(encoding="utf-8")
     return re.findall(r"<!-- runs in a test -->\n```bash\n(.*?)```", text, re.DOTALL)
@@ -207,7 +225,7 @@ def test_the_commands_in_the_documents_do_what_they_say(client: Client, job: Ray
     watched = [printed_by(client, job, snippet) for snippet in WATCHING]
     assert "COMPLETED" in watched[-1]
     answers = [json.loads(line) for line in printed_by(client, job, LOOKING).splitlines()]
-    assert len(answers) == 20
+    assert len(answers) == 22
     assert {"entries", "found"} <= answers[-2].keys()
     assert answers[-1]["vertices"][0]["to"] == 3
     flames = carried_out(client, job, FLAMES)

@@ -16,7 +16,12 @@ from penstock.actors.web.server import JobDirectory, WebServer
 
 @contextmanager
 def served(
-    directory: JobDirectory, *, token: str | None = None, read_only: bool = False, hosts: tuple[str, ...] = ()
+    directory: JobDirectory,
+    *,
+    token: str | None = None,
+    read_only: bool = False,
+    hides_records: bool = False,
+    hosts: tuple[str, ...] = (),
 ) -> Iterator[WebServer]:
     """A server on loopback that shows these jobs inside."""
     loop = asyncio.new_event_loop()
@@ -28,7 +33,7 @@ def served(
     address = f"http://127.0.0.1:{port}/"
 
     async def begin() -> tuple[WebServer, web.AppRunner]:
-        server = WebServer(directory, access, address, read_only=read_only)
+        server = WebServer(directory, access, address, read_only=read_only, hides_records=hides_records)
         runner = web.AppRunner(make_application(server), access_log=None, shutdown_timeout=5.0)
         await runner.setup()
         await web.SockSite(runner, bound).start()

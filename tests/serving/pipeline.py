@@ -142,10 +142,10 @@ class PipelinePage:
 
 
 @contextmanager
-def pipeline_page(browser: Any, **options: Any) -> Iterator[PipelinePage]:
+def pipeline_page(browser: Any, *, hides_records: bool = False, **options: Any) -> Iterator[PipelinePage]:
     """The page of the job on a server of its own; `options` are those of the browser's context."""
     job = ScriptedJob(pipeline_report())
-    with served(ScriptedDirectory(job)) as server:  # type: ignore[arg-type]
+    with served(ScriptedDirectory(job), hides_records=hides_records) as server:  # type: ignore[arg-type]
         login = f"{server.address}#token={server.access.new_login()}&job={JOB}"
         with opened(browser, login, **options) as page:
             page.locator(".tabs").wait_for()

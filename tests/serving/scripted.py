@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock import JobStatus
 from penstock.actors.client.logs import LogLine
+from penstock.actors.shared.edge_records import EdgeRecord
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo
 from penstock.actors.web.server import JobDirectory
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
@@ -40,6 +41,13 @@ class ScriptedJob:
 
     def log_reader(self) -> ScriptedLog:
         return ScriptedLog(self.lines)
+
+    def sample_edge(self, edge: int, *, most: int = 10, seconds: float = 2.0) -> list[EdgeRecord]:
+        found = [
+            EdgeRecord(n % 2, 1_700_004_600_000_000 + n, f"{{'order': {n}, 'edge': {edge}}}")
+            for n in range(most)
+        ]
+        return found if self.current.graph.edges[edge].partitioning != "broadcast" else []
 
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
         return tuple(CheckpointDetails(each, {}) for each in self.current.checkpoint_history)

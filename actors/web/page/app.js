@@ -8,10 +8,10 @@ import { JobView } from "./job_view.js";
 import { named } from "./named.js";
 import { Empty, Notice } from "./parts.js";
 
-// The parts of an address `#/jobs/ID/tab/rest`.
+// The parts of an address `#/jobs/ID/tab/rest/index`.
 function route() {
-  const [, first, job, tab, rest] = location.hash.slice(1).split("/").map(decodeURIComponent);
-  return first === "jobs" && job ? { job, tab: tab || "graph", rest: rest || null } : { job: null };
+  const [, first, job, tab, rest, index] = location.hash.slice(1).split("/").map(decodeURIComponent);
+  return first === "jobs" && job ? { job, tab: tab || "graph", rest: rest || null, index: index ? Number(index) : null } : { job: null };
 }
 
 function useRoute() {
@@ -30,7 +30,7 @@ function Zone() {
 }
 
 function App({ info, refused }) {
-  const { job, tab, rest } = useRoute();
+  const { job, tab, rest, index } = useRoute();
   const [jobs, setJobs] = useState(null);
   const [connected, setConnected] = useState(true);
   useEffect(() => (refused ? undefined : follow("v1/events", { overview: (seen) => setJobs(seen.jobs) }, setConnected)), []);
@@ -49,7 +49,7 @@ function App({ info, refused }) {
       ${refused
         ? html`<${Empty} title="No session"><p>${named(refused.message)}</p><p>Open the address that <code>penstock ui</code> has printed. The address works once; start <code>penstock ui</code> again for a new one.</p><//>`
         : job
-          ? html`<${JobView} key=${job} id=${job} tab=${tab} rest=${rest} readOnly=${info.read_only} />`
+          ? html`<${JobView} key=${job} id=${job} tab=${tab} rest=${rest} index=${index} readOnly=${info.read_only} hidesRecords=${info.hides_records} />`
           : html`<${JobList} jobs=${jobs} storage=${info.storage} />`}
     </main>`;
 }

@@ -1,9 +1,12 @@
-// Curves over the last hour.
+// Curves over the last hour, of a job and of one of its vertices, with restarts and rescales marked in them.
 
 import uPlot from "./vendor/uplot.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
-import { bytes, clock, count, duration } from "./format.js";
+import { jobPath, look } from "./api.js";
+import { bytes, clock, count, duration, share } from "./format.js";
+import { Notice } from "./parts.js";
 
+export const KEPT = 3600; // seconds of curves
 const HEIGHT = 150;
 const LEAST = 60; // minimum seconds on the time axis
 const MARKS = 4; // maximum number of marks on the value axis, besides 0
@@ -29,6 +32,40 @@ const CURVES = [
   { title: "Duration of checkpoints", unit: duration, mark: (value) => short(duration(value)), steps: SECONDS, lines: [["duration", "checkpoint_seconds"]] },
 ];
 
+const SHARES = [0.1, 0.2, 0.25, 0.5, 1];
+const OF_VERTEX = [
+  { title: "Records per second", unit: count, mark: countMark, steps: COUNTS, lines: [["in", "records_in"], ["out", "records_out"]] },
+  { title: "Share of the time, average of the subtasks", unit: share, mark: share, steps: SHARES, lines: [["busy", "busy"], ["back-pressured", "backpressured"]] },
+  { title: "Lag of the watermark", unit: duration, mark: (value) => short(duration(value)), steps: SECONDS, lines: [["lag", "lag"]] },
+];
+
+// Restarts and rescales, the oldest first. A takeover of the JobMaster restarts the job, too.
+export function eventsOf(report) {
+  const restarts = report.history.filter((entry) => entry.kind === "takeover" || entry.to === "restarting").map((entry) => ({ at: entry.at, kind: "restart" }));
+  const rescales = report.rescales.map((rescale) => ({ at: rescale.requested_at, kind: "rescale" }));
+  return [...restarts, ...rescales].sort((a, b) => a.at - b.at);
+}
+
+const within = (events, samples) => events.filter((event) => samples.length && event.at >= samples[0].at && event.at <= samples.at(-1).at);
+
+// One dashed line for each event.
+function drawEvents(plot, events) {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.lineWidth = devicePixelRatio;
+  for (const { at, kind } of events) {
+    if (at < plot.scales.x.min || at > plot.scales.x.max) continue;
+    const x = Math.round(plot.valToPos(at, "x", true));
+    ctx.strokeStyle = colour(kind === "restart" ? "--bad" : "--good");
+    ctx.setLineDash(kind === "restart" ? [] : [6 * devicePixelRatio, 4 * devicePixelRatio]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // Marks from 0 to the first one that is not less than the highest value.
@@ -48,14 +85,14 @@ function widthOf(plot, values, axis) {
   return Math.ceil(widest) + 20;
 }
 
-function optionsFor(lines, mark, steps, width, pointAt) {
+function optionsFor(lines, mark, steps, width, pointAt, events) {
   const faint = { stroke: colour("--faint"), font: "12px system-ui, sans-serif", grid: { stroke: colour("--rule"), width: 1 }, ticks: { stroke: colour("--rule"), width: 1 } };
   return {
     width,
     height: HEIGHT,
     cursor: { y: false },
     legend: { show: false },
-    hooks: { setCursor: [(plot) => pointAt(plot.cursor.left >= 0 ? plot.cursor.idx : null)] },
+    hooks: { draw: [(plot) => drawEvents(plot, events.current)], setCursor: [(plot) => pointAt(plot.cursor.left >= 0 ? plot.cursor.idx : null)] },
     scales: {
       x: { range: (_, low, high) => [Math.min(low, high - LEAST), high] },
       y: { range: (_, low, high) => [0, marksTo(high, steps).at(-1)] },
@@ -70,15 +107,17 @@ function optionsFor(lines, mark, steps, width, pointAt) {
 
 const newest = (samples, field) => samples.findLast((sample) => sample[field] !== null)?.[field];
 
-function Curve({ title, unit, mark, steps, lines, samples }) {
+function Curve({ title, unit, mark, steps, lines, samples, events }) {
   const place = useRef(null);
   const plot = useRef(null);
+  const marked = useRef(events);
+  marked.current = events;
   const [pointed, pointAt] = useState(null);
   const data = [samples.map((sample) => sample.at), ...lines.map(([, field]) => samples.map((sample) => sample[field]))];
   const isKnown = data.slice(1).some((line) => line.some((value) => value !== null));
   useEffect(() => {
     if (!isKnown) return undefined;
-    plot.current = new uPlot(optionsFor(lines, mark, steps, place.current.clientWidth, pointAt), data, place.current);
+    plot.current = new uPlot(optionsFor(lines, mark, steps, place.current.clientWidth, pointAt, marked), data, place.current);
     const resized = new ResizeObserver(() => plot.current.setSize({ width: place.current.clientWidth, height: HEIGHT }));
     resized.observe(place.current);
     return () => {
@@ -89,7 +128,7 @@ function Curve({ title, unit, mark, steps, lines, samples }) {
   }, [isKnown]);
   useEffect(() => plot.current?.setData(data), [samples]);
   const at = samples[pointed];
-  const last = lines.map(([label, field]) => `${label} ${unit(newest(samples, field))}`).join(", ");
+  const last = lines.map(([label, field]) => `${label} ${unit(newest(samples, field))}`).join(", ") + said(within(events, samples));
   return html`<figure class="curve"><figcaption>${title}</figcaption>
     <div ref=${place} role="img" aria-label="${title}: ${last}"></div>
     ${isKnown
@@ -98,7 +137,50 @@ function Curve({ title, unit, mark, steps, lines, samples }) {
   </figure>`;
 }
 
-export function Curves({ samples, live }) {
+const KINDS = { restart: ["restart", "restarts"], rescale: ["rescale", "rescales"] };
+
+// The numbers of events: `; 2 restarts, 1 rescale`.
+function said(events) {
+  const parts = Object.entries(KINDS).map(([kind, names]) => [events.filter((event) => event.kind === kind).length, names]).filter(([number]) => number > 0);
+  return parts.length ? `; ${parts.map(([number, names]) => `${number} ${names[number > 1 ? 1 : 0]}`).join(", ")}` : "";
+}
+
+function Legend({ events, samples }) {
+  const kinds = Object.keys(KINDS).filter((kind) => within(events, samples).some((event) => event.kind === kind));
+  return kinds.length > 0 && html`<p class="marks faint">Lines across the curves: ${kinds.map((kind) => html`<span key=${kind}><span class="mark ${kind}"></span>${KINDS[kind][0]} </span>`)}</p>`;
+}
+
+// The curves of one vertex. The server has the earlier samples; each new report adds one.
+export function VertexCurves({ report, vertex, at, live }) {
+  const [samples, setSamples] = useState(null);
+  const summary = report.vertices.find((each) => each.id === vertex);
+  const events = eventsOf(report);
+  useEffect(() => {
+    let wanted = true;
+    setSamples(null);
+    look(`${jobPath(report.job_id)}/vertices/${encodeURIComponent(vertex)}/samples`).then(
+      (answer) => wanted && setSamples(answer.samples),
+      () => wanted && setSamples([]),
+    );
+    return () => {
+      wanted = false;
+    };
+  }, [report.job_id, vertex]);
+  useEffect(() => {
+    if (!live || !at || !summary || samples === null) return;
+    const { records_in, records_out, busy, backpressured, watermark } = summary;
+    const lag = watermark === null || watermark > 8.64e15 ? null : Math.max(0, at - watermark / 1e6);
+    setSamples((before) => (before.length && before.at(-1).at >= at ? before : [...before.filter((each) => each.at >= at - KEPT), { at, records_in, records_out, busy, backpressured, lag }]));
+  }, [at, samples === null]);
+  if (samples === null) return html`<${Notice}>Loading the curves…<//>`;
+  if (samples.length === 0) return html`<p class="faint">There are no curves: this server did not see the vertex run.</p>`;
+  return html`<section aria-label="Curves of ${vertex}"><h2>Curves</h2><${Legend} events=${events} samples=${samples} />
+    <div class="curves">${OF_VERTEX.map((curve) => html`<${Curve} key="${vertex} ${curve.title}" ...${curve} samples=${samples} events=${events} />`)}</div></section>`;
+}
+
+export function Curves({ report, samples, live }) {
   if (!live && samples.length === 0) return html`<p class="faint">There are no curves: this server did not see the job run.</p>`;
-  return html`<section class="curves" aria-label="Curves over the last hour">${CURVES.map((curve) => html`<${Curve} key=${curve.title} ...${curve} samples=${samples} />`)}</section>`;
+  const events = eventsOf(report);
+  return html`<section aria-label="Curves over the last hour"><${Legend} events=${events} samples=${samples} />
+    <div class="curves">${CURVES.map((curve) => html`<${Curve} key=${curve.title} ...${curve} samples=${samples} events=${events} />`)}</div></section>`;
 }

@@ -8,6 +8,7 @@ const HEIGHT = 18;
 const LEAST = 2; // pixels; a narrower box is left out
 const NARROWEST = 320;
 const LENGTHS = [3, 10, 30]; // seconds
+const TYPES = { on_cpu: ["On-CPU", "Threads that wait are left out."], off_cpu: ["Off-CPU", "Only the task's thread, while it waits."], mixed: ["Mixed", "Only the task's thread, while it runs and while it waits."] };
 
 // First path parts of frames that are not user code: Penstock, Ray, and Python's standard library.
 const FOREIGN = new Set(
@@ -138,10 +139,10 @@ function Boxes({ root, top, setTop, matches, total }) {
     </svg></div>`;
 }
 
-// `ask` takes samples for a number of seconds.
+// `ask` takes samples for a number of seconds, of one of `TYPES`.
 export function FlameGraph({ ask }) {
-  const [wanted, setWanted] = useState({ seconds: LENGTHS[0], since: Date.now() });
-  const { answer, error, waits } = useAnswer(async () => ({ ...(await ask(wanted.seconds)), took: (Date.now() - wanted.since) / 1000 }), [wanted]);
+  const [wanted, setWanted] = useState({ seconds: LENGTHS[0], type: "on_cpu", since: Date.now() });
+  const { answer, error, waits } = useAnswer(async () => ({ ...(await ask(wanted.seconds, wanted.type)), took: (Date.now() - wanted.since) / 1000 }), [wanted]);
   const [zoomed, setZoomed] = useState(null); // a node, and the root of its tree
   const [onlyOwn, setOnlyOwn] = useState(false);
   const [text, setText] = useState("");
@@ -153,7 +154,8 @@ export function FlameGraph({ ask }) {
   const matches = sought ? (name) => name.toLowerCase().includes(sought) : null;
   const percent = (value) => `${((100 * value) / Math.max(1, answer.root.value)).toFixed(1)} %`;
   return html`<form class="filter" onSubmit=${(event) => event.preventDefault()}>
-      <label>Sample for <select value=${wanted.seconds} disabled=${waits} onChange=${(event) => setWanted({ seconds: Number(event.target.value), since: Date.now() })}>${LENGTHS.map((each) => html`<option key=${each} value=${each}>${each} s</option>`)}</select></label>
+      <label>Threads <select value=${wanted.type} disabled=${waits} onChange=${(event) => setWanted({ ...wanted, type: event.target.value, since: Date.now() })}>${Object.entries(TYPES).map(([type, [name]]) => html`<option key=${type} value=${type}>${name}</option>`)}</select></label>
+      <label>Sample for <select value=${wanted.seconds} disabled=${waits} onChange=${(event) => setWanted({ ...wanted, seconds: Number(event.target.value), since: Date.now() })}>${LENGTHS.map((each) => html`<option key=${each} value=${each}>${each} s</option>`)}</select></label>
       <button type="button" disabled=${waits} onClick=${() => setWanted({ ...wanted, since: Date.now() })}>Take again</button>
       ${answer && html`<label><input type="checkbox" checked=${onlyOwn} onChange=${(event) => setOnlyOwn(event.target.checked)} /> User code only</label>
       <label>Search <input type="search" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
@@ -161,7 +163,7 @@ export function FlameGraph({ ask }) {
     </form>
     ${waits && html`<${Notice}><span class="spinner" aria-hidden="true"></span> py-spy takes samples for ${wanted.seconds} s, and needs some more seconds to start: <${Elapsed} since=${wanted.since} /> so far.<//>`}
     ${error && !waits && html`<${Notice} kind="error">${error.message}<//>`}
-    ${answer && html`<p class="faint" role="status">${answer.root.value} stacks of ${duration(answer.seconds)}; the answer took ${duration(answer.took)}. ${percent(counted(answer.root, isOwn))} have <span class="swatch own"></span> user code; <span class="swatch foreign"></span> is Penstock, Ray and Python. Threads that wait are left out.${matches && html` <strong>${percent(counted(answer.root, matches))} match.</strong>`}</p>
+    ${answer && html`<p class="faint" role="status">${answer.root.value} stacks of ${duration(answer.seconds)}; the answer took ${duration(answer.took)}. ${percent(counted(answer.root, isOwn))} have <span class="swatch own"></span> user code; <span class="swatch foreign"></span> is Penstock, Ray and Python. ${TYPES[answer.type][1]}${matches && html` <strong>${percent(counted(answer.root, matches))} match.</strong>`}</p>
     <${Boxes} root=${root} top=${top ?? root} setTop=${(node) => setZoomed(node && { root, node })} matches=${matches} total=${Math.max(1, answer.root.value)} />
     <p class="faint">Click a box, or press Enter on it, to zoom. Arrow keys move; Escape shows all.</p>`}`;
 }

@@ -34,6 +34,15 @@ export function duration(seconds) {
 
 export const share = (value) => (value === null || value === undefined ? DASH : `${Math.round(value * 100)} %`);
 
+// Shares of one whole as whole percents that add up to 100: the rest goes to the largest remainders.
+export function percents(shares) {
+  const found = shares.map((share) => Math.floor(share * 100 + 1e-9));
+  const missing = Math.round(shares.reduce((sum, share) => sum + share, 0) * 100) - found.reduce((sum, each) => sum + each, 0);
+  const order = shares.map((share, place) => [found[place] - share * 100, place]).sort((a, b) => a[0] - b[0]);
+  for (const [, place] of order.slice(0, missing)) found[place] += 1;
+  return found;
+}
+
 // All times are on one clock: 24 hours, in the time zone of this browser, which the head of the page names.
 const two = (number) => String(number).padStart(2, "0");
 const dayOf = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
@@ -83,6 +92,9 @@ export const cutFront = (text, most) => (text.length > most ? `…${text.slice(1
 
 // The address of the view of a vertex's subtasks.
 export const subtasksOf = (job, vertex) => `#/jobs/${job}/subtasks/${encodeURIComponent(vertex)}`;
+
+// The same address with one subtask marked.
+export const subtaskOf = (job, { vertex, subtask }) => `${subtasksOf(job, vertex)}/${subtask}`;
 
 export const fileLine = (place) => (place ? `${place.file.split("/").pop()}:${place.line}` : "");
 

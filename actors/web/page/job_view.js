@@ -2,10 +2,10 @@
 
 import { html, useEffect, useState } from "./vendor/htm-preact.js";
 import { follow, jobPath, look } from "./api.js";
-import { count, duration, moment, rate, subtasksOf } from "./format.js";
+import { count, duration, moment, rate, subtaskOf, subtasksOf } from "./format.js";
 import { Actions } from "./actions.js";
 import { Checkpoints } from "./checkpoints.js";
-import { Curves } from "./curves.js";
+import { Curves, KEPT } from "./curves.js";
 import { Failures } from "./failures.js";
 import { Graph } from "./graph.js";
 import { Log } from "./log.js";
@@ -15,8 +15,6 @@ import { SavedState } from "./saved_state.js";
 import { Settings } from "./settings.js";
 import { Subtasks } from "./subtasks.js";
 import { TimeLine } from "./time_line.js";
-
-const KEPT = 3600; // seconds of curves
 
 const VIEWS = {
   graph: "Graph",
@@ -105,7 +103,7 @@ function Figures({ report, live, newest, trend }) {
   </dl>`;
 }
 
-export function JobView({ id, tab, rest, readOnly }) {
+export function JobView({ id, tab, rest, index, readOnly, hidesRecords }) {
   const { report, age, answering, live, lag_trend: trend, samples, error, connected } = useJob(id);
   useTitle(report?.name ?? id);
   if (error) return html`<${Empty} title="This job can't be shown"><p>${named(error.message)}</p><p><a href="#/">All jobs</a></p><//>`;
@@ -122,16 +120,17 @@ export function JobView({ id, tab, rest, readOnly }) {
     ${report.warnings.map((text) => html`<${Notice} key=${text} kind="warning">${named(text)}<//>`)}
     <${Figures} report=${report} live=${live} newest=${newest} trend=${trend} />
     ${report.bottleneck && live && html`<p class="bottleneck" role="status">${named(report.bottleneck.text)} <a href=${subtasksOf(id, report.bottleneck.vertex)}>Look at ${report.bottleneck.vertex}</a></p>`}
+    ${report.slow_checkpoint && live && html`<p class="slow-checkpoint" role="status">${named(report.slow_checkpoint.text)} <a href=${subtaskOf(id, report.slow_checkpoint)}>Look at ${report.slow_checkpoint.vertex}[${report.slow_checkpoint.subtask}]</a></p>`}
     ${!readOnly && html`<${Actions} report=${report} live=${live} answering=${answering} />`}
     <nav class="tabs" aria-label="Views of the job">${Object.entries(VIEWS).map(([name, title]) => html`
       <a key=${name} href="#/jobs/${id}/${name}" aria-current=${name === view ? "page" : undefined}>${title}${name === "failures" && report.failures.length ? html` <span class="tag">${report.failures.length}</span>` : null}</a>`)}
     </nav>
-    ${view === "graph" && html`<${Graph} report=${report} live=${live} /><${Curves} samples=${samples} live=${live} />`}
-    ${view === "subtasks" && html`<${Subtasks} report=${report} picked=${rest} />`}
+    ${view === "graph" && html`<${Graph} report=${report} live=${live} showsRecords=${live && !hidesRecords} /><${Curves} report=${report} samples=${samples} live=${live} />`}
+    ${view === "subtasks" && html`<${Subtasks} report=${report} picked=${rest} index=${index} at=${newest?.at} live=${live} />`}
     ${view === "checkpoints" && html`<${Checkpoints} report=${report} />`}
     ${view === "failures" && html`<${Failures} report=${report} />`}
     ${view === "log" && html`<${Log} report=${report} live=${live} />`}
-    ${view === "state" && html`<${SavedState} report=${report} />`}
+    ${view === "state" && html`<${SavedState} report=${report} hidesRecords=${hidesRecords} />`}
     ${view === "timeline" && html`<${TimeLine} report=${report} />`}
     ${view === "configuration" && html`<${Settings} report=${report} />`}
   `;

@@ -46,24 +46,34 @@ function Heading({ column, order, setOrder }) {
     <button type="button" class="sort" onClick=${() => setOrder(next)}>${column.name}<span aria-hidden="true">${isOrder ? (order.descends ? " ▾" : " ▴") : ""}</span></button></th>`;
 }
 
+// For each row, the number of rows of its group from here on; 0 unless the row is the first of its group.
+function spansOf(groups) {
+  return groups.map((group, place) => {
+    if (place > 0 && groups[place - 1] === group) return 0;
+    const end = groups.findIndex((other, later) => later > place && other !== group);
+    return (end < 0 ? groups.length : end) - place;
+  });
+}
+
 // A table that keeps the element of a row as long as the row's key is the same.
 //
 // A column with `by` can be sorted. `page` is the maximum number of rows shown at once. `below` returns the
-// content under a row, if any.
-export function Table({ caption, columns, rows, keyOf, onPick, picked, below, page, turns = ["Previous", "Next"] }) {
+// content under a row, if any. Consecutive rows of one `groupOf` share the cells of columns with `ofGroup`.
+export function Table({ caption, columns, rows, keyOf, groupOf, onPick, picked, below, page, turns = ["Previous", "Next"] }) {
   const [order, setOrder] = useState(null);
   const [wanted, setWanted] = useState(0);
   const pages = page ? Math.max(1, Math.ceil(rows.length / page)) : 1;
   const at = Math.min(wanted, pages - 1);
   const shown = sorted(rows, columns, order).slice(...(page ? [at * page, (at + 1) * page] : [0]));
+  const spans = groupOf ? spansOf(shown.map(groupOf)) : null;
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
     <caption class="hidden">${caption}</caption>
     <thead><tr>${columns.map((column) => html`<${Heading} key=${nameOf(column)} column=${column} order=${order} setOrder=${setOrder} />`)}</tr></thead>
-    <tbody>${shown.flatMap((row) => {
+    <tbody>${shown.flatMap((row, number) => {
       const key = keyOf(row);
       const under = below?.(row);
       const isPicked = Boolean(picked?.(row));
-      const line = html`<tr key=${key} class=${isPicked ? "picked" : ""}>${columns.map((column, place) => html`<td key=${nameOf(column)} class=${column.kind ?? ""}>${
+      const line = html`<tr key=${key} class=${isPicked ? "picked" : ""}>${columns.map((column, place) => column.ofGroup && spans[number] === 0 ? null : html`<td key=${nameOf(column)} class=${column.kind ?? ""} rowspan=${column.ofGroup && spans[number] > 1 ? spans[number] : undefined}>${
         place === 0 && onPick ? html`<button class="link" aria-pressed=${picked ? String(isPicked) : undefined} onClick=${() => onPick(row)}>${column.of(row)}</button>` : column.of(row)
       }</td>`)}</tr>`;
       return under ? [line, html`<tr key="${key} below" class="below"><td colspan=${columns.length}>${under}</td></tr>`] : [line];

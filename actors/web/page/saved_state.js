@@ -67,7 +67,7 @@ function KeyLookup({ job, snapshot }) {
       : html`<${Notice} kind="warning">${by} holds nothing for the key <code>${answer.key}</code> (key group ${answer.key_group}).<//>`)}`;
 }
 
-export function SavedState({ report }) {
+export function SavedState({ report, hidesRecords }) {
   const [asked, setAsked] = useState(0);
   const { answer, error } = useAnswer(() => look(`${jobPath(report.job_id)}/state`), [report.job_id, asked]);
   if (report.storage === null) return html`<${Notice} kind="warning">This job takes no checkpoints, so none of its state is saved.<//>`;
@@ -77,18 +77,18 @@ export function SavedState({ report }) {
   const rows = answer.operators.flatMap((operator) => (operator.states.length ? operator.states : [null]).map((state) => ({ operator, state })));
   const newest = report.checkpoints?.latest_completed_id ?? -1;
   const columns = [
-    { name: "Operator", kind: "id", of: (row) => html`<code>${row.operator.operator_id}</code>`, by: (row) => row.operator.operator_id },
-    { name: "Size", kind: "number", of: (row) => bytes(row.operator.size), by: (row) => row.operator.size },
+    { name: "Operator", kind: "id", ofGroup: true, of: (row) => html`<code>${row.operator.operator_id}</code>`, by: (row) => row.operator.operator_id },
+    { name: "Size", kind: "number", ofGroup: true, of: (row) => bytes(row.operator.size), by: (row) => row.operator.size },
     { name: "State", of: (row) => (row.state ? html`<code>${row.state.name}</code>` : "none") },
     { name: "Holds", of: (row) => (row.state ? holds(row.state) : "") },
-    { name: "Keys or values", kind: "number", of: (row) => (row.state ? `${row.state.is_exact ? "" : "at most "}${count(row.state.entries)}` : ""), by: (row) => row.state?.entries },
+    { name: "Keys or values", kind: "number", of: (row) => (row.state ? `${row.state.is_exact ? "" : "at most "}${count(row.state.entries)}` : "") },
     { name: "Type", of: (row) => (row.state?.of_type ? html`<code>${row.state.of_type}</code>` : "") },
-    { name: "Records in flight", kind: "number", of: (row) => count(row.operator.in_flight), by: (row) => row.operator.in_flight },
+    { name: "Records in flight", kind: "number", ofGroup: true, of: (row) => count(row.operator.in_flight), by: (row) => row.operator.in_flight },
   ];
   return html`<section>
     <p>${named(answer)} was completed ${moment(answer.completed_at)}. It has ${bytes(answer.size)} in ${whereOf(answer)}. ${again}</p>
     <p class="faint">It is at <code>${locationOf(report, answer)}</code>.${newest > answer.checkpoint_id && ` Checkpoint ${newest} is newer: read again to see it.`}</p>
-    <${Table} caption="State by operator" columns=${columns} rows=${rows} keyOf=${(row) => `${row.operator.operator_id}/${row.state?.name}`} />
-    <${KeyLookup} job=${report.job_id} snapshot=${answer} />
+    <${Table} caption="State by operator" columns=${columns} rows=${rows} groupOf=${(row) => row.operator.operator_id} keyOf=${(row) => `${row.operator.operator_id}/${row.state?.name}`} />
+    ${!hidesRecords && html`<${KeyLookup} job=${report.job_id} snapshot=${answer} />`}
   </section>`;
 }

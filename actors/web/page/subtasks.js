@@ -2,7 +2,8 @@
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
-import { bytes, count, duration, rate, share, subtasksOf, today, watermark } from "./format.js";
+import { bytes, count, duration, percents, rate, share, subtasksOf, today, watermark } from "./format.js";
+import { VertexCurves } from "./curves.js";
 import { FlameGraph } from "./flame_graph.js";
 import { Lag } from "./lag.js";
 import { Bar, Dialog, Notice, Status, Table } from "./parts.js";
@@ -56,6 +57,13 @@ function Skew({ rows }) {
     ${even.length > 0 && html`<p class="faint">Even: ${even.join(", ")}.</p>`}</div>`;
 }
 
+// The shares of a subtask's time, rounded so that they add up to 100 %.
+function timeOf({ rates }) {
+  if (!rates) return {};
+  const [busy, backpressured, idle] = percents([rates.busy, rates.backpressured, rates.idle]).map((each) => each / 100);
+  return { busy, backpressured, idle };
+}
+
 const doing = (subtask) => {
   if (subtask.silence) return `no answer for ${duration(subtask.silence.seconds)}`;
   if (subtask.long_call) return `in ${subtask.long_call.what} for ${duration(subtask.long_call.seconds)}`;
@@ -79,9 +87,9 @@ const columnsFor = (rows, showFlames) => {
     { name: "Subtask", kind: "name", of: (row) => html`<code>${nameOf(row)}</code>`, by: (row) => row.index },
     { name: "Stacks", of: (row) => html`<button disabled=${!row.process} onClick=${() => showFlames(row)} aria-label="Flame graph of ${nameOf(row)}">Flame graph</button>` },
     { name: "State", of: (row) => html`<${Status} value=${row.status} />${doing(row) && html`<span class="doing">${doing(row)}</span>`}`, by: (row) => row.status },
-    { name: "Busy", kind: "share", of: (row) => html`<${Bar} value=${row.rates?.busy} kind="busy" label="busy" />`, by: (row) => row.rates?.busy },
-    { name: "Back-pressured", kind: "share", of: (row) => html`<${Bar} value=${row.rates?.backpressured} kind="blocked" label="back-pressured" />`, by: (row) => row.rates?.backpressured },
-    { name: "Idle", kind: "number", of: (row) => share(row.rates?.idle), by: (row) => row.rates?.idle },
+    { name: "Busy", kind: "share", of: (row) => html`<${Bar} value=${timeOf(row).busy} kind="busy" label="busy" />`, by: (row) => row.rates?.busy },
+    { name: "Back-pressured", kind: "share", of: (row) => html`<${Bar} value=${timeOf(row).backpressured} kind="blocked" label="back-pressured" />`, by: (row) => row.rates?.backpressured },
+    { name: "Idle", kind: "number", of: (row) => share(timeOf(row).idle), by: (row) => row.rates?.idle },
     { name: "Records in", kind: "number", of: (row) => marked("records", row, html`${rate(row.rates?.records_in)}<span class="skew" style=${{ width: `${most ? Math.round((60 * (row.rates?.records_in ?? 0)) / most) : 0}px` }}></span>`), by: (row) => row.rates?.records_in },
     { name: "Records out", kind: "number", of: (row) => rate(row.rates?.records_out), by: (row) => row.rates?.records_out },
     { name: "Bytes in", kind: "number", of: (row) => (row.rates ? `${bytes(Math.round(row.rates.bytes_in))}/s` : "–"), by: (row) => row.rates?.bytes_in },
@@ -92,7 +100,7 @@ const columnsFor = (rows, showFlames) => {
   ];
 };
 
-export function Subtasks({ report, picked }) {
+export function Subtasks({ report, picked, index, at, live }) {
   const vertices = report.graph.vertices;
   const vertex = vertices.find((each) => each.id === picked) ?? vertices[0];
   const [flames, setFlames] = useState(null);
@@ -103,12 +111,13 @@ export function Subtasks({ report, picked }) {
       ${vertices.map((each) => html`<option key=${each.id} value=${each.id}>${each.id} (${each.parallelism})</option>`)}</select></label>
     </form>
     <${Skew} rows=${rows} />
-    <${Table} key=${vertex.id} caption="Subtasks of ${vertex.id}" columns=${columnsFor(rows, setFlames)} rows=${rows} keyOf=${(row) => row.index} page=${100} />
+    <${Table} key=${vertex.id} caption="Subtasks of ${vertex.id}" columns=${columnsFor(rows, setFlames)} rows=${rows} keyOf=${(row) => row.index} picked=${(row) => row.index === index} page=${100} />
     <${Lag} report=${report} vertex=${vertex} rows=${rows} />
+    <${VertexCurves} report=${report} vertex=${vertex.id} at=${at} live=${live} />
     <h2>Operators of the chain</h2>
     <ul class="plain">${vertex.operators.map((operator) => html`<li key=${operator.id}><code>${operator.id}</code> ${operator.name}${operator.defined_at && html` <span class="faint">${operator.defined_at.file}:${operator.defined_at.line} in ${operator.defined_at.function}</span>`}</li>`)}</ul>
     ${flames && html`<${Dialog} title="Flame graph of ${nameOf(flames)}" large onClose=${() => setFlames(null)}>
-      <${FlameGraph} ask=${(seconds) => look(`${jobPath(report.job_id)}/vertices/${encodeURIComponent(flames.vertex)}/flamegraph?subtask=${flames.index}&seconds=${seconds}`)} />
+      <${FlameGraph} ask=${(seconds, type) => look(`${jobPath(report.job_id)}/vertices/${encodeURIComponent(flames.vertex)}/flamegraph?subtask=${flames.index}&seconds=${seconds}&type=${type}`)} />
       <form method="dialog" class="buttons"><button autofocus>Close</button></form><//>`}
   </section>`;
 }

@@ -53,6 +53,7 @@ from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, WriteProbe
 from penstock.runtime.checkpoint.coordinator.parts import CoordinatorGateway, CoordinatorParts, ServedAttempt
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
+    AwaitedAcknowledgements,
     MessageOutcome,
     PendingCheckpoint,
     PendingState,
@@ -133,6 +134,7 @@ class CheckpointCoordinator:
         self.history = CheckpointHistory()
         self._finalizer = CheckpointFinalizer(finalize, runner)
         self._pending: dict[int, PendingCheckpoint] = {}
+        self._clock = clock
         self._served = ServedAttempt()
         self._requests = CheckpointRequests(
             config,
@@ -452,6 +454,14 @@ class CheckpointCoordinator:
             deleted_files=self._files.deleted,
             failed_deletions=self._files.failed_deletions,
         )
+
+    def awaited_acknowledgements(self) -> AwaitedAcknowledgements | None:
+        """The subtasks that the oldest running checkpoint waits for; `None` if it waits for others."""
+        pending = next(iter(self._pending.values()), None)
+        if pending is None or pending.missing_coordinators or pending.missing_masters or not pending.missing:
+            return None
+        seconds = self._clock.monotonic() - pending.started_at
+        return AwaitedAcknowledgements(pending.checkpoint_id, seconds, pending.missing)
 
     def _running(self) -> tuple[PendingCheckpoint, ...]:
         """A copy of the running checkpoints, oldest first; aborts don't change the copy."""

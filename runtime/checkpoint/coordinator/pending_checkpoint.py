@@ -58,6 +58,15 @@ class PendingStatistics:
     metrics: Mapping[SubtaskId, CheckpointMetrics]
 
 
+@dataclass(frozen=True, slots=True)
+class AwaitedAcknowledgements:
+    """Subtasks that a checkpoint waits for; it has run for `seconds`."""
+
+    checkpoint_id: int
+    seconds: float
+    subtasks: frozenset[SubtaskId]
+
+
 class PendingCheckpoint:
     """Collects the acknowledgements of one checkpoint; `started_at` is in monotonic seconds."""
 

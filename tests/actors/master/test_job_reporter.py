@@ -9,6 +9,7 @@ from typing import Any, cast
 from penstock import JobStatus
 from penstock.actors.master.job_reporter import NO_CHECKPOINTS, JobReporter
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskProcess, Takeover
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import AwaitedAcknowledgements
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
@@ -43,10 +44,14 @@ class Scheduler:
         self.graph = GRAPH
         self.attempt = attempt
         self.newest: CheckpointDetails | Exception | None = None
+        self.awaited: AwaitedAcknowledgements | None = None
         self.seen = SchedulerStatistics("j", "words", state, attempt, subtasks=BOTH_RUN, **seen)
 
     def attempt_of(self, subtask: SubtaskId) -> int:
         return self.attempt
+
+    def awaited_acknowledgements(self) -> AwaitedAcknowledgements | None:
+        return self.awaited
 
     def newest_checkpoint(self) -> CheckpointDetails | None:
         if isinstance(self.newest, Exception):
@@ -139,6 +144,36 @@ def test_sizes_that_can_not_be_read_are_a_warning() -> None:
     report = reporter(scheduler).report()
     assert [each.state_bytes for each in report.subtasks] == [None, None]
     assert "the metadata of checkpoint 3 can't be read: the metadata is damaged" in report.warnings
+
+
+def slow(number: int, seconds: float) -> CheckpointDetails:
+    details = checkpoint_of(FIRST, number=number)
+    measured = {FIRST: CheckpointMetrics(async_duration=seconds)}
+    return replace(details, record=replace(details.record, duration=seconds), subtasks=measured)
+
+
+def test_a_checkpoint_that_took_long_has_a_reason_until_a_quick_one_follows() -> None:
+    scheduler = Scheduler(checkpoints=CoordinatorStatistics(latest_completed_id=3))
+    scheduler.newest = slow(3, 20.0)
+    made = reporter(scheduler)
+    assert str(made.report().slow_checkpoint) == (
+        "Checkpoint 3 took 20 s: `count[0]` uploaded its state for 20 s (asynchronous part)."
+    )
+    scheduler.newest = slow(4, 0.5)
+    scheduler.seen = replace(scheduler.seen, checkpoints=CoordinatorStatistics(latest_completed_id=4))
+    assert made.report().slow_checkpoint is None
+
+
+def test_a_running_checkpoint_that_takes_long_is_named_before_the_last_one() -> None:
+    scheduler = Scheduler(checkpoints=CoordinatorStatistics(latest_completed_id=3))
+    scheduler.newest = slow(3, 20.0)
+    made = reporter(scheduler)
+    scheduler.awaited = AwaitedAcknowledgements(4, 5.0, frozenset({SECOND}))
+    assert "Checkpoint 3" in str(made.report().slow_checkpoint), "nothing says yet that 4 takes long"
+    scheduler.awaited = AwaitedAcknowledgements(4, 15.0, frozenset({SECOND}))
+    assert str(made.report().slow_checkpoint) == (
+        "Checkpoint 4 has run for 15 s: `count[1]` has not acknowledged it."
+    )
 
 
 def test_counters_of_an_older_attempt_are_dropped() -> None:

@@ -83,7 +83,7 @@ def job(tmp_path: Any) -> ActingJob:
 @pytest.fixture
 def client(job: ActingJob, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setattr(node_processes, "own_node", lambda: NODE)
-    monkeypatch.setattr(inspections, "take_stacks", lambda pid, seconds: (list(STACKS), ""))
+    monkeypatch.setattr(inspections, "take_stacks", lambda *asked: (list(STACKS), ""))
     with served(ScriptedDirectory(job), token=TOKEN) as server:
         yield Client(server.address, TOKEN)
 
@@ -102,8 +102,10 @@ LOOKS = {
     "/state": "/state",
     "/state/{operator}/{state}": "/state/largest/reduce?key=3",
     "/rescale-preview": "/rescale-preview?parallelism=%7B%22count%22%3A2%7D",
+    "/edges/{edge}/records": "/edges/0/records",
     "/vertices/{vertex}/backpressure": "/vertices/count/backpressure",
     "/vertices/{vertex}/watermarks": "/vertices/count/watermarks",
+    "/vertices/{vertex}/samples": "/vertices/count/samples",
     "/vertices/{vertex}/metrics": "/vertices/count/metrics?get=0.count.cents_p50",
     "/vertices/{vertex}/flamegraph": "/vertices/count/flamegraph?seconds=1",
 }

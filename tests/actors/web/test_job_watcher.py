@@ -100,3 +100,21 @@ def test_a_page_waits_for_the_next_report_while_every_poll_fails() -> None:
         await watcher.end()
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_the_figures_of_each_vertex_are_kept_with_the_samples_of_the_job() -> None:
+    job = acting_job()
+    watcher = JobWatcher(job, Questions(job.current))  # type: ignore[arg-type]
+
+    async def scenario() -> None:
+        await watcher.fresh()
+        await watcher.end()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+    ((kept,), (of_job,)) = watcher.vertex_samples.all(), watcher.samples.all()
+    for vertex in job.current.vertices:
+        sample = kept.of(vertex.id)
+        assert sample is not None
+        assert (sample.at, sample.records_in, sample.busy) == (of_job.at, vertex.records_in, vertex.busy)
+        assert (sample.lag is None) == (vertex.watermark is None)
+    assert kept.of("gone") is None

@@ -86,7 +86,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     leave(folder, report_of("hurt-9a8b", "<img src=x onerror=alert(1)>", folder))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node_processes, "own_node", lambda: NODE)
-        patch.setattr(inspections, "take_stacks", lambda pid, seconds: (list(STACKS), ""))
+        patch.setattr(inspections, "take_stacks", lambda *asked: (list(STACKS), ""))
         with served(Directory(folder), token=TOKEN) as server:
             yield server.address.rstrip("/")
 

@@ -35,6 +35,35 @@ def test_stacks_are_taken_of_the_process_for_so_long(folder: Path) -> None:
     assert "--nonblocking" in asked
 
 
+BOTH = """case "$*" in
+*--idle*) echo "thread (7): count[0];main (a.py:1);wait (a.py:2) 90"
+  echo "thread (7): count[0];main (a.py:1) 10"
+  echo "thread (8): upload_0;other (b.py:1) 99";;
+*) echo "thread (7): count[0];main (a.py:1) 9";;
+esac"""
+
+
+def test_mixed_stacks_are_those_of_the_tasks_thread_whatever_it_does(folder: Path) -> None:
+    install(folder, BOTH)
+    assert take_stacks(1, 1.0, "mixed", "count[0]") == (
+        ["main (a.py:1);wait (a.py:2) 90", "main (a.py:1) 10"],
+        "",
+    )
+
+
+def test_off_cpu_stacks_are_those_that_do_not_run(folder: Path) -> None:
+    install(folder, BOTH)
+    assert take_stacks(1, 1.0, "off_cpu", "count[0]") == (
+        ["main (a.py:1);wait (a.py:2) 90", "main (a.py:1) 1"],
+        "",
+    )
+
+
+def test_a_thread_that_is_not_there_is_named(folder: Path) -> None:
+    install(folder, BOTH)
+    assert take_stacks(1, 1.0, "mixed", "count[1]") == ([], "py-spy saw no stacks of the thread count[1]")
+
+
 def test_a_system_that_forbids_it_is_named_with_what_to_do(folder: Path) -> None:
     install(
         folder, 'echo "Error: Permission Denied: Try running again with elevated permissions" >&2; exit 1'

@@ -31,6 +31,15 @@ def test_small_state_stays_inline(storage: MemoryStorage) -> None:
     assert files.written == []
 
 
+def test_written_bytes_are_those_of_files_and_those_that_stay_inline(storage: MemoryStorage) -> None:
+    files = files_in(storage)
+    files.write(b"abc")
+    files.write(LARGE)
+    assert files.written_bytes == 3 + len(LARGE)
+    files.remove_written()
+    assert files.written_bytes == 0
+
+
 def test_larger_state_gets_a_file_each(storage: MemoryStorage) -> None:
     files = files_in(storage)
     handles = [files.write(LARGE), files.write(LARGE + b"y")]
