@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ class Senders:
         self._url = url
         self._headers = headers
         self._loop = asyncio.new_event_loop()
+        self._sending: list[Future[None]] = []
         self._tries: set[asyncio.Task[int]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever)
 
@@ -48,15 +50,19 @@ class Senders:
 
     def send(self, body: bytes, **headers: str) -> None:
         """Begin to send a request."""
-        asyncio.run_coroutine_threadsafe(self._send(body, headers), self._loop)
+        sending = asyncio.run_coroutine_threadsafe(self._send(body, headers), self._loop)
+        self._sending.append(sending)
 
     def cut(self) -> None:
         """Cut all connections; the requests are repeated."""
         self._do(self._cut)
 
     def settle(self) -> None:
-        """Let the senders handle what has arrived."""
+        """Let the senders handle what has arrived, and raise the error of one that has failed."""
         self._do(lambda: asyncio.sleep(0))
+        for sending in self._sending:
+            if sending.done():
+                sending.result()
 
     def _do(self, step: Callable[[], Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(step(), self._loop).result(_PATIENCE)
