@@ -70,7 +70,8 @@ class Senders:
     # -- the senders' thread ------------------------------------------------------------------------------
 
     async def _opened(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(headers=self._headers)
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        return aiohttp.ClientSession(headers=self._headers, connector=connector)
 
     async def _send(self, body: bytes, headers: dict[str, str]) -> None:
         pause = _PAUSE
