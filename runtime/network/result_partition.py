@@ -225,7 +225,8 @@ class CustomSelector:
             return []
         targets = self._of_batch(batch) if self._batch_format == "arrow" else self._of_rows(rows_of(batch))
         if isinstance(batch, ArrowBatch):
-            return _split_arrow(batch, np.asarray(targets, np.int64), self._channels)
+            # A stable sort of numbers of two bytes is a radix sort.
+            return _split_arrow(batch, np.asarray(targets, np.uint16), self._channels)
         return _split_rows(batch, targets, self._channels)
 
     def _of_rows(self, batch: RowBatch) -> list[int]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum, Flag
+from enum import Enum, EnumType, Flag, IntFlag
 from functools import partial, reduce
 from itertools import repeat
 from operator import or_, setitem
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgpack import Unpacker, unpackb
 
@@ -155,11 +155,13 @@ class ValueDecoder:
 
     def _enum(self, native: Any) -> Enum:
         module, qualname, token = native
-        return _member(self._enum_class(module, qualname), token)
+        cls = self._enum_class(module, qualname)
+        return _member(cls, token, may_call=self._policy.allowed)
 
     def _enums(self, native: Any) -> list[Enum]:
         module, qualname, tokens = native
-        return list(map(_member, repeat(self._enum_class(module, qualname)), tokens))
+        member = partial(_member, self._enum_class(module, qualname), may_call=self._policy.allowed)
+        return list(map(member, tokens))
 
     def _enum_class(self, module: str, qualname: str) -> type[Enum]:
         cls = self._classes.find(module, qualname)
@@ -169,17 +171,45 @@ class ValueDecoder:
         return cls
 
 
-def _member(cls: type[Enum], token: Any) -> Enum:
-    if type(token) is int and issubclass(cls, Flag):
-        return cls(token)
+def _member(cls: type[Enum], token: Any, *, may_call: bool) -> Enum:
+    if issubclass(cls, Flag):
+        if type(token) is int:
+            return _flags(cls, token, may_call=may_call)
+        if type(token) is str and FLAGS_SEPARATOR in token and token not in cls.__members__:
+            names = token.split(FLAGS_SEPARATOR)
+            numbers = [_member(cls, name, may_call=may_call)._value_ for name in names]
+            return _flags(cls, reduce(or_, numbers), may_call=may_call)
     member = cls.__members__.get(token)
-    if member is None and type(token) is str and FLAGS_SEPARATOR in token and issubclass(cls, Flag):
-        return reduce(or_, (_member(cls, name) for name in token.split(FLAGS_SEPARATOR)))
     if member is None:
         what = f"enum {describe_type(cls)} no longer has the member {token!r}"
         msg = f"{what} that the data holds. Keep the member"
         raise CodecError(msg)
     return member
+
+
+def _flags(cls: type[Flag], number: int, *, may_call: bool) -> Flag:
+    """The combination of flags with a number. Python calls a method of the class to make a new one."""
+    known = cls._value2member_map_.get(number)
+    if known is not None:
+        return cast("Flag", known)
+    if not (may_call or _makes_plain_members(cls)):
+        msg = (
+            f"the data holds the flags {number} of {describe_type(cls)}, whose own method would make them, "
+            "and pickle is not allowed here (allow_pickle=False). Allow it, or name the combination"
+        )
+        raise CodecError(msg)
+    return cls(number)
+
+
+def _makes_plain_members(cls: type[Flag]) -> bool:
+    """Whether Python makes combinations of a class without the class's code."""
+    if type(cls) is not EnumType or cls._member_type_ not in (object, int):
+        return False
+    return getattr(cls._missing_, "__func__", None) in _MAKERS
+
+
+#: The methods with which Python makes combinations of flags.
+_MAKERS: Final = frozenset({Flag._missing_.__func__, IntFlag._missing_.__func__})  # type: ignore[attr-defined]
 
 
 def _strings(data: bytes) -> list[str]:

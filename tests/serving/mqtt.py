@@ -9,9 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
+from typing import Any
 
-from paho.mqtt.client import Client
+from paho.mqtt.client import Client, MQTTv5, MQTTv311
 from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from serving.kafka import free_ports
 from serving.process import Server
@@ -51,24 +55,50 @@ class MqttBroker(Server):
 
     def publish(self, topic: str, payloads: Iterable[bytes], qos: int = 1) -> None:
         client = Client(CallbackAPIVersion.VERSION2)
+        connected = Event()
+        client.on_connect = lambda *_: connected.set()
+        with self._running(client, self.port):
+            assert connected.wait(60), "the broker has not answered"
+            for sent in [client.publish(topic, payload, qos) for payload in payloads]:
+                sent.wait_for_publish(60)
+
+    def subscribe(self, client_id: str, topics: str, *, is_5: bool) -> None:
+        """Begin a session that keeps the messages of topics, and leave it."""
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            clean_session=None if is_5 else False,
+            protocol=MQTTv5 if is_5 else MQTTv311,
+        )
+        subscribed = Event()
+        client.on_connect = lambda *_: client.subscribe(topics, 1)
+        client.on_subscribe = lambda *_: subscribed.set()
+        settings: dict[str, Any] = {}
+        if is_5:
+            properties = Properties(PacketTypes.CONNECT)
+            properties.SessionExpiryInterval = 3600
+            settings = {"clean_start": False, "properties": properties}
+        with self._running(client, self.port_5 if is_5 else self.port, **settings):
+            assert subscribed.wait(60), "the broker has not answered the subscription"
+
+    @contextmanager
+    def _running(self, client: Client, port: int, **settings: Any) -> Iterator[None]:
         client.username_pw_set(USER, PASSWORD)
-        client.connect("127.0.0.1", self.port)
+        client.connect("127.0.0.1", port, **settings)
         client.loop_start()
-        for sent in [client.publish(topic, payload, qos) for payload in payloads]:
-            sent.wait_for_publish(60)
-        client.disconnect()
-        client.loop_stop()
+        try:
+            yield
+        finally:
+            client.disconnect()
+            client.loop_stop()
 
     def take_over(self, client_id: str) -> None:
         """Take the session of a client, and leave at once without an acknowledgement."""
         client = Client(
             CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=False, manual_ack=True
         )
-        client.username_pw_set(USER, PASSWORD)
-        client.connect("127.0.0.1", self.port)
-        client.loop_start()
-        client.disconnect()
-        client.loop_stop()
+        with self._running(client, self.port):
+            pass
 
 
 @contextmanager

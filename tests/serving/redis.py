@@ -32,18 +32,20 @@ def redis_7() -> str | None:
 
 @contextmanager
 def redis_server(
-    folder: Path, program: str | None = None, *, is_durable: bool = False
+    folder: Path, program: str | None = None, *, is_durable: bool = False, is_of_cluster: bool = False
 ) -> Iterator[RedisServer]:
     """A server on loopback.
 
     Args:
         program: Path of the server; by default that of the wheel.
         is_durable: Whether each command is on the disk before its answer, so that it survives `kill`.
+        is_of_cluster: Whether it is a node of a Redis Cluster, which has no other node yet.
     """
     (port,) = free_ports(1)
     folder.mkdir(parents=True, exist_ok=True)
     options = {"port": port, "bind": "127.0.0.1", "dir": folder, "save": "", "requirepass": PASSWORD}
     options |= {"appendonly": "yes" if is_durable else "no", "appendfsync": "always"}
+    options |= {"cluster-enabled": "yes"} if is_of_cluster else {}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     server = RedisServer([program or _from_wheel(), *words], port, folder / "redis.log")
     try:

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.names import NearestNames
+from penstock.runtime.operators.lag import SourceLag
 from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import Clock
@@ -42,6 +43,11 @@ class IndexRange:
         """Return at most the first `count` indices."""
         stop = self.next + count * self.step
         return range(self.next, stop if self.end is None else min(stop, self.end), self.step)
+
+    @property
+    def left(self) -> int | None:
+        """Number of unread indices; `None` for an unbounded range."""
+        return None if self.end is None else len(range(self.next, self.end, self.step))
 
     def after(self, indices: range) -> IndexRange:
         return IndexRange(self.next + len(indices) * self.step, self.end, self.step)
@@ -137,6 +143,12 @@ class GeneratorReader(Generic[T]):
     def pause_splits(self, paused: Set[Any]) -> None:
         """Make no records of these ranges until the next call."""
         self._paused = paused
+
+    def lag(self) -> SourceLag | None:
+        """The number of records that are left; not known without a count."""
+        left = [lane.split.left for lane in self._lanes if not lane.split.finished]
+        known = [count for count in left if count is not None]
+        return None if len(known) < len(left) else SourceLag(records=sum(known), splits=len(known))
 
     def snapshot(self) -> Sequence[IndexRange]:
         return [lane.split for lane in self._lanes if not lane.split.finished]

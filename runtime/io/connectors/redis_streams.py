@@ -24,6 +24,7 @@ deleted entries there.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, 
 import pyarrow as pa
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import ConfigurationError, LostInputError
+from penstock.runtime.errors import ConfigurationError, ConnectorError, LostInputError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer, MessageParts
 from penstock.runtime.io.connectors.messages.fetcher import (
@@ -207,6 +208,8 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
             return [RedisStreamSplit(stream, self._start("")) for stream in self.streams]
         try:
             with redis.Redis.from_url(self.url, **self._settings()) as client:
+                with contextlib.suppress(redis.exceptions.NoPermissionError):
+                    _check_no_cluster(client.info("cluster"), self._where())
                 newest = {stream: _last_generated(client, stream) for stream in self.streams}
         except redis.RedisError as error:
             raise refused(self._where(), "be asked for its streams", error) from None
@@ -253,6 +256,16 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
             **self.properties,
             "protocol": 2,
         }
+
+
+def _check_no_cluster(info: Any, where: str) -> None:
+    """Refuse a node of a cluster: it has some of the streams only, and after a failover none of them."""
+    if info.get("cluster_enabled"):
+        msg = (
+            f"{where} is a node of a Redis Cluster, which RedisStreamSource does not support. Keep the "
+            "streams on a server without cluster-enabled"
+        )
+        raise ConnectorError(msg)
 
 
 def _last_generated(client: redis.Redis, stream: str) -> str:
@@ -320,6 +333,8 @@ class _RedisReceiver:
         import redis
 
         try:
+            with contextlib.suppress(redis.exceptions.NoPermissionError):
+                _check_no_cluster(await self._client.info("cluster"), self._source._where())
             while not self._split.is_finished:
                 await self._read(inbox)
         except (redis.AuthenticationError, redis.ResponseError) as error:

@@ -19,6 +19,7 @@ from penstock.runtime.error_text import shown
 from penstock.runtime.errors import BadRecordError, ConfigurationError
 from penstock.runtime.io.formats.format import Decoded, Decoder, Encoder
 from penstock.runtime.io.formats.json_format import Json
+from penstock.runtime.io.formats.json_schema_columns import columns_of
 from penstock.runtime.io.formats.registered import (
     RegistryDecoder,
     RegistryEncoder,
@@ -38,8 +39,8 @@ class JsonSchema:
     Args:
         schema: The JSON Schema, as text or parsed; without it each value is validated against the schema
             whose id it begins with.
-        columns: Names and types of the columns, as the schema of `Json`. Columns need it; rows then have
-            these types.
+        columns: Names and types of the columns, as the schema of `Json`; rows then have these types. By
+            default rows are any JSON, and columns have the properties of the schema.
         registry: A schema registry. Each value then begins with the id of its schema (Confluent's format).
         subject: The subject in the registry. Connectors with topics set `topic-value` or `topic-key` by
             `for_topic`.
@@ -76,7 +77,8 @@ class JsonSchema:
     def decoder(self, batch_format: BatchFormat) -> Decoder:
         """Create a decoder whose batches are rows or Arrow columns."""
         batch_format = checked_batch_format(batch_format)
-        inner = Json(self.columns).decoder(batch_format)
+        columns = self._columns() if batch_format == "arrow" else self.columns
+        inner = Json(columns).decoder(batch_format)
         if self.registry is None:
             return ValidatingDecoder(_validator(self.schema), inner)
 
@@ -86,8 +88,22 @@ class JsonSchema:
             return ValidatingDecoder(validator, inner)
 
         return RegistryDecoder(
-            self.registry.client(), of_schema, self.columns if batch_format == "arrow" else None
+            self.registry.client(), of_schema, columns if batch_format == "arrow" else None
         )
+
+    def _columns(self) -> pa.Schema:
+        """The columns of all batches; without a schema of its own those of the subject's newest one."""
+        if self.columns is not None:
+            return self.columns
+        if self.schema is not None:
+            return checked_schema(columns_of(self.schema))
+        assert self.registry is not None, "without a schema there is a registry"
+        client = self.registry.client()
+        try:
+            newest = client.latest(checked_subject(self.subject, "JsonSchema"))
+        finally:
+            client.close()
+        return checked_schema(columns_of(newest.text_as("JSON"), newest.parts))
 
     def encoder(self) -> Encoder:
         """Create an encoder; with a registry it looks up the id of the schema."""

@@ -54,12 +54,12 @@ class Outside(Generic[W]):
     def new(self, prepare: Callable[[W], object] = lambda world: None) -> W:
         """Make a world, prepare it and begin its run."""
         world: Any = self.untouched()
+        if isinstance(world, CleansUp):
+            self._ends.append(world.cleanup)
         prepare(world)
         if isinstance(world, ExternalWorld):
             world.begin(ScriptedCalls())
             self._ends.append(world.end)
-        if isinstance(world, CleansUp):
-            self._ends.append(world.cleanup)
         return world  # type: ignore[no-any-return]
 
     def release(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -24,9 +24,10 @@ from penstock.runtime.operators.source import Source
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
 from penstock.runtime.operators.source_operator import SPLITS
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.testing.connectors.worlds import KillsThreads, SourceWorld
+from penstock.runtime.testing.connectors.worlds import KillsThreads, ShowsAcknowledged, SourceWorld
 from penstock.runtime.testing.harness_state import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.simulation.run.report import difference
 from penstock.runtime.testing.simulation.run.user_job import PackedCode, world_of
 from penstock.runtime.testing.source_harness import SourceHarness
 from penstock.runtime.time.watermarks import WatermarkStrategy
@@ -70,6 +71,7 @@ class SourceJob:
         restored: A completed checkpoint of another job, from which this one starts.
         enumerated: Whether the source's enumerator assigns the splits.
         poll_rows: Number of records that a poll asks for.
+        written: All records of a source without an end: the job stops when it has read them.
         most_polls: Polls without a record after which the job no longer waits.
 
     Attributes:
@@ -87,6 +89,7 @@ class SourceJob:
         enumerated: bool = False,
         poll_rows: int = 1,
         most_polls: int = 2_000_000,
+        written: Sequence[Any] | None = None,
     ) -> None:
         self.completed = restored
         self._world = world
@@ -97,6 +100,8 @@ class SourceJob:
         self._is_enumerated = enumerated
         self._poll_rows = poll_rows
         self._most_polls = most_polls
+        self._written = written
+        self._has_all = False
         self._attempt = 0
         self._last_id = 0 if restored is None else restored.snapshots[0].checkpoint_id
         #: Rows of this job, each with its subtask, without those of a job whose checkpoint it restores.
@@ -112,14 +117,15 @@ class SourceJob:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all subtasks have read their splits to the end."""
-        return all(harness.is_finished for harness in self.subtasks)
+        """Whether all subtasks have read their splits to the end, or everything if there is no end."""
+        return self._has_all or all(harness.is_finished for harness in self.subtasks)
 
     def start(self, *, parallelism: int | None = None) -> Self:
         """Begin the next attempt, from the newest completed checkpoint."""
         self._parallelism = parallelism or self._parallelism
         self._attempt += 1
         del self._read[self._covered :]
+        self._look_for_end()
         self.subtasks = []
         if self._is_enumerated:
             self._enumerator = _Enumerator(self.source(), self._parallelism)
@@ -154,6 +160,8 @@ class SourceJob:
             self._read += [(subtask, row) for row in rows]
             count += len(rows)
         self._deliver()
+        if count:
+            self._look_for_end()
         return count
 
     def read(self, least: int) -> int:
@@ -177,7 +185,31 @@ class SourceJob:
         """Read to the end, and end the job with its last checkpoint."""
         self.read_all()
         self.checkpoint()
+        if self._written is not None and isinstance(self._world, ShowsAcknowledged):
+            self._settle(self._world, self._written)
         self.close()
+
+    def read_until(self, is_so: Callable[[], object], what: str) -> None:
+        """Poll until something is so, also behind the last record of a source without an end.
+
+        Raises:
+            AssertionError: The source has ended, or gives no more rows.
+        """
+        for _ in range(self._most_polls):
+            if is_so():
+                return
+            self.poll()
+        raise AssertionError(what)
+
+    def _settle(self, world: ShowsAcknowledged, written: Sequence[Any]) -> None:
+        """Read what the world sends again, until all records are acknowledged."""
+
+        def is_settled() -> bool:
+            if self._covered < len(self._read):
+                self.checkpoint()
+            return _has_all(written, world.acknowledged())
+
+        self.read_until(is_settled, "records of completed checkpoints are never acknowledged")
 
     def read_all(self) -> None:
         """Read to the end of all splits."""
@@ -255,6 +287,9 @@ class SourceJob:
         """A copy of the source, as a process gets it."""
         return self._packed.unpack()
 
+    def _look_for_end(self) -> None:
+        self._has_all = self._written is not None and _has_all(self._written, self.rows)
+
     @property
     def _covered(self) -> int:
         return 0 if self.completed is None else self.completed.count - self._covered_elsewhere
@@ -276,6 +311,11 @@ class SourceJob:
     def _deliver(self) -> None:
         if self._enumerator is not None:
             self._enumerator.deliver(self.subtasks)
+
+
+def _has_all(written: Sequence[Any], found: Collection[Any]) -> bool:
+    differs = difference(written, found)
+    return differs is None or not differs.is_loss
 
 
 class _Enumerator:

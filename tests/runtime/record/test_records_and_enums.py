@@ -6,7 +6,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
-from enum import Enum, Flag, IntEnum, StrEnum
+from enum import Enum, Flag, IntEnum, IntFlag, StrEnum
 from functools import cached_property, partialmethod, singledispatchmethod
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -414,6 +414,49 @@ def test_combined_flags_are_found_by_their_names_when_their_values_have_changed(
     Right2.__module__, Right2.__qualname__ = Right.__module__, Right.__qualname__
     reader = ValueCodec(allow_pickle=False, classes=[Right2])
     assert reader.loads(data) == [now, [now, Right2.READ], Right2(0)]
+
+
+class Telling(IntFlag):
+    """Flags with a method of their own for combinations, which notes its calls."""
+
+    READ = 1
+    WRITE = 2
+
+    @classmethod
+    def _missing_(cls, value: object) -> Any:
+        CALLS.append(value)
+        return super()._missing_(value)
+
+
+CALLS: list[object] = []
+
+
+@pytest.mark.parametrize("number", [2 | 1, 4, 1 << 70])
+def test_data_calls_no_method_of_flags_without_pickle(number: int) -> None:
+    data = ValueCodec(allow_pickle=False).dumps([Telling(number), Telling(number)])
+    Telling._value2member_map_.pop(number, None)
+    CALLS.clear()
+    with pytest.raises(CodecError, match=r"the flags \d+ of .*Telling, whose own method would make them"):
+        ValueCodec(allow_pickle=False).loads(data)
+    assert not CALLS
+    assert ValueCodec(allow_pickle=True).loads(data) == [number, number]
+    assert set(CALLS) == {number}
+
+
+def test_flags_whose_members_are_made_by_a_type_of_their_own_are_not_made_without_pickle() -> None:
+    class Number(int):
+        pass
+
+    class Kind(Number, Flag):
+        READ = 1
+        WRITE = 2
+
+    codec = ValueCodec(allow_pickle=False, classes=[Kind])
+    data = codec.dumps([Kind.READ, Kind.READ | Kind.WRITE])
+    assert codec.loads(data) == [Kind.READ, Kind.READ | Kind.WRITE]  # it is known
+    del Kind._value2member_map_[3]
+    with pytest.raises(CodecError, match="whose own method would make them"):
+        codec.loads(data)
 
 
 def test_a_combination_with_a_flag_that_is_gone_is_refused() -> None:

@@ -72,6 +72,10 @@ class KafkaClients(Protocol):
 
     def sleep(self, seconds: float) -> None: ...
 
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait in a background thread until an event is set or the time is over; return whether it is set."""
+        ...
+
     def monotonic(self) -> float: ...
 
 
@@ -122,6 +126,9 @@ class LibraryClients:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(seconds)
 
     def monotonic(self) -> float:
         return time.monotonic()

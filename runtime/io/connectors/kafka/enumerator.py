@@ -49,6 +49,7 @@ class Subscription:
         pattern: Regular expression that matches whole names of topics.
         stopping: `None` for a source without an end.
         discover_every: Seconds after which the enumerator looks for new partitions again; `None` looks once.
+        wait: Waits in a background thread until an event is set, or for so many seconds.
         learn: Learns the schema of values.
     """
 
@@ -58,6 +59,7 @@ class Subscription:
     stopping: OffsetsInitializer | None
     discover_every: float | None
     metadata: Callable[[], PartitionMetadata]
+    wait: Callable[[threading.Event, float], bool]
     learn: LearnsSchema | None = None
 
     def find(
@@ -120,7 +122,7 @@ class KafkaSourceEnumerator:
     def _found(
         self, after: float, known: Collection[TopicPartition], *, is_first: bool
     ) -> list[KafkaPartitionSplit]:
-        if self._closing.wait(after):
+        if self._subscription.wait(self._closing, after):
             return []
         return self._subscription.find(known, is_first=is_first, schema=self._schema)
 

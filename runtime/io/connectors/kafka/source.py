@@ -176,6 +176,7 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
             self.bounded,
             every,
             partial(PartitionMetadata, self._cluster, self.group_id, self.isolation_level),
+            self._cluster.clients.wait,
             self._learn if isinstance(self.value_format, Json) and self.value_format.learns else None,
         )
 

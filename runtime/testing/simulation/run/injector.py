@@ -242,6 +242,7 @@ class FaultInjector:
             else:
                 self._waiting.setdefault((fault.moment, fault.occurrence), []).append(fault)
         world.on_moment = self.occurred
+        self._target.user.stop_when_read()
 
     def continue_with(self, control: ControlPlane) -> None:
         """Continue with another job; it is never stopped, because no third job would continue it."""

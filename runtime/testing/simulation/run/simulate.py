@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, TypeVar, get_args, overload
 
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.names import checked_keywords
 from penstock.runtime.testing.simulation.run.report import (
@@ -24,6 +25,7 @@ from penstock.runtime.testing.simulation.run.report import (
 from penstock.runtime.testing.simulation.run.user_run import (
     Course,
     Fault,
+    Stop,
     UserRun,
     UserSimulation,
     checked_faults,
@@ -61,6 +63,7 @@ def simulate(
     *,
     world: E,
     output: Callable[[E], R],
+    stop: Stop | None = ...,
     seeds: Iterable[int] = ...,
     equal: Callable[[R, R], bool] | None = ...,
     interleavings: int = ...,
@@ -92,6 +95,7 @@ def simulate(
     *,
     output: Callable[..., Any],
     world: ExternalWorld | None = None,
+    stop: Stop | None = None,
     seeds: Iterable[int] = SEEDS,
     equal: Callable[[Any, Any], bool] | None = None,
     interleavings: int = 10,
@@ -110,6 +114,8 @@ def simulate(
         world: A model of external systems, such as `KafkaWorld`. Each run has a copy of its own, with which
             `build` and `output` are called. In runs with failures its calls may be slow, be refused or hang,
             and answers may be lost.
+        stop: How a job whose sources have no end is stopped: with `"savepoint"`, or with `"drain"`, which
+            ends event time first. The job is stopped when completed checkpoints cover all input of `world`.
         seeds: Seeds of the runs with failures, one run each.
         equal: Returns whether two outputs are equal; by default outputs are compared as multisets of rows.
         interleavings: Number of runs without failures, which come first.
@@ -123,8 +129,8 @@ def simulate(
     Raises:
         SimulationFailedError: A run went wrong; this `AssertionError` has the way to reproduce it.
         GraphError: The graph can't be built, or can't be sent to other processes.
-        ConfigurationError: The job takes no checkpoints, a connector refuses its settings, or a fault is
-            unknown.
+        ConfigurationError: The job takes no checkpoints, a connector refuses its settings, a fault is
+            unknown, or `stop` is given without a world.
 
     Example:
         >>> from penstock import Checkpointing, CollectSink, StreamEnvironment
@@ -138,6 +144,9 @@ def simulate(
         >>> simulate(build, output=lambda results: results.rows(), seeds=range(5)).passed
         True
     """
+    if stop is not None and (stop not in get_args(Stop) or world is None):
+        msg = f"stop={stop!r} is not allowed: give 'drain' or 'savepoint', and the world= that the job reads"
+        raise ConfigurationError(msg)
     course = Course(
         0,
         with_failures=False,
@@ -145,6 +154,7 @@ def simulate(
         most_moves=most_moves,
         faults=checked_faults(faults, () if world is None else world.faults),
         external=world,
+        stop=stop,
     )
     simulation = _Simulation(build, output, equal, course)
     report = simulation.report(interleavings, seeds)

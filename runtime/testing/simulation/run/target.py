@@ -31,6 +31,8 @@ class Plan:
         rescale_to: The requested parallelism by vertex; drawn during the run when `None`.
         insists: Whether the user repeats a stop whose savepoint has failed.
         strike_external: Makes a named fault of the external world happen.
+        stop_when: Returns whether the user may stop a job that has no end; `None` for a job with one.
+        drain: Whether event time then advances to its end before the stop.
     """
 
     faults: tuple[PlannedFault, ...] = ()
@@ -39,6 +41,8 @@ class Plan:
     rescale_to: Mapping[str, int] | None = None
     insists: bool = False
     strike_external: Callable[[str], None] | None = None
+    stop_when: Callable[[], bool] | None = None
+    drain: bool = False
 
 
 #: Seconds between two checks of a job that starts, and of a request without an answer.
@@ -67,6 +71,21 @@ class User:
         root = self._world.storage.url
         target = f"{root}/{SAVEPOINTS}" if self._world.draws.chance(0.5) else None
         self._when_settled(lambda master: self._stop(master, StopRequest(drain, target)))
+
+    def stop_when_read(self) -> None:
+        """Stop a job without an end as soon as the plan allows it; does nothing for any other job."""
+        may_stop = self._plan.stop_when
+        if may_stop is None:
+            return
+
+        def look() -> None:
+            newest = self._control.masters.answering
+            if newest is not None and newest.scheduler.state is JobState.RUNNING and may_stop():
+                self.stop(drain=self._plan.drain)
+            else:
+                self._later(look, "the user waits for the end of the input")
+
+        self._later(look, "the user waits for the end of the input")
 
     def _rescale(self, master: Master) -> None:
         given = self._plan.rescale_to

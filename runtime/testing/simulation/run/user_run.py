@@ -80,6 +80,9 @@ _KINDS: Final[Mapping[str, tuple[FaultKind, ...]]] = {
     "frozen_job_master": (FaultKind.MASTER_FROZEN,),
 }
 
+#: The end of a job whose sources have no end, and of event time with `"drain"`.
+Stop: TypeAlias = Literal["drain", "savepoint"]
+
 #: The faults that strike stored files.
 _OF_FILES: Final = frozenset({"damaged_files", "lost_files"})
 
@@ -121,6 +124,14 @@ def draw_chosen(draws: Draws, faults: Iterable[str], lasts: int) -> tuple[Planne
 #: Name in the report of a job that failed because the external world has really lost something.
 FAILED_BY_LOSS: Final = "job failed by a loss outside"
 
+_NEVER_ENDED: Final = (
+    "Every source must end, or stop= must say how the job is stopped; most_moves= allows longer jobs."
+)
+_NEVER_STOPPED: Final = (
+    "The job is stopped when completed checkpoints cover all input. So some of it may be lost, or the world "
+    "does not learn what is covered: KafkaSource needs group_id=. most_moves= allows longer jobs."
+)
+
 #: Latest move of a user's request; early, because a short job ends soon.
 _EARLY_MOVES: Final = 400
 
@@ -158,6 +169,7 @@ class Course:
         most_moves: Maximum moves after the faults have stopped.
         usual_moves: Moves of this job without failures; faults strike for about half to twice as many.
         external: The model of the outside, which each run copies.
+        stop: How the job is stopped when it has read all of the external world; `None` if it ends itself.
     """
 
     seed: int
@@ -167,6 +179,7 @@ class Course:
     usual_moves: int = 1_000
     faults: tuple[str, ...] = ()
     external: ExternalWorld | None = None
+    stop: Stop | None = None
 
 
 class UserSimulation:
@@ -237,7 +250,7 @@ class UserSimulation:
         try:
             state, cause = run.run_to_end(self.next_job)
         except StandstillError as error:
-            problem = f"{error}\nEvery source must end; most_moves= allows longer jobs."
+            problem = f"{error}\n{_NEVER_STOPPED if self.course.stop else _NEVER_ENDED}"
             return self._result(run, problem=problem)
         except Exception as error:  # users' code failed without an injected fault
             return self._result(run, problem=_describe(error))
@@ -276,19 +289,28 @@ class UserSimulation:
 
     def planned(self, conditions: Conditions) -> Plan:
         course, job, draws = self.course, self.job, self._draws
+        plan = self._with_stop(Plan())
         if not course.with_failures:
-            return Plan()
+            return plan
         faults = draw_faults(draws.stream(4), conditions.lasts)
         wishes = draws.stream(6)
         if course.rescale and job.rescalable and wishes.chance(0.5):
             faults += tuple(_rescale(wishes) for _ in range(wishes.between(1, 2)))
         faults += draw_chosen(draws.stream(9), course.faults, conditions.lasts)
-        return Plan(
-            faults,
-            job.uploading,
-            job.rescalable if course.rescale else (),
+        return replace(
+            plan,
+            faults=faults,
+            uploading=job.uploading,
+            rescalable=job.rescalable if course.rescale else (),
             strike_external=None if self.external is None else self.external.strike,
         )
+
+    def _with_stop(self, plan: Plan) -> Plan:
+        if self.course.stop is None:
+            return plan
+        assert self.external is not None, "simulate() takes stop= only with a world"
+        may_stop, drain = self.external.has_been_read, self.course.stop == "drain"
+        return replace(plan, stop_when=may_stop, drain=drain, insists=True)
 
 
 def build_with(external: ExternalWorld | None, build: Callable[..., Any]) -> Callable[[], Any]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.ports import Clock
 from penstock.runtime.testing.simulation.world.agenda import Draws, Happening
 from penstock.runtime.time.durations import Duration, seconds_in
@@ -238,6 +239,14 @@ class ExternalWorld:
         The output of such a run is not compared.
         """
         return False
+
+    def has_been_read(self) -> bool:
+        """Whether a completed checkpoint of the job covers all records that this world has and will get.
+
+        `simulate(stop=...)` stops a job whose sources have no end when this is so.
+        """
+        msg = f"simulate(stop=...) needs has_been_read() of {type(self).__name__}, which says when to stop"
+        raise ConfigurationError(msg)
 
     def end(self) -> None:
         """Release what `begin` acquired; called once, after `output`."""

@@ -93,6 +93,24 @@ def test_restored_readers_keep_the_rate(context, clock):
     assert restored.poll(100).ready_at == pytest.approx(clock.time + 0.1)
 
 
+def test_the_lag_is_the_number_of_records_that_are_left(context):
+    source = GeneratorSource(lambda i: i, count=11)
+    reader = source.reader(context(), source.splits(2))
+    for left, splits in ((11, 2), (8, 2), (5, 2)):
+        assert (reader.lag().records, reader.lag().splits) == (left, splits)
+        reader.poll(3)
+    restored = source.reader(context(attempt=2), reader.snapshot())
+    assert restored.lag().records == 2
+    while not restored.poll(1).finished:
+        pass
+    assert (restored.lag().records, restored.lag().splits) == (0, 0)
+
+
+def test_without_a_count_the_lag_is_not_known(context):
+    source = GeneratorSource(lambda i: i)
+    assert source.reader(context(), source.splits(1)).lag() is None
+
+
 def test_a_failing_function_is_named_with_its_number(context):
     source = GeneratorSource(lambda i: 1 // (3 - i), count=10)
     reader = source.reader(context(), source.splits(1))

@@ -94,9 +94,83 @@ def test_a_schema_may_refer_to_its_own_parts():
     assert rows_of(JsonSchema(schema), [b'{"id": 1}', b'{"id": 0}']) == ([{"id": 1}], [1])
 
 
-def test_columns_need_types():
-    with pytest.raises(ConfigurationError, match="schema= for Arrow batches"):
-        JsonSchema(SCHEMA).decoder("arrow")
+DESCRIBED = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer", "minimum": 1},
+        "price": {"type": ["number", "null"]},
+        "paid": {"type": "boolean"},
+        "kind": {"enum": ["new", "old"]},
+        "name": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "owner": {"properties": {"home": {"$ref": "#/$defs/place"}}},
+    },
+    "$defs": {
+        "place": {"type": "object", "properties": {"city/town": {"$ref": "#/$defs/a~1b"}}},
+        "a/b": {"const": "x"},
+    },
+}
+
+
+def test_without_types_columns_have_the_properties_of_the_schema():
+    columns = pa.schema(
+        {
+            "id": pa.int64(),
+            "price": pa.float64(),
+            "paid": pa.bool_(),
+            "kind": pa.string(),
+            "name": pa.string(),
+            "tags": pa.list_(pa.string()),
+            "owner": pa.struct({"home": pa.struct({"city/town": pa.string()})}),
+        }
+    )
+    row = {
+        "id": 1,
+        "price": 2.5,
+        "paid": True,
+        "kind": "new",
+        "name": None,
+        "tags": ["a", "b"],
+        "owner": {"home": {"city/town": "x"}},
+    }
+    values = [json.dumps({**row, "more": 1}).encode(), None, b'{"id": 0}', b'{"id": 9223372036854775808}']
+    for schema in (DESCRIBED, json.dumps(DESCRIBED)):
+        format_ = JsonSchema(schema)
+        found = format_.decoder("arrow").decode(values)
+        assert found.batch.batch.schema == columns
+        assert columns_of(format_, values) == ([row, dict.fromkeys(row)], [2, 3])
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"type": "integer"}, "describes values of type int64, and columns need objects"),
+        ({"type": "object"}, "the value has no properties"),
+        ({"properties": {"a": {"properties": {"b": {}}}}}, r"the property 'a\.b' has no type"),
+        ({"properties": {"a": True}}, "the property 'a' has no type"),
+        ({"properties": {"a": {"type": ["string", "integer"]}}}, "'a' has the types string, integer"),
+        ({"properties": {"a": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}}, "several alternatives"),
+        ({"properties": {"a": {"$ref": "#"}}}, "'a.a' holds itself by '#'"),
+    ],
+)
+def test_a_schema_without_columns_is_refused_and_its_property_named(schema, why):
+    with pytest.raises(ConfigurationError, match=f"{why}.*Give columns=|{why}"):
+        JsonSchema(schema).decoder("arrow")
+
+
+def test_without_a_schema_of_its_own_columns_are_those_of_the_newest_of_the_subject():
+    newer = {**SCHEMA, "properties": {**SCHEMA["properties"], "note": {"type": "string"}}}
+    with running_registry() as server:
+        registry = SchemaRegistry(server.url)
+        values = []
+        for schema, row in ((SCHEMA, {"id": 1}), (newer, {"id": 2, "note": "n"})):
+            writer = JsonSchema(schema, registry=registry, register=True).for_topic("orders")
+            values += writer.encoder().encode(RowBatch([row]))
+        reader = JsonSchema(registry=registry).for_topic("orders")
+        rows = [{"id": 1, "user": None, "note": None}, {"id": 2, "user": None, "note": "n"}]
+        assert columns_of(reader, values) == (rows, [])
+        with pytest.raises(ConfigurationError, match="JsonSchema needs subject="):
+            JsonSchema(registry=registry).decoder("arrow")
 
 
 def test_a_json_schema_is_a_value_that_is_pickled():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final, Literal
 
 from penstock.runtime.errors import ConfigurationError
@@ -18,6 +19,7 @@ from penstock.runtime.io.connectors.kafka.simulated.broker import (
 )
 from penstock.runtime.names import nearest_name
 from penstock.runtime.testing.simulation.world.external import ExternalWorld, WorldContext
+from penstock.runtime.time.durations import Duration, seconds_in
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -41,13 +43,21 @@ class KafkaRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A record that is in a topic when a run begins."""
+    """A record of the input.
+
+    Attributes:
+        partition: `None` for one of the partitions in turn.
+        number: Number of the record in its call of `put`.
+        after: Seconds from the start of the run to its arrival.
+    """
 
     topic: str
-    partition: int
+    partition: int | None
+    number: int
     value: bytes
     key: bytes | None
     timestamp: int | None
+    after: float
 
 
 #: Seconds between two attempts to make a fault happen, and the maximum number of attempts.
@@ -108,6 +118,8 @@ class KafkaWorld(ExternalWorld):
         self._given: list[_Given] = []
         self._broker: SimulatedBroker | None = None
         self._coordinator_errors: list[int] = []
+        #: Number of records that have not arrived yet.
+        self._coming = 0
 
     def put(
         self,
@@ -117,29 +129,33 @@ class KafkaWorld(ExternalWorld):
         key: Callable[[Any], Any] | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        after: Duration = 0.0,
     ) -> None:
-        """Put values into a topic, before the job starts: as JSON, or as they are if they are bytes.
+        """Put values into a topic: as JSON, or as they are if they are bytes.
 
         Args:
             key: Returns the key of a value, a `str` or `bytes`.
             partition: By default the partitions in turn.
-            timestamp: Milliseconds since the epoch; by default the start of the run.
+            timestamp: Milliseconds since the epoch; by default the time of their arrival.
+            after: Time from the start of the run to their arrival; by default the topic has them before.
         """
-        partitions = self._topics.get(topic)
-        if partitions is None:
+        if topic not in self._topics:
             hint = nearest_name(topic, self._topics) or "."
             msg = f"the KafkaWorld has no topic {topic!r}{hint} It has {', '.join(self._topics)}"
             raise ConfigurationError(msg)
+        seconds = seconds_in("after", after)
         for number, value in enumerate(values):
             data = value if isinstance(value, bytes) else json.dumps(value).encode()
             name = None if key is None else key(value)
             self._given.append(
                 _Given(
                     topic,
-                    number % partitions if partition is None else partition,
+                    partition,
+                    number,
                     data,
                     name.encode() if isinstance(name, str) else name,
                     timestamp,
+                    seconds,
                 )
             )
 
@@ -173,11 +189,28 @@ class KafkaWorld(ExternalWorld):
         broker = SimulatedBroker(run.clock, self._marker_delay)
         for name, partitions in self._topics.items():
             broker.create_topic(name, partitions)
+        self._coming = len(self._given)
         for given in self._given:
-            broker.append((given.topic, given.partition), given.value, given.key, (), given.timestamp)
+            if given.after:
+                run.after(given.after, partial(self._arrive, broker, given), f"a record of {given.topic}")
+            else:
+                self._arrive(broker, given)
         connection = Connection(broker, run)
         self._broker, self._coordinator_errors = broker, connection.coordinator_errors
         serve(self.bootstrap_servers, SimulatedClients(connection))
+
+    def has_been_read(self) -> bool:
+        """Whether the offsets of a consumer group cover all records that were put into topics.
+
+        A source commits the offsets of completed checkpoints to its `group_id`.
+        """
+        read = {given.topic for given in self._given}
+        return not self._coming and all(
+            log.end == 0
+            or any(group.get((name, number), 0) >= log.end for group in self._served.groups.values())
+            for name in read
+            for number, log in enumerate(self._served.topic(name).partitions)
+        )
 
     def end(self) -> None:
         """Stop serving the address."""
@@ -203,6 +236,12 @@ class KafkaWorld(ExternalWorld):
     def _served(self) -> SimulatedBroker:
         assert self._broker is not None, "simulate() begins the run first"
         return self._broker
+
+    def _arrive(self, broker: SimulatedBroker, given: _Given) -> None:
+        partitions = len(broker.topic(given.topic).partitions)
+        number = given.number % partitions if given.partition is None else given.partition
+        broker.append((given.topic, number), given.value, given.key, (), given.timestamp)
+        self._coming -= 1
 
     def _look(self, fault: str, strike: Callable[[], bool], looks: int) -> None:
         if self.run.is_calm or not looks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from penstock.runtime.io.connectors.kafka.simulated.threads import SimulatedFutu
 
 T = TypeVar("T")
 
+#: Maximum seconds that pass instead of a wait in a background thread.
+_LONGEST_PAUSE: Final = 0.02
 #: Maximum seconds between two requests about transactions.
 _LONGEST_WAIT: Final = 0.5
 
@@ -61,6 +64,12 @@ class SimulatedClients:
     def sleep(self, seconds: float) -> None:
         """Let time pass; the seed chooses how much, because the caller's choice is random."""
         self._run.spend(self._run.draws.real(0.001, _LONGEST_WAIT))
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Let a little time pass: the only thread must not wait, so the caller's work comes early."""
+        if seconds:
+            self._run.spend(min(seconds, self._run.draws.real(0.0, _LONGEST_PAUSE)))
+        return event.is_set()
 
     def monotonic(self) -> float:
         return self._run.clock.monotonic()

@@ -39,3 +39,12 @@ def shared_mqtt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttBroker
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for the ends of splits all the time."""
     monkeypatch.setattr("penstock.runtime.io.connectors.messages.fetcher._LOOK_FOR_END", 0.01)
+
+
+@pytest.fixture(scope="module")
+def short_turns() -> Iterator[None]:
+    """Let the threads of clients run soon: jobs of the kit poll without a pause."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    yield
+    sys.setswitchinterval(usual)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -26,14 +25,7 @@ from penstock.redis import RedisStreamSource
 from penstock.testing import Fate
 from penstock.testing.connectors import SinkTests, SourceTests
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _short_turns() -> Iterator[None]:
-    """Let the threads of clients run soon: jobs of the kit poll without a pause."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
-    yield
-    sys.setswitchinterval(usual)
+pytestmark = pytest.mark.usefixtures("short_turns")
 
 
 class RedisStreams:

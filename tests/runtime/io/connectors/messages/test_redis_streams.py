@@ -17,7 +17,7 @@ from serving.redis import PASSWORD, RedisServer, redis_7, redis_server
 from penstock import Checkpointing, ConfigurationError, JobConfig
 from penstock.formats import Json
 from penstock.redis import RedisStreamSource
-from penstock.runtime.errors import OperatorError
+from penstock.runtime.errors import ConnectorError, OperatorError
 from penstock.testing import SourceHarness
 
 
@@ -366,3 +366,12 @@ def test_settings_that_are_not_allowed_are_refused(settings: dict[str, Any], why
     make: Callable[..., Any] = RedisStreamSource
     with pytest.raises(ConfigurationError, match=why):
         make("redis://127.0.0.1", **{"streams": "s", **settings})
+
+
+def test_a_node_of_a_cluster_is_refused_when_the_job_starts_and_when_it_reads(tmp_path: Path) -> None:
+    with redis_server(tmp_path, is_of_cluster=True) as node:
+        reading: Any = RedisStreamSource(node.url, "orders")
+        assert "is a node of a Redis Cluster, which RedisStreamSource does not support" in failure_of(reading)
+        with pytest.raises(ConnectorError, match="is a node of a Redis Cluster") as found:
+            RedisStreamSource(node.url, "orders", bounded=True).splits(1)
+    assert PASSWORD not in str(found.value)
