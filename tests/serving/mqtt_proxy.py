@@ -1,7 +1,6 @@
 """A proxy in front of an MQTT broker: it cuts connections, and knows which messages were acknowledged.
 
-It reads the packets of the protocol: a message with its id on the way to the client, and the id that comes
-back as an acknowledgement.
+It reads the protocol's packets: messages with their ids to the client, and the acknowledged ids that come back.
 """
 
 from __future__ import annotations

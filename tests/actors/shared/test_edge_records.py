@@ -1,4 +1,4 @@
-"""What a person sees of the records on an edge."""
+"""Records on an edge as a user sees them."""
 
 from __future__ import annotations
 
