@@ -1,4 +1,4 @@
-"""What an ended job has left, and the command that continues from it."""
+"""The snapshots that an ended job has left, and the command that continues from them."""
 
 from __future__ import annotations
 
