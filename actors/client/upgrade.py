@@ -11,8 +11,8 @@ knows the programs that were submitted for an upgrade. A key in the cluster reco
 before it is carried out. The job that goes back has an id that follows from the old job and its savepoint. So
 an upgrade that was killed after any step continues when it is repeated.
 
-Two jobs must not write the same output. So an upgrade never starts the old program while a job of the new one
-may run, or after such a job has completed a checkpoint.
+An upgrade must never start the old program while a job of the new one may run. Nor may it start the old
+program after such a job has completed a checkpoint. In both cases output would be written twice.
 """
 
 from __future__ import annotations

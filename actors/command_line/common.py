@@ -52,14 +52,14 @@ def named_job(job: str, address: str | None, storage: str | None = None) -> RayJ
 
 
 def end_of(handle: RayJobHandle) -> dict[str, str | None]:
-    """Return `kept`, `deleted` and `command` of an ended job, for JSON."""
+    """Snapshots that an ended job has left, for JSON: `kept`, `deleted` and the `command` that continues."""
     end = handle.report().end
     found = {} if end is None else end.to_dict()
     return {name: found.get(name) for name in ("kept", "deleted", "command")}
 
 
 def end_lines(handle: RayJobHandle) -> Iterator[str]:
-    """Return the end of a job as lines for a terminal."""
+    """Snapshots that an ended job has left, as lines for a terminal."""
     end = handle.report().end
     return map(escaped, () if end is None else end.lines())
 

@@ -61,6 +61,7 @@ def upgrade(
         print(escaped(text), file=sys.stderr if as_json else sys.stdout, flush=True)
 
     options = [*_option("--working-dir", working_dir), *_option("--savepoint", savepoint)]
+    options += [*_option("--address", address), "--timeout", f"{timeout:g}"]
     options += ["--allow-non-restored-state"] if allow_non_restored_state else []
     repeat = join(["penstock", "upgrade", *options, handle.job_id, *program])
     say(f"if this command does not end, repeat: {repeat}")

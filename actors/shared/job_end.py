@@ -13,7 +13,7 @@ from penstock.runtime.graph.executor import JobStatus, restore_command
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The snapshots that an ended job has left.
+    """Snapshots that an ended job has left.
 
     Attributes:
         kept: Its snapshots that stay; `None` if none does.

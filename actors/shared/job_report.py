@@ -238,7 +238,7 @@ class JobReport(NearestMembers):
 
     @property
     def end(self) -> JobEnd | None:
-        """The snapshots that the ended job has left; `None` while it runs."""
+        """Snapshots that the job has left; `None` while it runs."""
         if not self.status.is_terminal:
             return None
         counted, savepoints = self.statistics, len(self.savepoints)

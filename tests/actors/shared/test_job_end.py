@@ -1,4 +1,4 @@
-"""The snapshots of an ended job, and the command that continues from them."""
+"""The snapshots that an ended job has left, and the command that continues from them."""
 
 from __future__ import annotations
 
