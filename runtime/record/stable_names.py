@@ -47,6 +47,7 @@ HOMES: Final[dict[str, str]] = {
     "DeploymentError": "penstock.runtime.errors.DeploymentError",
     "DepotStatistics": "penstock.bridge.receive_buffer_messages.ReceiveBufferStatistics",
     "DiscardSink": "penstock.runtime.io.connectors.collect_sink.DiscardSink",
+    "EdgeRecord": "penstock.actors.shared.edge_records.EdgeRecord",
     "EndOfHistory": "penstock.runtime.operators.hybrid_source.EndOfHistory",
     "ExponentialBackoff": "penstock.runtime.config.restart.ExponentialBackoff",
     "FailureRate": "penstock.runtime.config.restart.FailureRate",

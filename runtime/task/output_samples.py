@@ -1,6 +1,6 @@
 """Samples of the records that a subtask sends on an edge, while a user looks at them.
 
-Without a user who looks, sending costs nothing more: there is no flag to check. A sample replaces the partition
+Without a user who looks, sending costs nothing more. A sample replaces the partition
 among the outputs by a `SampledPartition`, and the partition comes back with the last sample. All of this runs
 in the task thread, except `OutputSample.records`.
 

@@ -192,6 +192,14 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
     assert event_times(job), "for the curve of its lag"
     picture("job")
 
+    # A click on an edge shows the records that flow there now.
+    page.get_by_role("button", name="Records from parse to enrich").click()
+    flowing = page.get_by_role("region", name="Records of now").locator("tbody tr")
+    expect(flowing).to_have_count(10)
+    expect(flowing.first).to_contain_text(re.compile(r"^parse\[0\].*\d+$"))
+    picture("records")
+    close(page)
+
     # The failure has the user's words and line.
     view("Failures")
     expect(page.locator(".failures")).to_contain_text(f"{BAD} is a bad number")
@@ -238,6 +246,8 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
     view("Subtasks")
     page.get_by_label("Vertex").select_option("enrich")
     expect(page.get_by_role("region", name="Subtasks of enrich").locator("tbody tr")).to_have_count(3)
+    curves = page.get_by_role("region", name="Curves of enrich")
+    expect(curves.get_by_role("img", name=re.compile("^Records per second: in .*rescale"))).to_be_visible()
     picture("subtasks")
 
     act(page, "Stop", "Stop the job")

@@ -1,6 +1,6 @@
 """A proxy in front of an MQTT broker: it cuts connections, and knows which messages were acknowledged.
 
-It reads the protocol's packets: messages with their ids to the client, and the acknowledged ids that come back.
+It reads the protocol's packets: ids of messages on the way to the client, and ids that are acknowledged.
 """
 
 from __future__ import annotations
