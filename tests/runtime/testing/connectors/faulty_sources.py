@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from model_log import Log, LogEnumerator, LogReader, LogSource, Partition
-from model_queue import Queue, QueueReader, QueueSource
+from model_queue import EndlessQueue, EndlessReader, Queue, QueueReader, QueueSource
 
 from penstock.connectors import (
     ConnectorContext,
@@ -417,6 +417,33 @@ class TestForgetsWhatItAcknowledges(SourceTests):
                 return [()]
 
         return queue_with(Reader)
+
+
+class TestLosesRecordsWithoutAnEnd(SourceTests):
+    guarantee = "at_least_once"
+    is_bounded = False
+    most_polls = 1_000
+    fails = "test_a_death_after_any_step_loses_and_repeats_no_record[poll]"
+
+    def make_world(self, folder: Path) -> Any:
+        class Reader(EndlessReader):
+            def poll(self, max_rows: int) -> Polled[Any]:
+                polled = super().poll(max_rows)
+                self.queue.acknowledge(self.read)
+                return polled
+
+        return EndlessQueue(Reader)
+
+
+class TestRepeatsRecordsWithoutAnEnd(SourceTests):
+    """It is at least once, and says that it is exactly once."""
+
+    is_bounded = False
+    most_polls = 1_000
+    fails = "test_a_death_after_any_step_loses_and_repeats_no_record[complete]"
+
+    def make_world(self, folder: Path) -> Any:
+        return EndlessQueue()
 
 
 def queue_with(reader: type[QueueReader]) -> Queue:

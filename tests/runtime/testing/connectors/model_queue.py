@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from served_model import Server
@@ -102,3 +102,30 @@ class QueueReader:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+class EndlessReader(QueueReader):
+    """Waits for more records at the end, and does not remember what it has read: records may come again."""
+
+    def poll(self, max_rows: int) -> Polled[Any]:
+        return replace(super().poll(max_rows), finished=False)
+
+    def snapshot(self) -> Sequence[Any]:
+        return [()]
+
+
+@dataclass(frozen=True)
+class EndlessSource(QueueSource):
+    reader_class: type[QueueReader] = EndlessReader
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> Any:
+        return self.reader_class(self.queue, context, splits)
+
+
+class EndlessQueue(Queue):
+    def __init__(self, reader: type[QueueReader] = EndlessReader) -> None:
+        super().__init__()
+        self.reader_class = reader
+
+    def source(self) -> QueueSource:
+        return EndlessSource(self, self.reader_class)

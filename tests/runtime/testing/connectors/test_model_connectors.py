@@ -9,7 +9,7 @@ from typing import Any
 from deep import DEEP
 from kit_steps import SINK_STEPS, SOURCE_STEPS
 from model_log import Log
-from model_queue import Queue
+from model_queue import EndlessQueue, Queue
 from model_table import Table, TableSink, TableWriter
 
 from penstock import ConnectorError
@@ -76,3 +76,13 @@ class TestQueue(SourceTests):
 
     def make_world(self, folder: Path) -> Queue:
         return Queue()
+
+
+class TestEndlessQueue(SourceTests):
+    guarantee = "at_least_once"
+    is_bounded = False
+    simulated = False
+    steps = SOURCE_STEPS
+
+    def make_world(self, folder: Path) -> Queue:
+        return EndlessQueue()

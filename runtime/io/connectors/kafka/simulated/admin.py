@@ -37,9 +37,11 @@ _EARLIEST: Final = -2
 def list_topics(broker: SimulatedBroker, topic: str | None = None) -> ClusterMetadata:
     """The metadata of all topics, or of one."""
     metadata = ClusterMetadata()
-    node = BrokerMetadata()
-    node.id, node.port = 1, 9092
-    metadata.brokers = {1: node}
+    numbers = list(range(1, broker.leaders.brokers + 1))
+    for number in numbers:
+        node = BrokerMetadata()
+        node.id, node.port = number, 9092
+        metadata.brokers[number] = node
     for name in broker.topics if topic is None else [topic]:
         found = TopicMetadata()
         found.topic = name
@@ -48,7 +50,9 @@ def list_topics(broker: SimulatedBroker, topic: str | None = None) -> ClusterMet
             found.error = error_of(UNKNOWN_TOPIC_OR_PARTITION)
         for number in range(len(known.partitions) if known is not None else 0):
             partition = PartitionMetadata()
-            partition.id, partition.leader, partition.replicas, partition.isrs = number, 1, [1], [1]
+            leader = broker.leaders.of((name, number))
+            partition.id, partition.leader = number, -1 if leader is None else leader
+            partition.replicas = partition.isrs = numbers
             found.partitions[number] = partition
         metadata.topics[name] = found
     return metadata
@@ -121,6 +125,7 @@ class SimulatedAdmin:
     def _offset(
         self, place: TopicPartition, wanted: OffsetSpec, *, is_committed: bool
     ) -> ListOffsetsResultInfo:
+        self._broker.check_leader((place.topic, place.partition))
         log = self._broker.log((place.topic, place.partition))
         asked = wanted._value
         if asked == _EARLIEST:

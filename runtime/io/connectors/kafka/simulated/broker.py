@@ -1,4 +1,4 @@
-"""`SimulatedBroker`: topics, transactions and groups, as one broker of Kafka holds them (KIP-98).
+"""`SimulatedBroker`: topics, transactions and groups, as the brokers of a cluster hold them (KIP-98).
 
 A transactional id has a producer id and an epoch. Each new producer raises the epoch, which fences all older
 producers. If it finds an open transaction, it aborts this transaction first, and so raises the epoch twice. A
@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, TypeAlias
 
+from penstock.runtime.io.connectors.kafka.simulated.leaders import Leaders
 from penstock.runtime.io.connectors.kafka.simulated.log import Headers, PartitionLog
 from penstock.runtime.ports import Clock
 
 Place: TypeAlias = tuple[str, int]
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+NOT_LEADER_OR_FOLLOWER: Final = 6
 MESSAGE_TOO_LARGE: Final = 10
 COORDINATOR_LOADING: Final = 14
 COORDINATOR_NOT_AVAILABLE: Final = 15
@@ -82,6 +84,7 @@ class SimulatedBroker:
     """Holds all data of a cluster; see the module's docstring.
 
     Args:
+        brokers: Number of brokers, among which the partitions' leaders are distributed.
         marker_delay: Returns the seconds until the markers of a transaction are written.
 
     Attributes:
@@ -91,8 +94,11 @@ class SimulatedBroker:
         deleted: Partitions from which records were deleted.
     """
 
-    def __init__(self, clock: Clock, marker_delay: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self, clock: Clock, marker_delay: Callable[[], float] = lambda: 0.0, *, brokers: int = 1
+    ) -> None:
         self.clock = clock
+        self.leaders = Leaders(brokers, clock)
         self.marker_delay = marker_delay
         self._markers: list[tuple[float, Callable[[], None]]] = []
         self.topics: dict[str, Topic] = {}
@@ -130,6 +136,11 @@ class SimulatedBroker:
         if not 0 <= number < len(partitions):
             raise BrokerError(UNKNOWN_TOPIC_OR_PARTITION)
         return partitions[number]
+
+    def check_leader(self, place: Place) -> None:
+        """Refuse a request for a partition while it has no leader."""
+        if self.leaders.of(place) is None:
+            raise BrokerError(NOT_LEADER_OR_FOLLOWER)
 
     def append(
         self,

@@ -16,6 +16,7 @@ from penstock.runtime.io.connectors.kafka.simulated.broker import (
     COORDINATOR_LOADING,
     COORDINATOR_NOT_AVAILABLE,
     NOT_COORDINATOR,
+    NOT_LEADER_OR_FOLLOWER,
     PRODUCER_FENCED,
     BrokerError,
     SimulatedBroker,
@@ -27,9 +28,16 @@ T = TypeVar("T")
 #: Seconds until a client repeats a call.
 _BACKOFF: Final = 0.05
 
-#: Errors of the coordinator after which librdkafka repeats a call: loading, away, moved, busy.
+#: Errors after which librdkafka repeats a call: the coordinator is loading, away, moved or busy, or the
+#: leader has moved.
 _REPEATED: Final = frozenset(
-    {COORDINATOR_LOADING, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS}
+    {
+        COORDINATOR_LOADING,
+        COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR,
+        CONCURRENT_TRANSACTIONS,
+        NOT_LEADER_OR_FOLLOWER,
+    }
 )
 
 

@@ -126,6 +126,8 @@ class SimulatedConsumer:
 
     def _fetch(self, place: Place, most: int) -> list[Message]:
         position = self._positions[place]
+        if self._broker.leaders.of(place) is None:
+            return []  # librdkafka looks for the new leader
         try:
             log = self._broker.log(place)
         except BrokerError as error:
@@ -218,6 +220,7 @@ class SimulatedConsumer:
         self, partition: TopicPartition, timeout: float = _FOR_EVER, cached: bool = False
     ) -> tuple[int, int]:
         def ends() -> tuple[int, int]:
+            self._broker.check_leader((partition.topic, partition.partition))
             log = self._broker.log((partition.topic, partition.partition))
             return log.start, log.readable_end(is_committed=self._is_committed)
 

@@ -82,15 +82,17 @@ class KafkaWorld(ExternalWorld):
     - `"kafka_expired_transactions"`: the broker aborts an open transaction, as at its timeout.
     - `"kafka_expired_records"`: retention deletes records that a consumer has read.
     - `"kafka_new_partitions"`: a topic gets another partition.
+    - `"kafka_leader_moves"`: one of several brokers dies, and its partitions get other leaders after a while.
 
     A job may fail because a transaction or records have expired, if its error names them.
 
     Args:
         topics: The number of partitions of each topic.
+        brokers: Number of brokers, which lead the partitions.
         bootstrap_servers: The address that the job uses; no connection is made to it.
 
     Raises:
-        ConfigurationError: confluent-kafka is not installed, or a topic has no partition.
+        ConfigurationError: confluent-kafka is not installed, a topic has no partition, or there is no broker.
 
     Example:
         >>> kafka = KafkaWorld({"words": 2})
@@ -105,15 +107,22 @@ class KafkaWorld(ExternalWorld):
         "kafka_expired_transactions",
         "kafka_expired_records",
         "kafka_new_partitions",
+        "kafka_leader_moves",
     )
 
-    def __init__(self, topics: Mapping[str, int], *, bootstrap_servers: str = "kafka:9092") -> None:
+    def __init__(
+        self, topics: Mapping[str, int], *, brokers: int = 1, bootstrap_servers: str = "kafka:9092"
+    ) -> None:
         check_installed()
         for name, partitions in topics.items():
             if partitions < 1:
                 msg = f"topic {name!r} has {partitions} partitions; give it at least 1"
                 raise ConfigurationError(msg)
+        if brokers < 1:
+            msg = f"brokers={brokers} is not allowed: give at least 1"
+            raise ConfigurationError(msg)
         self.bootstrap_servers = bootstrap_servers
+        self._brokers = brokers
         self._topics = dict(topics)
         self._given: list[_Given] = []
         self._broker: SimulatedBroker | None = None
@@ -186,7 +195,7 @@ class KafkaWorld(ExternalWorld):
         from penstock.runtime.io.connectors.kafka.simulated.simulated_clients import SimulatedClients
 
         super().begin(run)
-        broker = SimulatedBroker(run.clock, self._marker_delay)
+        broker = SimulatedBroker(run.clock, self._marker_delay, brokers=self._brokers)
         for name, partitions in self._topics.items():
             broker.create_topic(name, partitions)
         self._coming = len(self._given)
@@ -221,14 +230,21 @@ class KafkaWorld(ExternalWorld):
         partitions = {f"partition {number} of topic {name!r}" for name, number in self._served.deleted}
         return any(name in cause for name in {repr(name) for name in self._served.expired} | partitions)
 
+    def calm_down(self) -> None:
+        """Let all brokers live."""
+        self._served.leaders.calm_down()
+
     def strike(self, fault: str) -> None:
         """Make one of the faults happen, as soon as it can."""
+        if fault == "kafka_leader_moves" and self._brokers == 1:
+            return  # no other broker can lead
         strikes = {
             "kafka_broker_crashes": self._crash,
             "kafka_coordinator_moves": self._move_coordinators,
             "kafka_expired_transactions": self._expire_transaction,
             "kafka_expired_records": self._expire_records,
             "kafka_new_partitions": self._add_partition,
+            "kafka_leader_moves": self._kill_leader,
         }
         self._look(fault, strikes[fault], _LOOKS)
 
@@ -277,6 +293,13 @@ class KafkaWorld(ExternalWorld):
         name = self.run.draws.pick(sorted(self._served.topics))
         self._served.create_partitions(name, len(self._served.topics[name].partitions) + 1)
         return True
+
+    def _kill_leader(self) -> bool:
+        draws = self.run.draws
+        election = draws.pick((0.01, 0.1, 1.0))
+        absence = draws.pick((0.5, 3.0, 60.0))
+        self._served.leaders.die(draws.between(1, self._brokers), election=election, absence=absence)
+        return self._move_coordinators()
 
     def _marker_delay(self) -> float:
         return 0.0 if self.run.is_calm else self.run.draws.pick((0.0, 0.0, 0.01, 0.1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message, TopicPartition
@@ -20,6 +20,8 @@ from penstock.runtime.testing.simulation.world.external import Fate
 _LARGEST: Final = 1_000_000
 #: Seconds of a call without a timeout.
 _FOR_EVER: Final = 300.0
+#: Seconds until records are sent again to a partition that had no leader.
+_RETRY: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -113,7 +115,9 @@ class SimulatedProducer:
             if fate.is_done:
                 # If an answer is lost, the client sends again; sequence numbers prevent duplicates.
                 self._send(len(self._queue))
-            elif run.clock.monotonic() >= deadline:
+                if self._queue:  # a partition has no leader
+                    run.spend(_RETRY)
+            if run.clock.monotonic() >= deadline:
                 break
         self._report()
         return len(self._queue)
@@ -162,9 +166,14 @@ class SimulatedProducer:
         return self._id
 
     def _send(self, count: int) -> None:
+        """Send the first records; those of a partition without a leader stay in the queue."""
+        kept: list[_Sent] = []
         for _ in range(count):
             sent = self._queue.popleft()
             place = sent.topic, self._partition(sent)
+            if self._broker.leaders.of(place) is None:
+                kept.append(replace(sent, partition=place[1]))
+                continue
             try:
                 offset = self._broker.append(
                     place,
@@ -181,6 +190,7 @@ class SimulatedProducer:
                 self._has_sent = True
                 if not self._only_errors:
                     self._reported(sent, place, None, offset)
+        self._queue.extendleft(reversed(kept))
 
     def _reported(self, sent: _Sent, place: tuple[str, int], error: KafkaError | None, offset: int) -> None:
         on_delivery = sent.on_delivery

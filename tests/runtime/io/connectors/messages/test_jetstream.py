@@ -20,7 +20,7 @@ from penstock.formats import Json
 from penstock.nats import JetStreamSource
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.graph.executor import check_job
-from penstock.runtime.io.connectors import jetstream
+from penstock.runtime.io.connectors.jetstream_receiver import JetStreamReceiver
 from penstock.testing import SourceHarness
 
 RETENTIONS = [RetentionPolicy.LIMITS, RetentionPolicy.INTEREST, RetentionPolicy.WORK_QUEUE]
@@ -334,7 +334,7 @@ def test_a_work_queue_is_read_although_an_earlier_attempt_makes_its_consumer_at_
 ) -> None:
     stream = make_stream(RetentionPolicy.WORK_QUEUE)
     stream.put(*range(4))
-    receiver = jetstream._JetStreamReceiver
+    receiver = JetStreamReceiver
     delete, made = receiver._delete, []
 
     async def delete_too_early(self: Any, js: Any, consumers: Sequence[ConsumerInfo]) -> None:

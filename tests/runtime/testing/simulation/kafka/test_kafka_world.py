@@ -42,7 +42,7 @@ def counts(kafka: KafkaWorld) -> list[tuple[str, int]]:
 
 
 def world() -> KafkaWorld:
-    kafka = KafkaWorld({"lines": 3, "counts": 2})
+    kafka = KafkaWorld({"lines": 3, "counts": 2}, brokers=3)
     kafka.put("lines", LINES)
     return kafka
 
@@ -97,6 +97,12 @@ def test_the_output_is_what_the_input_says() -> None:
     simulate(counted_words, world=world(), output=output, seeds=range(1), interleavings=1)
     words = Counter(" ".join(LINES).split())
     assert Counter(found[0]) == Counter({(word, n): 1 for word in words for n in range(1, words[word] + 1)})
+
+
+def test_each_count_is_committed_once_while_leaders_move() -> None:
+    report = simulated(range(300, 300 + 6 * DEEP), "kafka_leader_moves", interleavings=1)
+    assert report.passed, str(report)
+    assert report.failures["kafka_leader_moves"] > 0
 
 
 # -- planted bugs -----------------------------------------------------------------------------------------
@@ -198,6 +204,8 @@ def test_a_topic_that_is_misspelt_is_refused_with_the_nearest_name() -> None:
         world().put("line", ["a"])
     with pytest.raises(ConfigurationError, match="give it at least 1"):
         KafkaWorld({"lines": 0})
+    with pytest.raises(ConfigurationError, match="brokers=0 is not allowed"):
+        KafkaWorld({"lines": 1}, brokers=0)
 
 
 def test_the_name_is_there_without_the_client_of_kafka() -> None:

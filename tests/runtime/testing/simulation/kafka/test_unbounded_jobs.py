@@ -27,7 +27,7 @@ def clicks() -> list[dict[str, Any]]:
 
 def world() -> KafkaWorld:
     """Half of the clicks are there; the others come while the job runs, some to partitions that are new."""
-    kafka = KafkaWorld({"clicks": 2, "counts": 2})
+    kafka = KafkaWorld({"clicks": 2, "counts": 2}, brokers=3)
     kafka.put("clicks", clicks()[:6])
     kafka.put("clicks", clicks()[6:9], after=0.2)
     kafka.put("clicks", clicks()[9:], after=0.6)
