@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import UnionType
 from typing import Final
 
 from sphinx.application import Sphinx
@@ -13,10 +14,12 @@ DOCS: Final = Path(__file__).resolve().parent
 #: Documents outside of this folder, and the pages of the site that include them.
 DOCUMENTS: Final = {"benchmarks/RESULTS.md": "results.rst", "CHANGELOG.md": "changelog.rst"}
 NOTEBOOKS: Final = DOCS.parent / "examples" / "notebooks"
+#: Classes of Python whose methods the reference leaves out.
+OF_PYTHON: Final = {"BaseException", "Enum", "Exception", "OSError", "dict", "int", "list", "str", "tuple"}
 sys.path.insert(0, str(DOCS.parent / "tools"))
 
 import llms_txt  # noqa: E402 (the path comes first)
-from door import public_modules  # noqa: E402
+from door import public_modules, public_values  # noqa: E402
 
 import penstock  # noqa: E402
 
@@ -50,16 +53,27 @@ linkcheck_ignore = ["http://127.0.0.1"]
 
 
 def write_reference() -> None:
-    """Write a page for each public module, whose text Sphinx takes from the docstrings."""
+    """Write a page for each public module, whose text Sphinx takes from the docstrings.
+
+    A class has its own methods and those of bases that are not public. A public base has its methods itself.
+    """
     folder = DOCS / "reference"
     folder.mkdir(exist_ok=True)
+    public = {value.__name__ for value in public_values().values() if isinstance(value, type)}
+    bases = ", ".join(sorted(public | OF_PYTHON))
     names = []
     for module in public_modules():
         name = module.__name__
         names.append(name)
-        (folder / f"{name}.rst").write_text(
-            f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n   :members:\n   :undoc-members:\n"
+        page = f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n   :members:\n   :undoc-members:\n"
+        page += f"   :inherited-members: {bases}\n"
+        # `:members:` has only what a module defines itself, and its imported classes and functions.
+        page += "".join(
+            f"\n.. autodata:: {name}.{alias}\n"
+            for alias in module.__all__
+            if isinstance(getattr(module, alias), UnionType)
         )
+        (folder / f"{name}.rst").write_text(page)
     pages = "\n".join(f"   {name}" for name in names)
     (folder / "index.rst").write_text(
         f"Reference\n=========\n\nAll public names, by module.\n\n.. toctree::\n   :maxdepth: 1\n\n{pages}\n"

@@ -88,7 +88,7 @@ class DeclaredState:
 
     @property
     def label(self) -> str:
-        """Kind, name and line for messages, such as `ValueState 'count' (job.py:12)`."""
+        """Kind, name and line, as messages show them."""
         name = f" {self.name!r}" if self.name else ""
         return f"{type(self).__name__}{name} ({self.where})"
 
