@@ -203,7 +203,7 @@ def _flags(cls: type[Flag], number: int, *, may_call: bool) -> Flag:
 
 def _makes_plain_members(cls: type[Flag]) -> bool:
     """Whether Python makes combinations of a class without the class's code."""
-    if type(cls) is not EnumType or cls._member_type_ not in (object, int):
+    if type(cls) is not EnumType or getattr(cls, "_member_type_", None) not in (object, int):
         return False
     return getattr(cls._missing_, "__func__", None) in _MAKERS
 
