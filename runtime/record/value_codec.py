@@ -203,8 +203,7 @@ def _flags(cls: type[Flag], number: int, *, may_call: bool) -> Flag:
 
 def _makes_plain_members(cls: type[Flag]) -> bool:
     """Whether Python makes combinations of a class without the class's code."""
-    made_of: Any = getattr(cls, "_member_type_", None)
-    if type(cls) is not EnumType or made_of not in (object, int):
+    if type(cls) is not EnumType or getattr(cls, "_member_type_", None) not in (object, int):
         return False
     return getattr(cls._missing_, "__func__", None) in _MAKERS
 

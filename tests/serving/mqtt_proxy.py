@@ -1,6 +1,7 @@
 """A proxy in front of an MQTT broker: it cuts connections, and knows which messages were acknowledged.
 
-It reads the protocol's packets: ids of messages on the way to the client, and ids that are acknowledged.
+It reads the packets of the protocol. A message has an id on its way to the client, and the id comes back as
+an acknowledgement.
 """
 
 from __future__ import annotations
