@@ -370,9 +370,9 @@ class RayJobHandle(NearestMembers):
             JobCancelledError: The job was cancelled.
             JobTimeoutError: The job still runs after `timeout`, and continues running.
         """
-        watchers = (
-            [FailureNotices().update] if on_progress is None else [on_progress, FailureNotices().update]
-        )
+        watchers: list[Callable[[JobReport], None]] = [FailureNotices().update]
+        if on_progress is not None:
+            watchers.append(on_progress)
         try:
             with interrupts_delivered(), Progress() if progress else nullcontext() as shown:
                 if shown is not None:
