@@ -394,7 +394,7 @@ class RayJobHandle(NearestMembers):
         """
         watchers: list[Callable[[JobReport], None]] = [FailureNotices().update]
         if on_progress is not None:
-            watchers.insert(0, on_progress)
+            watchers.append(on_progress)
         try:
             with interrupts_delivered(), Progress() if progress else nullcontext() as shown:
                 if shown is not None:
