@@ -42,6 +42,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+toc_object_entries_show_parents = "hide"
 # An attribute `bytes` of a class is not what an annotation `bytes` means.
 suppress_warnings = ["ref.python"]
 
