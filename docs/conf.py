@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 from types import UnionType
@@ -41,15 +42,31 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+toc_object_entries_show_parents = "hide"
 # An attribute `bytes` of a class is not what an annotation `bytes` means.
 suppress_warnings = ["ref.python"]
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"Penstock {release}"
-html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    # The buttons that open a branch have no name for screen readers.
+    "collapse_navigation": True,
+}
 
 # For `make docs-links`.
 linkcheck_ignore = ["http://127.0.0.1"]
+
+
+def empty_folder(name: str) -> Path:
+    """A folder for generated pages; those of an earlier build are gone."""
+    folder = DOCS / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
 
 
 def write_reference() -> None:
@@ -57,14 +74,11 @@ def write_reference() -> None:
 
     A class has its own methods and those of bases that are not public. A public base has its methods itself.
     """
-    folder = DOCS / "reference"
-    folder.mkdir(exist_ok=True)
+    folder = empty_folder("reference")
     public = {value.__name__ for value in public_values().values() if isinstance(value, type)}
     bases = ", ".join(sorted(public | OF_PYTHON))
-    names = []
     for module in public_modules():
         name = module.__name__
-        names.append(name)
         page = f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n   :members:\n   :undoc-members:\n"
         page += f"   :inherited-members: {bases}\n"
         # `:members:` has only what a module defines itself, and its imported classes and functions.
@@ -74,16 +88,11 @@ def write_reference() -> None:
             if isinstance(getattr(module, alias), UnionType)
         )
         (folder / f"{name}.rst").write_text(page)
-    pages = "\n".join(f"   {name}" for name in names)
-    (folder / "index.rst").write_text(
-        f"Reference\n=========\n\nAll public names, by module.\n\n.. toctree::\n   :maxdepth: 1\n\n{pages}\n"
-    )
 
 
 def copy_notebooks() -> None:
     """Copy the notebooks into this folder, where Sphinx looks for pages."""
-    folder = DOCS / "notebooks"
-    folder.mkdir(exist_ok=True)
+    folder = empty_folder("notebooks")
     for notebook in NOTEBOOKS.glob("*.ipynb"):
         text = notebook.read_text(encoding="utf-8")
         (folder / notebook.name).write_text(text.replace("](../../docs/", "](../"), encoding="utf-8")

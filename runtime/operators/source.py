@@ -123,8 +123,8 @@ class SourceReader(Protocol[T_co]):
     def poll(self, max_rows: int) -> Polled[T_co]:
         """Read the next records: about `max_rows`, and at most a few times this number.
 
-        Must return within a few milliseconds; return `ready_at` instead of waiting. A call that blocks needs
-        a thread of the reader, which passes records on in a queue (docs/own-connectors.md has an example).
+        Must return within a few milliseconds; return `ready_at` instead of waiting. A call that blocks
+        belongs in a thread of the reader, which puts its records into a queue: docs/own-connectors.md.
         """
         ...
 
