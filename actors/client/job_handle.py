@@ -334,7 +334,7 @@ class RayJobHandle(NearestMembers):
         Args:
             edge: Place of the edge in `report().graph.edges`.
             most: Maximum number of records, up to 100.
-            seconds: Seconds to wait for these records.
+            seconds: Seconds to wait for these records, up to 30.
 
         Raises:
             DeploymentError: The job has ended.

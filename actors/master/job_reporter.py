@@ -393,10 +393,13 @@ class JobReporter:
                 self._slow = explain_completed(self._graph, details)
 
     def _slow_checkpoint(self, seen: SchedulerStatistics | None) -> SlowCheckpoint | None:
+        """The newest completed checkpoint, or the running one once it has taken longer."""
         if self._scheduler is None or seen is None or seen.state is not JobState.RUNNING:
             return None
         awaited = self._scheduler.awaited_acknowledgements()
         if awaited is None or not takes_long(awaited.seconds, self._every):
+            return self._slow
+        if self._slow is not None and self._slow.duration > awaited.seconds:
             return self._slow
         return explain_running(self._graph, awaited.checkpoint_id, awaited.seconds, awaited.subtasks)
 

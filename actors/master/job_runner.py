@@ -71,6 +71,8 @@ _KEEPING: Final = 10.0
 _LOOKING_UP: Final = 30.0
 #: Seconds that a client waits for the cluster to record a cancellation.
 _NOTING: Final = 10.0
+#: Maximum seconds of a sample.
+_SAMPLED: Final = 30.0
 #: Maximum number of subtasks that are asked for records of an edge.
 _SENDERS: Final = 8
 #: Errors of users' code, which may also call `sys.exit`.
@@ -194,6 +196,7 @@ class JobRunner:
         members = self._fleet.members
         senders = sorted(subtask for subtask in members if subtask.vertex == edges[place].source)[:_SENDERS]
         sample, edge = self._processes.sample, output_edge(edges, place)
+        seconds = min(seconds, _SAMPLED)
         found = await asyncio.gather(
             *(sample(members[s].process, members[s].role, edge, most, seconds) for s in senders)
         )

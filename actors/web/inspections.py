@@ -225,7 +225,9 @@ def _recorded(pid: int, seconds: float, *options: str, may_be_empty: bool = Fals
         return [], f"py-spy did not finish within {seconds + _PATIENCE:.0f} s"
     except OSError as error:
         return [], f"{program} can't be run: {error}"
-    stacks = [line for line in done.stdout.splitlines() if line.rpartition(" ")[2].isdecimal()]
+    # py-spy's own lines may end with a number, too: `py-spy> Wrote ... Errors: 0`.
+    lines = (line for line in done.stdout.splitlines() if not line.startswith("py-spy>"))
+    stacks = [line for line in lines if line.rpartition(" ")[2].isdecimal()]
     if done.returncode == 0 and (stacks or may_be_empty):
         return stacks, ""
     said = " ".join((done.stderr or done.stdout).split())[-500:]

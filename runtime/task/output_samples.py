@@ -5,7 +5,7 @@ among the outputs by a `SampledPartition`, and the partition comes back with the
 in the task thread, except `OutputSample.records`.
 
 A record becomes text at once, because the user's function may change the object later. A text is bounded, and
-so is the time to make it from containers and dataclasses.
+so is the time to make it from containers and dataclasses. A record that can't be shown never fails the job.
 """
 
 from __future__ import annotations
@@ -101,6 +101,16 @@ def shown(record: object) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
 
+def _records_of(batch: Batch) -> list[SampledRecord]:
+    try:
+        rows = rows_of(batch)
+    except Exception as error:  # Arrow has values that Python has not, such as nanoseconds
+        text = f"<a batch of {len(batch)} rows, which can't be shown: {type(error).__name__}: {error}>"
+        return [SampledRecord(text[:MOST_CHARACTERS])]
+    stamps: Sequence[int | None] = rows.timestamps or [None] * len(rows)
+    return [SampledRecord(shown(row), at) for row, at in zip(rows.rows, stamps, strict=True)]
+
+
 class OutputSample:
     """Collects the next records of one edge, at most `most`; calls `on_full` once."""
 
@@ -123,9 +133,7 @@ class OutputSample:
         if wanted <= 0 or not len(batch):
             return
         parts: Iterator[Batch] = batch.slices(wanted)
-        first = rows_of(next(parts))
-        stamps: Sequence[int | None] = first.timestamps or [None] * len(first)
-        self._records += [SampledRecord(shown(row), at) for row, at in zip(first.rows, stamps, strict=True)]
+        self._records += _records_of(next(parts))
         if self.is_full:
             self._on_full()
 

@@ -25,9 +25,8 @@ def install(folder: Path, script: str) -> None:
 
 
 def test_stacks_are_taken_of_the_process_for_so_long(folder: Path) -> None:
-    install(
-        folder, f'echo "$@" > {folder}/asked; echo "main (job.py:1);parse (job.py:7) 3"; echo "py-spy> done"'
-    )
+    said = 'echo "main (job.py:1);parse (job.py:7) 3"; echo "py-spy> Wrote data. Errors: 0"'
+    install(folder, f'echo "$@" > {folder}/asked; {said}')
     assert take_stacks(4_711, 2.0) == (["main (job.py:1);parse (job.py:7) 3"], "")
     asked = (folder / "asked").read_text(encoding="utf-8")
     assert "--pid 4711" in asked

@@ -137,6 +137,10 @@ def test_a_record_of_any_size_has_a_bounded_text() -> None:
 
 def test_a_record_that_can_not_be_shown_does_not_fail_the_job() -> None:
     assert "Broken" in shown(Broken())
+    sender, sample = Sender(), OutputSample(2, lambda: None)
+    sender.outputs.sample(LEFT, sample)
+    sender.emit(ArrowBatch(pa.record_batch({"at": pa.array([1], pa.timestamp("ns", "Nowhere/City"))})))
+    assert texts(sample)[0].startswith("<a batch of 1 rows, which can't be shown: ")
     cycle: list[Any] = []
     cycle.append(cycle)
     assert shown(cycle)

@@ -220,6 +220,18 @@ def test_every_request_is_answered_once_even_if_the_answer_asks_again():
     assert [a.checkpoint_id for a in answers] == [1, 2, 3]
 
 
+def test_the_subtasks_that_the_oldest_checkpoint_waits_for_are_known_with_the_time_that_it_has_run():
+    run = Run()
+    assert run.coordinator.awaited_acknowledgements() is None
+    run.trigger()
+    run.timers.advance(2.5)
+    run.acknowledge(1, ALL[1:])
+    awaited = run.coordinator.awaited_acknowledgements()
+    assert (awaited.checkpoint_id, awaited.seconds, awaited.subtasks) == (1, 2.5, {ALL[0]})
+    run.acknowledge(1, ALL[:1])
+    assert run.coordinator.awaited_acknowledgements() is None
+
+
 def test_history_and_statistics_tell_sizes_durations_and_reasons():
     run = Run()
     run.timers.advance(100)
