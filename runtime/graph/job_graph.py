@@ -18,6 +18,7 @@ from typing import Any, Final
 from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.errors import ConfigurationError, OperatorLocation, UserLocation
 from penstock.runtime.names import nearest_name
+from penstock.runtime.operators.committed_sink import StagingOperator
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.sinks import Sink, SinkOperator
@@ -270,5 +271,5 @@ def sinks_of(job: JobGraph) -> Iterator[tuple[OperatorSpec, Sink[Any]]]:
     """Iterate over the sinks of a job."""
     for spec in (spec for vertex in job.vertices for spec in vertex.operators):
         operator = spec.factory() if spec.is_sink and spec.factory is not None else None
-        if isinstance(operator, SinkOperator):
+        if isinstance(operator, SinkOperator | StagingOperator):
             yield spec, operator.sink

@@ -61,6 +61,7 @@ class GraphBuilder:
         side_outputs: tuple[str, ...] = (),
         watermarks: WatermarkStrategy[Any] | None = None,
         in_columns: bool = False,
+        max_parallelism: int | None = None,
     ) -> DataStream[Any]:
         """Add an operator, and return the stream of its main output.
 
@@ -70,6 +71,7 @@ class GraphBuilder:
             stateful: Whether the operator has state; keyed operators, sources and sinks always do.
             function: The user's object or class, which may declare state and side outputs.
             side_outputs: Names of side outputs that no class declares.
+            max_parallelism: Number of key groups; by default that of the environment.
         """
         check_options(kind, options)
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -100,7 +102,7 @@ class GraphBuilder:
             inputs=inputs,
             makes_watermarks=makes_watermarks,
             side_outputs=side_outputs or tags,
-            max_parallelism=self._key_groups_for(kind, parallelism),
+            max_parallelism=max_parallelism or self._key_groups_for(kind, parallelism),
             **given,
         )
         return self.stream_type(self, (Upstream(self.graph.add(node)),))
