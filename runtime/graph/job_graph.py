@@ -72,6 +72,7 @@ class OperatorSpec:
         factory: Makes the operator in the subtask; `None` for a source.
         coordinator: The user's operator if it has a coordinator in the JobMaster; `None` for sources.
         state_backend: `None` for the job's backend.
+        is_committer: Whether it commits what the writers of a sink have staged (`committed_sink.py`).
     """
 
     id: str
@@ -87,6 +88,12 @@ class OperatorSpec:
     watermarks: WatermarkStrategy[Any] | None = None
     state_backend: StateBackend | None = None
     in_columns: bool = False
+    is_committer: bool = False
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether its state may hold transactions that a restored subtask must commit."""
+        return self.is_sink or self.is_committer
 
 
 @dataclass(frozen=True, slots=True)

@@ -379,7 +379,7 @@ class DataStream(JoinOperations[T_co]):
             single: OperatorOptions = {"parallelism": 1, "start_new_chain": True}
             committer = partial(CommitterOperator, sink)
             self._builder.add(
-                "commit", what, committer, inputs, f"{id}-committer", single, stateful=True, max_parallelism=1
+                "commit", what, committer, inputs, f"{id}-committer", single, stateful=True, is_committer=True
             )
         else:
             factory = partial(SinkOperator, sink)

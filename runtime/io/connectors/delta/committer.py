@@ -28,6 +28,7 @@ from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.trust.data import read_schema
+from penstock.runtime.trust.paths import check_declared
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -156,7 +157,8 @@ class DeltaCommitter:
 
     def _check_files(self, files: Sequence[StagedFile]) -> None:
         for file in files:
-            if self._system.size(f"{self._path}/{file.path}") is None:
+            path = check_declared(f"{self._path}/{file.path}", [self._path])
+            if self._system.size(path) is None:
                 msg = (
                     f"table {self._path}: committed data is missing. A completed checkpoint covers the file "
                     f"{file.path}, which is neither in the table's log nor in its folder. VACUUM removes "

@@ -24,6 +24,7 @@ from penstock.runtime.io.connectors.delta.committer import DeltaCommitter
 from penstock.runtime.io.connectors.delta.staging import DeltaWriter
 from penstock.runtime.io.connectors.delta.tables import check_installed, delta_schema
 from penstock.runtime.io.connectors.errors import checked_setting
+from penstock.runtime.io.connectors.file_formats.parquet_encoder import is_codec
 from penstock.runtime.io.connectors.filesystem import absolute
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.names import NearestNames
@@ -99,7 +100,7 @@ class DeltaSink(metaclass=NearestNames):
             if size is not None and size < 1:
                 msg = f"{name}={size} is not allowed: give at least 1"
                 raise ConfigurationError(msg)
-        if not pa.Codec.is_available(self.compression):
+        if not is_codec(self.compression):
             msg = f"compression={self.compression!r} is not a codec of pyarrow, such as 'snappy' or 'zstd'"
             raise ConfigurationError(msg)
         if self.schema is not None:

@@ -17,6 +17,8 @@ from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
 
 from penstock.runtime.io.connectors.delta.statistics import file_statistics
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, delta_schema, find_table
@@ -75,6 +77,7 @@ class _OpenFile:
         self._found: list[Any] = []
         self._parts: list[pa.RecordBatch] = []
         self._gathered = 0
+        self._with_nan: set[str] = set()
 
     @property
     def size(self) -> int:
@@ -93,7 +96,7 @@ class _OpenFile:
         assert self._writer is not None, "a file has rows"
         self._writer.close()
         self._output.finish()
-        return file_statistics(self._found[0])
+        return file_statistics(self._found[0], self._with_nan)
 
     def discard(self) -> None:
         self._output.discard()
@@ -113,6 +116,13 @@ class _OpenFile:
                 metadata_collector=self._found,
             )
         table = pa.Table.from_batches(parts)
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if (
+                name not in self._with_nan
+                and kinds.is_floating(column.type)
+                and pc.any(pc.is_nan(column)).as_py()
+            ):
+                self._with_nan.add(name)
         self._writer.write_table(table, row_group_size=max(_GROUP_ROWS, table.num_rows))
 
 

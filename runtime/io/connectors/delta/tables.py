@@ -135,6 +135,9 @@ def _type(kind: pa.DataType, path: str) -> pa.DataType:
     for is_kind, converted in _CONVERSIONS:
         if is_kind(kind):
             return converted(kind, path)
+    if kinds.is_null(kind):
+        msg = f"column '{path}' has only nulls in the first records, so its type is unknown: give schema="
+        raise BadRecordError(msg)
     msg = (
         f"column '{path}' has the Arrow type {kind}, which a Delta table can't have: cast the column to a "
         "number, text, bytes, a date or a timestamp before the sink"

@@ -39,6 +39,13 @@ _MOST_SCHEMAS: Final = 64
 _ADVICE: Final = "Give FileSink.parquet the schema= that all rows have, or map the rows before the sink"
 
 
+def is_codec(compression: str) -> bool:
+    try:
+        return compression == "none" or bool(pa.Codec.is_available(compression))
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class ParquetSinkFormat:
     """The Parquet format of a sink; without a schema the values decide the types."""

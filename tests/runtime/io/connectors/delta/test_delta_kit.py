@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from deep import DEEP
 from deltalake import DeltaTable
 from kit_steps import SINK_STEPS
-from memory_folder import memory_folder
 
 from penstock.delta import DeltaSink
 from penstock.testing.connectors import SinkTests
@@ -20,10 +18,8 @@ SCHEMA = pa.schema({"number": pa.int64()})
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A folder in memory."""
-    with memory_folder() as folder:
-        yield folder
+def tmp_path(folder: Path) -> Path:
+    return folder
 
 
 class OutputTable:
