@@ -117,11 +117,7 @@ class _OpenFile:
             )
         table = pa.Table.from_batches(parts)
         for name, column in zip(table.column_names, table.columns, strict=True):
-            if (
-                name not in self._with_nan
-                and kinds.is_floating(column.type)
-                and pc.any(pc.is_nan(column)).as_py()
-            ):
+            if kinds.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
                 self._with_nan.add(name)
         self._writer.write_table(table, row_group_size=max(_GROUP_ROWS, table.num_rows))
 

@@ -239,7 +239,7 @@ def test_readers_that_skip_files_by_bounds_find_every_row(folder: Path) -> None:
             pa.timestamp("us", "UTC"),
             [datetime(2026, 1, 1, 0, 0, 0, n, tzinfo=UTC) for n in (0, 1_000, 1_999)],
         ),
-        "name": (pa.string(), ["\U0010ffff" * length for length in (1, 65, 5_000)]),
+        "name": (pa.string(), ["\U0010ffff", "ä" * 65, "z" * 5_000]),
         "share": (pa.float64(), [0.5, -1.5, 2.5]),
         "ratio": (pa.float64(), [1.5, math.nan, None]),
         "money": (pa.decimal128(38, 2), [Decimal("12.34"), Decimal("123456789012345678901.23"), None]),
@@ -289,7 +289,7 @@ def test_without_a_schema_the_first_records_decide_the_columns(folder: Path) -> 
 
 def test_a_first_column_of_nulls_asks_for_a_schema(folder: Path) -> None:
     job = TableWorld(folder).job([{"number": 1, "name": None}]).start()
-    with pytest.raises(OperatorError, match="column 'name' has only nulls .* give schema="):
+    with pytest.raises(OperatorError, match=r"column 'name' has only nulls .* give schema="):
         job.write()
 
 
