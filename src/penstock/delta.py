@@ -8,5 +8,6 @@ from penstock._public_names import public_names
 
 if TYPE_CHECKING:
     from penstock.runtime.io.connectors.delta.sink import DeltaSink as DeltaSink
+    from penstock.runtime.io.connectors.delta.source import DeltaSource as DeltaSource
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)
