@@ -15,12 +15,15 @@ committer of a sink with `SupportsPreCommitTopology`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
 from penstock.runtime.operators.sinks import SinkContext, SinkOperator, SinkWriter
 from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.record.elements import Batch, RowBatch
+
+#: Follows the id of a sink in the id of its committer.
+COMMITTER_SUFFIX: Final = "-committer"
 
 T_contra = TypeVar("T_contra", contravariant=True)
 

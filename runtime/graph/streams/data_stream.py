@@ -29,7 +29,12 @@ from penstock.runtime.graph.streams.given_stream import no_stream
 from penstock.runtime.graph.streams.join_operations import JoinOperations
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import normal_name, problem_with_name, unknown_attribute
-from penstock.runtime.operators.committed_sink import CommitterOperator, HasCommitter, StagingOperator
+from penstock.runtime.operators.committed_sink import (
+    COMMITTER_SUFFIX,
+    CommitterOperator,
+    HasCommitter,
+    StagingOperator,
+)
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.expression_operators import SplitExpressionsOperator
 from penstock.runtime.operators.expressions import shown
@@ -379,7 +384,14 @@ class DataStream(JoinOperations[T_co]):
             single: OperatorOptions = {"parallelism": 1, "start_new_chain": True}
             committer = partial(CommitterOperator, sink)
             self._builder.add(
-                "commit", what, committer, inputs, f"{id}-committer", single, stateful=True, is_committer=True
+                "commit",
+                what,
+                committer,
+                inputs,
+                id + COMMITTER_SUFFIX,
+                single,
+                stateful=True,
+                is_committer=True,
             )
         else:
             factory = partial(SinkOperator, sink)

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Self
 
-from penstock.runtime.operators.committed_sink import CommitterOperator, HasCommitter, StagingOperator
+from penstock.runtime.operators.committed_sink import (
+    COMMITTER_SUFFIX,
+    CommitterOperator,
+    HasCommitter,
+    StagingOperator,
+)
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.sinks import COMMITTABLES, RemovesUncovered, Sink, SinkOperator
 from penstock.runtime.record.value_codec import ValueCodec
@@ -264,7 +269,7 @@ class _Committer:
         self.harness = OperatorHarness(
             operator,
             job_id=job_id,
-            operator_id=f"{OPERATOR}-committer",
+            operator_id=OPERATOR + COMMITTER_SUFFIX,
             restored=() if restored is None else (restored,),
             transactional=transactional,
             attempt=attempt,

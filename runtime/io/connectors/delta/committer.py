@@ -11,6 +11,7 @@ So each version of the table shows a completed checkpoint.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,10 +21,12 @@ from uuid import uuid4
 import pyarrow as pa
 
 from penstock.runtime.errors import ConnectorError, LostOutputError
-from penstock.runtime.io.connectors.delta.staging import StagedFile
+from penstock.runtime.io.connectors.delta.staging import STAGING, StagedFile, attempt_of, staged_prefix
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, calls_to, find_table, make_table
+from penstock.runtime.io.connectors.delta.upsert import merge, staged_rows
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.filesystem import FileSystem
+from penstock.runtime.operators.committed_sink import COMMITTER_SUFFIX
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
     from penstock.runtime.io.connectors.delta.sink import DeltaSink
+
+logger = logging.getLogger(__name__)
 
 #: Number of times that a commit is tried beside other writers.
 _MOST_TRIES: Final = 20
@@ -61,6 +66,9 @@ class DeltaCommitter:
         self._path = str(sink.path)
         self._system = system
         self._job = context.job_id
+        self._attempt = context.attempt
+        self._prefix = staged_prefix(context.job_id, context.operator_id.removesuffix(COMMITTER_SUFFIX))
+        self._small = 0
         self._lineage = f"penstock-{context.job_id}-{context.operator_id}-{context.attempt}-{uuid4()}"
         self._number = 0
         self._staged: list[StagedFile] = []
@@ -85,8 +93,19 @@ class DeltaCommitter:
         for lineage, commits in groupby(committables, key=lambda commit: commit.lineage):
             self._commit(lineage, list(commits), permit)
 
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        """Remove rows with keys that earlier attempts have staged, and that no checkpoint covers."""
+        folder = f"{self._path}/{STAGING}"
+        if self._sink.key:
+            names = self._system.names(folder, f"part-{self._prefix}")
+            self._system.delete(folder, [name for name in names if self._is_older(name)])
+
     def close(self) -> None:
         """Do nothing: the committer holds no resources."""
+
+    def _is_older(self, name: str) -> bool:
+        attempt = attempt_of(name, self._prefix)
+        return attempt is not None and attempt < self._attempt
 
     def _commit(self, lineage: str, commits: Sequence[DeltaCommit], permit: CommitPermit) -> None:
         from deltalake.exceptions import CommitFailedError
@@ -100,13 +119,18 @@ class DeltaCommitter:
             if not files:
                 return
             self._check_files(files)
-            self._add_columns(table, files)
             try:
+                self._add_columns(table, files)
                 with calls_to(self._path, beside=CommitFailedError):
-                    self._add(table, files, self._properties(lineage, left[-1].number, permit))
+                    properties = self._properties(lineage, left[-1].number, permit)
+                    if self._sink.key:
+                        self._merge(table, files, properties)
+                    else:
+                        self._add(table, files, properties)
             except CommitFailedError as failure:
                 error = failure
             else:
+                self._compact(files)
                 return
         msg = (
             f"table {self._path}: a commit of {len(commits)} checkpoints has failed {_MOST_TRIES} times "
@@ -124,6 +148,35 @@ class DeltaCommitter:
         table.create_write_transaction(
             actions, "append", table.schema(), list(self._sink.partition_by), commit_properties=properties
         )
+
+    def _merge(self, table: DeltaTable, files: Sequence[StagedFile], properties: CommitProperties) -> None:
+        schema = arrow_schema_of(table)
+        rows = staged_rows(self._system, self._path, files, schema, self._sink.key)
+        merge(table, rows, self._sink.key, properties)
+        names = [file.path.removeprefix(f"{STAGING}/") for file in files]
+        self._system.delete(f"{self._path}/{STAGING}", names)
+
+    def _compact(self, files: Sequence[StagedFile]) -> None:
+        """Join small files once enough of them were written; another writer's conflict puts it off."""
+        from deltalake.exceptions import CommitFailedError
+
+        sink = self._sink
+        if sink.compact_below is None:
+            return
+        # A merge rewrites files, whose sizes only the table knows.
+        self._small += 1 if sink.key else sum(file.size < sink.compact_below for file in files)
+        table = find_table(self._path, sink.storage_options) if self._small >= sink.compact_at else None
+        if table is None:
+            return
+        try:
+            with calls_to(self._path, beside=CommitFailedError):
+                table.optimize.compact(target_size=sink.target_file_size)
+        except CommitFailedError:
+            logger.info(
+                "table %s: a compaction gave way to another writer; the next one repeats it", self._path
+            )
+        else:
+            self._small = 0
 
     def _properties(self, lineage: str, number: int, permit: CommitPermit) -> CommitProperties:
         from deltalake import CommitProperties, Transaction

@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.delta.committer import DeltaCommitter
-from penstock.runtime.io.connectors.delta.staging import DeltaWriter
+from penstock.runtime.io.connectors.delta.staging import DeltaWriter, staged_prefix
 from penstock.runtime.io.connectors.delta.tables import check_installed, delta_schema
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.file_formats.parquet_encoder import is_codec
@@ -117,7 +117,8 @@ class DeltaSink(metaclass=NearestNames):
         Raises:
             ConnectorError: The table can't be read or written.
         """
-        prefix = f"{context.job_id}-{context.subtask}-{context.attempt}"
+        owner = staged_prefix(context.job_id, context.operator_id)
+        prefix = f"{owner}{context.subtask}-{context.attempt}"
         return DeltaWriter(self, self._files(), prefix, context.clock)
 
     def committer(self, context: SinkContext) -> DeltaCommitter:

@@ -4,12 +4,15 @@ A Delta table consists of the files that its log names. So a file that no commit
 final place and with its final name. `prepare_commit` ends the open files and returns a `StagedFile` for each.
 The committer puts them into the log. Names contain a random number, so no file is ever overwritten.
 
-Files that no commit ever names stay after a failure. Delta's VACUUM removes them, as those of other writers.
-They can't be told apart from files that only older versions of the table name, so no job removes them.
+Files that no commit ever names stay after a failure. A full VACUUM removes them, as those of other writers.
+They can't be told apart from files that only older versions of the table name, so no job removes them. Rows
+with a key are staged in a folder that readers ignore, since they are merged into the table. Files there
+belong to no version, so the next attempt removes those of earlier ones.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +28,7 @@ from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, delta_s
 from penstock.runtime.io.connectors.errors import BadRecordError, ConnectorError
 from penstock.runtime.io.connectors.file_formats.encoders import CountingOutput
 from penstock.runtime.io.connectors.file_formats.fixed_schema import FixedSchema, refuse_odd_rows
+from penstock.runtime.io.connectors.files.file_sink_writer import file_safe
 from penstock.runtime.io.connectors.files.folders import NULL, Folders
 from penstock.runtime.io.connectors.filesystem import FileSystem
 from penstock.runtime.record.arrow_types import NoColumnTypeError
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 
     from penstock.runtime.io.connectors.delta.sink import DeltaSink
 
+#: Folder in the table for rows that are merged into it; readers ignore it.
+STAGING: Final = "_penstock"
 #: Rows that a file collects before it writes them as a row group.
 _GROUP_ROWS: Final = 128 * 1024
 #: Maximum number of files that one subtask has open.
@@ -61,6 +67,17 @@ class StagedFile:
     written_at: int
     statistics: str
     schema: bytes
+
+
+def staged_prefix(job_id: str, operator_id: str) -> str:
+    """The beginning of the names of all files that an operator stages; subtask and attempt follow."""
+    return f"{job_id}-{file_safe(operator_id)}-"
+
+
+def attempt_of(name: str, prefix: str) -> int | None:
+    """The attempt that has staged a file; `None` for files of others."""
+    found = re.fullmatch(rf"part-{re.escape(prefix)}[0-9]+-([0-9]+)-[0-9a-f]{{32}}\..+", name)
+    return None if found is None else int(found[1])
 
 
 class _OpenFile:
@@ -130,7 +147,9 @@ class DeltaWriter:
         self._system = system
         self._prefix = prefix
         self._clock = clock
-        self._folders = Folders(sink.partition_by)
+        #: Rows with a key are staged elsewhere, because they are merged into the table.
+        self._base = STAGING if sink.key else ""
+        self._folders = Folders(() if sink.key else sink.partition_by)
         self._open: dict[str, _OpenFile] = {}
         self._made: set[str] = set()
         self._staged: list[StagedFile] = []
@@ -146,7 +165,7 @@ class DeltaWriter:
             for columns in self._fitted(batch):
                 for folder, part in self._folders.split(ArrowBatch(columns)):
                     assert isinstance(part, ArrowBatch), "Folders keeps the kind of a batch"
-                    self._write(folder, part.batch)
+                    self._write(self._base or folder, part.batch)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -175,11 +194,11 @@ class DeltaWriter:
 
     def _begin(self, folder: str) -> _OpenFile:
         if folder not in self._made:
-            place = f"{self._sink.path}/{folder}" if folder else self._sink.path
+            place = f"{self._sink.path}/{folder}" if folder else str(self._sink.path)
             self._system.make_directory(place, f"_probe-{uuid4()}")
             self._made.add(folder)
-        name = f"part-{self._prefix}-{uuid4()}.{self._sink.compression}.parquet"
-        return _OpenFile(self._system, self._sink.path, folder, name, self._sink.compression)
+        name = f"part-{self._prefix}-{uuid4().hex}.{self._sink.compression}.parquet"
+        return _OpenFile(self._system, str(self._sink.path), folder, name, self._sink.compression)
 
     def _end(self, file: _OpenFile) -> None:
         del self._open[file.folder]
@@ -187,7 +206,7 @@ class DeltaWriter:
         statistics = file.end()
         schema = self._fixed.schema.serialize().to_pybytes()
         now = int(self._clock.now() * 1_000)
-        values = _values(file.folder)
+        values = {} if self._base else _values(file.folder)
         self._staged.append(StagedFile(file.path, file.size, file.rows, values, now, statistics, schema))
 
     def _end_all(self) -> None:
@@ -198,7 +217,7 @@ class DeltaWriter:
         """The batch in the columns of the table."""
         if isinstance(batch, ArrowBatch):
             self._learn(batch.batch.schema)
-            yield self._fix_of(batch.batch)
+            yield self._with_keys(self._fix_of(batch.batch))
             return
         rows = batch.rows
         if self._fixed is None or (self._sink.adds_columns and self._has_new_names(rows)):
@@ -210,7 +229,17 @@ class DeltaWriter:
                 msg = f"a row can't be written to table {self._sink.path}: {error}. Give the sink a schema="
                 raise BadRecordError(msg) from error
         assert self._fixed is not None, "the rows have a schema"
-        yield self._fixed.converted(rows)
+        yield self._with_keys(self._fixed.converted(rows))
+
+    def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name in self._sink.key:
+            if batch.column(name).null_count:
+                msg = (
+                    f"table {self._sink.path}: column {name!r} of key= is null in a record, so no row can be "
+                    "found by it. Filter these records, or give them a value before the sink"
+                )
+                raise BadRecordError(msg)
+        return batch
 
     def _fix_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self._fixed is not None, "the batch has a schema"
@@ -237,13 +266,14 @@ class DeltaWriter:
             self._fix(pa.schema([*known, *new]))
 
     def _fix(self, schema: pa.Schema) -> None:
-        missing = [name for name in self._sink.partition_by if name not in schema.names]
-        if missing:
-            msg = (
-                f"table {self._sink.path}: partition_by has {missing[0]!r}, which is none of the columns "
-                f"{', '.join(schema.names)}"
-            )
-            raise BadRecordError(msg)
+        for setting in ("partition_by", "key"):
+            missing = [name for name in getattr(self._sink, setting) if name not in schema.names]
+            if missing:
+                msg = (
+                    f"table {self._sink.path}: {setting} has {missing[0]!r}, which is none of the columns "
+                    f"{', '.join(schema.names)}"
+                )
+                raise BadRecordError(msg)
         advice = (
             f"Map the rows to the columns of table {self._sink.path} before the sink, or let the sink add "
             'columns with schema_mode="merge"'

@@ -50,6 +50,27 @@ class TestDeltaSink(SinkTests):
         return {"number": {}}
 
 
+class UpsertedTable(OutputTable):
+    """A table into which a `DeltaSink` merges rows by their key."""
+
+    def sink(self) -> DeltaSink:
+        return DeltaSink(self.folder, SCHEMA, key=["number"])
+
+    def hidden(self) -> list[str]:
+        return [file.name for file in self.folder.glob("_penstock/*.parquet")]
+
+
+class TestUpsertingDeltaSink(SinkTests):
+    simulated = DEEP > 1
+    steps = SINK_STEPS
+
+    def make_world(self, folder: Path) -> UpsertedTable:
+        return UpsertedTable(folder)
+
+    def bad_record(self) -> Any:
+        return {"number": None}
+
+
 class InputTable:
     """A table that deltalake writes, three records at a time."""
 
