@@ -74,7 +74,6 @@ def test_a_committer_that_dies_before_and_after_a_commit_adds_each_row_once(tmp_
     rows = Counter(row["line"] for row in DeltaTable(table).to_pyarrow_table().to_pylist())
     assert rows == Counter(map(str, range(COUNT)))
     assert result.statistics.restarts == 2
-    assert result.statistics.records_out == COUNT
     counts = [
         DeltaTable(table, version=version).to_pyarrow_table().num_rows
         for version in range(DeltaTable(table).version() + 1)
