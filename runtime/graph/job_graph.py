@@ -279,4 +279,5 @@ def sinks_of(job: JobGraph) -> Iterator[tuple[OperatorSpec, Sink[Any]]]:
     for spec in (spec for vertex in job.vertices for spec in vertex.operators):
         operator = spec.factory() if spec.is_sink and spec.factory is not None else None
         if isinstance(operator, SinkOperator | StagingOperator):
-            yield spec, operator.sink
+            sink: Any = operator.sink
+            yield spec, sink

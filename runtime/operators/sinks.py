@@ -264,7 +264,8 @@ class SinkOperator(Operator):
                 self._open_writer = None
 
     def _new_writer(self, context: SinkContext) -> SinkWriter[Any]:
-        return self.sink.writer(context)
+        writer: SinkWriter[Any] = self.sink.writer(context)
+        return writer
 
     def _pre_commit(self, checkpoint_id: int) -> None:
         self._phase = "prepare_commit"

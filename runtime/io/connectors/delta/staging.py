@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.delta.statistics import file_statistics
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, delta_schema, find_table
-from penstock.runtime.io.connectors.errors import BadRecordError, ConnectorError
+from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.file_formats.encoders import CountingOutput
 from penstock.runtime.io.connectors.file_formats.fixed_schema import FixedSchema, refuse_odd_rows
 from penstock.runtime.io.connectors.files.file_sink_writer import file_safe
@@ -130,6 +131,8 @@ class _OpenFile:
                 parts[0].schema,
                 compression=self._compression,
                 store_schema=False,
+                # Dictionaries of numbers cost two thirds of the time, and seldom save bytes.
+                use_dictionary=[field.name for field in parts[0].schema if _has_dictionary(field.type)],
                 metadata_collector=self._found,
             )
         table = pa.Table.from_batches(parts)
@@ -137,6 +140,10 @@ class _OpenFile:
             if kinds.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
                 self._with_nan.add(name)
         self._writer.write_table(table, row_group_size=max(_GROUP_ROWS, table.num_rows))
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    return bool(kinds.is_string(kind) or kinds.is_binary(kind))
 
 
 class DeltaWriter:
@@ -281,7 +288,7 @@ class DeltaWriter:
         self._fixed = FixedSchema(delta_schema(schema), advice)
 
     def _schema_of_table(self) -> pa.Schema | None:
-        table = find_table(self._sink.path, self._sink.storage_options)
+        table = find_table(str(self._sink.path), self._sink.storage_options)
         return None if table is None else arrow_schema_of(table)
 
     def _unwritable(self, error: OSError) -> ConnectorError:
