@@ -2,8 +2,7 @@
 
     python benchmarks/tables.py --json tables.json
 
-Contenders write the same Arrow batches to new tables, one after another in each round, in this process:
-`DeltaSink` with its writer and committer, without a job around it, and `write_deltalake`. Each commits once.
+In each round both contenders write the same Arrow batches to new tables, in turn, in this process. `DeltaSink` runs with its writer and committer, without a job around it. Each contender commits once.
 The figures are seconds of wall-clock time, the median of all rounds. `write_deltalake` uses several threads;
 one subtask of a sink uses one, and Arrow's threads.
 """

@@ -6,8 +6,8 @@ transaction*: a name and a version. Delta accepts a version of a name only once,
 time. So a repeated commit changes nothing.
 
 **Lineage.** The name is that of the committer which has pre-committed the files: job, operator, attempt and a
-random number. Versions count its checkpoints. A name for the whole job would lose data: after the restore of
-an older savepoint, the versions of new checkpoints would be taken for committed ones.
+random number. Versions count its checkpoints. A name for the whole job would lose data. After the restore of
+an older savepoint, its new checkpoints would have versions that are committed already.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class DeltaSink(metaclass=NearestNames):
         schema_mode: `"fixed"` refuses records with columns that the table lacks. `"merge"` adds these columns
             to the table. Records may lack columns that may be null.
         target_file_size: Bytes at which a file is ended before the checkpoint.
-        compact_below: Files smaller than this number of bytes are joined to files of `target_file_size`, when
-            at least `compact_at` of them were written since the last time. `None` never compacts.
+        compact_below: Bytes below which a file is small. Once `compact_at` small files were written, they are
+            joined to files of `target_file_size`. `None` never compacts.
         compact_at: Number of small files that begins a compaction.
         compression: Compression of the Parquet files.
         properties: Table properties of a new table, such as `{"delta.enableChangeDataFeed": "true"}`.

@@ -5,7 +5,7 @@ final place and with its final name. `prepare_commit` ends the open files and re
 The committer puts them into the log. Names contain a random number, so no file is ever overwritten.
 
 Files that no commit ever names stay after a failure. A full VACUUM removes them, as those of other writers.
-They can't be told apart from files that only older versions of the table name, so no job removes them. Rows
+No job removes them, because they look like files that only older versions of the table name. Rows
 with a key are staged in a folder that readers ignore, since they are merged into the table. Files there
 belong to no version, so the next attempt removes those of earlier ones.
 """
