@@ -2,7 +2,8 @@
 
     python benchmarks/tables.py --json tables.json
 
-In each round both contenders write the same Arrow batches to new tables, in turn, in this process. `DeltaSink` runs with its writer and committer, without a job around it. Each contender commits once.
+In each round both contenders write the same Arrow batches to new tables, in turn, in this process.
+`DeltaSink` runs with its writer and committer, without a job around it. Each contender commits once.
 The figures are seconds of wall-clock time, the median of all rounds. `write_deltalake` uses several threads;
 one subtask of a sink uses one, and Arrow's threads.
 """

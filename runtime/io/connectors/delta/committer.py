@@ -75,8 +75,11 @@ class DeltaCommitter:
         table = find_table(self._path, sink.storage_options)
         if table is None and sink.schema is not None:
             table = self._make(sink.schema)
+        #: Columns of the table and of all staged files.
+        self._columns = pa.schema([])
         if table is not None:
             self._check_partitions(table)
+            self._columns = arrow_schema_of(table)
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, RowBatch), "writers send rows"
@@ -85,6 +88,8 @@ class DeltaCommitter:
     def prepare_commit(self) -> Sequence[DeltaCommit]:
         if not self._staged:
             return ()
+        # Fail before the checkpoint is complete: files of other types could never be committed.
+        self._columns = _merged([self._columns, *_schemas(self._staged)], self._path)
         self._number += 1
         staged, self._staged = self._staged, []
         return [DeltaCommit(self._lineage, self._number, tuple(staged))]

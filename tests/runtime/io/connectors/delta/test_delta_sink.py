@@ -287,6 +287,13 @@ def test_without_a_schema_the_first_records_decide_the_columns(folder: Path) -> 
     assert world.rows() == rows
 
 
+def test_subtasks_that_find_different_types_fail_the_checkpoint_and_not_its_commit(folder: Path) -> None:
+    job = TableWorld(folder).job([{"number": 1}, {"number": "one"}], parallelism=2).start()
+    job.write()
+    with pytest.raises(OperatorError, match="column 'number' is int64 .* and string in others"):
+        job.snapshot()
+
+
 def test_a_first_column_of_nulls_asks_for_a_schema(folder: Path) -> None:
     job = TableWorld(folder).job([{"number": 1, "name": None}]).start()
     with pytest.raises(OperatorError, match=r"column 'name' has only nulls .* give schema="):
