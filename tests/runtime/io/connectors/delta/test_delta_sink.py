@@ -290,7 +290,7 @@ def test_without_a_schema_the_first_records_decide_the_columns(folder: Path) -> 
 def test_subtasks_that_find_different_types_fail_the_checkpoint_and_not_its_commit(folder: Path) -> None:
     job = TableWorld(folder).job([{"number": 1}, {"number": "one"}], parallelism=2).start()
     job.write()
-    with pytest.raises(OperatorError, match="column 'number' is int64 .* and string in others"):
+    with pytest.raises(OperatorError, match=r"column 'number' is int64 .* and string in others"):
         job.snapshot()
 
 
