@@ -326,7 +326,7 @@ def _check_kind(state: OperatorState, spec: OperatorSpec) -> None:
         for what, is_there, fits in (
             ("keys with values", any(s.keyed for s in subtasks), spec.keyed),
             ("positions of a source", SPLITS in lists, spec.source is not None),
-            ("transactions of a sink", COMMITTABLES in lists, spec.is_sink),
+            ("transactions of a sink", COMMITTABLES in lists, spec.has_transactions),
         )
         if is_there and not fits
     ]
@@ -353,7 +353,7 @@ def _assign_operator(
     subtasks = [state.subtasks.get(index) for index in range(state.parallelism)]
     for index in state.finished:
         had = subtasks[index]
-        subtasks[index] = None if had is None else kept_after_the_end(had, is_sink=operator.is_sink)
+        subtasks[index] = None if had is None else kept_after_the_end(had, is_sink=operator.has_transactions)
     keyed, raw_keyed = (
         reassign_keyed(handles, state.parallelism, vertex.parallelism, vertex.max_parallelism)
         for handles in (

@@ -22,6 +22,7 @@ from penstock import patterns, spark, testing, windows
 from penstock.aggregates import Sum
 from penstock.cluster import RayJobHandle
 from penstock.connected import KeyedBroadcastProcessFunction
+from penstock.delta import DeltaSource
 from penstock.formats import SchemaRegistry
 from penstock.http import HttpSink, WebhookSource
 from penstock.kafka import KafkaSink, KafkaSource
@@ -300,6 +301,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "DataStream.show": lambda timeout: stream().show(timeout=timeout),
     "DataStream.take": lambda timeout: stream().take(timeout=timeout),
     "DataStream.to_pandas": lambda timeout: stream().to_pandas(timeout=timeout),
+    "DeltaSource": partial(DeltaSource, "/in"),
     "EventTimeSessionWindows": of_class(windows.EventTimeSessionWindows),
     "ExponentialBackoff": penstock.ExponentialBackoff,
     "FailureRate": penstock.FailureRate,

@@ -18,6 +18,7 @@ from test_durations import STOPPED, Asked, arguments
 import penstock
 from penstock import cluster, spark, state
 from penstock.actors.client import jobs
+from penstock.delta import DeltaSink, DeltaSource
 from penstock.formats import Json
 
 LOCATION = re.compile(r"\bLocations?\b")
@@ -104,6 +105,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "write_state": lambda savepoint="/none", base="/none": state.write_state(
         pa.table({"key": [1], "value": [1]}), savepoint, "op", base=base
     ),
+    "DeltaSink": DeltaSink,
+    "DeltaSource": DeltaSource,
     "SparkTable": spark.SparkTable,
     "from_structured_streaming": lambda checkpoint_location: spark.from_structured_streaming(
         env(),

@@ -18,6 +18,7 @@ from typing import Any, Final
 from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.errors import ConfigurationError, OperatorLocation, UserLocation
 from penstock.runtime.names import nearest_name
+from penstock.runtime.operators.committed_sink import StagingOperator
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.sinks import Sink, SinkOperator
@@ -71,6 +72,7 @@ class OperatorSpec:
         factory: Makes the operator in the subtask; `None` for a source.
         coordinator: The user's operator if it has a coordinator in the JobMaster; `None` for sources.
         state_backend: `None` for the job's backend.
+        is_committer: Whether it commits what the writers of a sink have staged (`committed_sink.py`).
     """
 
     id: str
@@ -86,6 +88,12 @@ class OperatorSpec:
     watermarks: WatermarkStrategy[Any] | None = None
     state_backend: StateBackend | None = None
     in_columns: bool = False
+    is_committer: bool = False
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether its state may hold transactions that a restored subtask must commit."""
+        return self.is_sink or self.is_committer
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,5 +278,6 @@ def sinks_of(job: JobGraph) -> Iterator[tuple[OperatorSpec, Sink[Any]]]:
     """Iterate over the sinks of a job."""
     for spec in (spec for vertex in job.vertices for spec in vertex.operators):
         operator = spec.factory() if spec.is_sink and spec.factory is not None else None
-        if isinstance(operator, SinkOperator):
-            yield spec, operator.sink
+        if isinstance(operator, SinkOperator | StagingOperator):
+            sink: Any = operator.sink
+            yield spec, sink

@@ -198,7 +198,7 @@ class SinkOperator(Operator):
 
     _context: OperatorContext
 
-    def __init__(self, sink: Sink[Any]) -> None:
+    def __init__(self, sink: Any) -> None:
         self.sink = sink
         self._open_writer: SinkWriter[Any] | None = None
         self._pending: list[tuple[int, Any]] = []
@@ -217,7 +217,7 @@ class SinkOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         self._phase = "open"
         self._context = context
-        self._open_writer = self.sink.writer(SinkContext.of(context))
+        self._open_writer = self._new_writer(SinkContext.of(context))
         context.lists.bind_declared(self._open_writer)
         restored = context.restored.get(COMMITTABLES, ())
         self._pending = sorted(restored, key=lambda entry: entry[0])
@@ -262,6 +262,10 @@ class SinkOperator(Operator):
                 self._run("close")
             finally:
                 self._open_writer = None
+
+    def _new_writer(self, context: SinkContext) -> SinkWriter[Any]:
+        writer: SinkWriter[Any] = self.sink.writer(context)
+        return writer
 
     def _pre_commit(self, checkpoint_id: int) -> None:
         self._phase = "prepare_commit"

@@ -231,7 +231,7 @@ class _Builder:
         """Make the operators from index `first`; with `only_sinks` only sinks, which may have to commit."""
         made = []
         for location, spec in list(zip(self._locations, self._vertex.operators, strict=True))[first:]:
-            if only_sinks and not spec.is_sink:
+            if only_sinks and not spec.has_transactions:
                 continue
             assert spec.factory is not None, f"{spec.id} has no factory"
             try:

@@ -9,6 +9,8 @@ from penstock._public_names import public_names
 if TYPE_CHECKING:
     from penstock.runtime.io.connectors.filesystem import FileInfo as FileInfo
     from penstock.runtime.io.connectors.filesystem import FileSystem as FileSystem
+    from penstock.runtime.operators.committed_sink import HasCommitter as HasCommitter
+    from penstock.runtime.operators.committed_sink import StagingWriter as StagingWriter
     from penstock.runtime.operators.coordinators import (
         ExternallyInducedReader as ExternallyInducedReader,
     )

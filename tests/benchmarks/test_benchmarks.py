@@ -257,6 +257,11 @@ def test_formats_are_measured_beside_their_libraries(
     assert "Avro to columns against its target" in figures["ratios"]
 
 
+def test_tables_are_measured_beside_their_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = run_tiny("tables", tmp_path, capsys)
+    assert figures["ratios"].keys() == {"delta_sink_vs_write_deltalake"}
+
+
 @pytest.mark.kafka
 @pytest.mark.long
 @pytest.mark.ray

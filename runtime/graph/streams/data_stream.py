@@ -29,6 +29,12 @@ from penstock.runtime.graph.streams.given_stream import no_stream
 from penstock.runtime.graph.streams.join_operations import JoinOperations
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import normal_name, problem_with_name, unknown_attribute
+from penstock.runtime.operators.committed_sink import (
+    COMMITTER_SUFFIX,
+    CommitterOperator,
+    HasCommitter,
+    StagingOperator,
+)
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.expression_operators import SplitExpressionsOperator
 from penstock.runtime.operators.expressions import shown
@@ -370,8 +376,26 @@ class DataStream(JoinOperations[T_co]):
     def sink(self, id: str, sink: Sink[T_co], **options: Unpack[OperatorOptions]) -> None:
         """Write every record to `sink`; the id must stay the same when the program changes."""
         need_object("sink", sink, Sink, ": it has no method `writer(context)`")
-        what, factory = type(sink).__name__, partial(SinkOperator, sink)
-        self._builder.add("sink", what, factory, self._inputs, id, options, is_sink=True)
+        what = type(sink).__name__
+        if isinstance(sink, HasCommitter):
+            staging = partial(StagingOperator, sink)
+            written = self._builder.add("sink", what, staging, self._inputs, id, options, is_sink=True)
+            inputs = written._partitioned(Partitioner(Partitioning.GLOBAL))._inputs
+            single: OperatorOptions = {"parallelism": 1, "start_new_chain": True}
+            committer = partial(CommitterOperator, sink)
+            self._builder.add(
+                "commit",
+                what,
+                committer,
+                inputs,
+                id + COMMITTER_SUFFIX,
+                single,
+                stateful=True,
+                is_committer=True,
+            )
+        else:
+            factory = partial(SinkOperator, sink)
+            self._builder.add("sink", what, factory, self._inputs, id, options, is_sink=True)
         if isinstance(sink, TakesSchema):
             sink.take_schema(self._builder.graph.schema_of(self._inputs))
 

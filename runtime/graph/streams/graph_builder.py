@@ -61,6 +61,7 @@ class GraphBuilder:
         side_outputs: tuple[str, ...] = (),
         watermarks: WatermarkStrategy[Any] | None = None,
         in_columns: bool = False,
+        is_committer: bool = False,
     ) -> DataStream[Any]:
         """Add an operator, and return the stream of its main output.
 
@@ -70,6 +71,7 @@ class GraphBuilder:
             stateful: Whether the operator has state; keyed operators, sources and sinks always do.
             function: The user's object or class, which may declare state and side outputs.
             side_outputs: Names of side outputs that no class declares.
+            is_committer: Whether it commits for all writers of a sink, so that it never has two subtasks.
         """
         check_options(kind, options)
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -93,6 +95,7 @@ class GraphBuilder:
             watermarks,
             given.pop("state_backend", None),
             in_columns,
+            is_committer,
         )
         node = StreamNode(
             kind,
@@ -100,7 +103,7 @@ class GraphBuilder:
             inputs=inputs,
             makes_watermarks=makes_watermarks,
             side_outputs=side_outputs or tags,
-            max_parallelism=self._key_groups_for(kind, parallelism),
+            max_parallelism=1 if is_committer else self._key_groups_for(kind, parallelism),
             **given,
         )
         return self.stream_type(self, (Upstream(self.graph.add(node)),))

@@ -7,11 +7,18 @@ read again: a restart continues behind the last record that a completed checkpoi
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Self
 
+from penstock.runtime.operators.committed_sink import (
+    COMMITTER_SUFFIX,
+    CommitterOperator,
+    HasCommitter,
+    StagingOperator,
+)
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.sinks import COMMITTABLES, RemovesUncovered, Sink, SinkOperator
 from penstock.runtime.record.value_codec import ValueCodec
@@ -29,23 +36,28 @@ _JOBS: Final = count()
 
 @dataclass(frozen=True, slots=True)
 class SinkCheckpoint:
-    """The snapshots of all subtasks, and the number of records that they cover."""
+    """The snapshots of all subtasks and of the committer, and the number of records that they cover."""
 
     snapshots: tuple[HarnessSnapshot, ...]
     position: int
+    committer: HarnessSnapshot | None = None
 
     @property
     def data(self) -> list[bytes]:
         """All values of the snapshots, as a storage holds them."""
-        lists = [entry for snapshot in self.snapshots for entry in snapshot.lists.values()]
+        lists = [entry for snapshot in self._all for entry in snapshot.lists.values()]
         return [value for _, values in lists for value in values]
 
     @property
     def committables(self) -> list[Any]:
         """Everything that the writers have pre-committed and not committed."""
         loads = ValueCodec().loads
-        saved = [snapshot.lists[COMMITTABLES][1] for snapshot in self.snapshots]
+        saved = [snapshot.lists[COMMITTABLES][1] for snapshot in self._all if COMMITTABLES in snapshot.lists]
         return [loads(value)[1] for values in saved for value in values]
+
+    @property
+    def _all(self) -> tuple[HarnessSnapshot, ...]:
+        return self.snapshots if self.committer is None else (*self.snapshots, self.committer)
 
 
 class SinkJob:
@@ -78,7 +90,8 @@ class SinkJob:
         self._attempt = 0
         self._position = 0
         self._subtasks: list[OperatorHarness] = []
-        self._operators: list[SinkOperator] = []
+        self._operators: list[SinkOperator | StagingOperator] = []
+        self._committer: _Committer | None = None
         self._packed = PackedCode(world.sink(), world_of(world, world.rows))
 
     @property
@@ -93,7 +106,7 @@ class SinkJob:
         covered = self.completed
         self._position = 0 if covered is None else covered.position
         self._subtasks = []
-        self._operators = [SinkOperator(self.sink()) for _ in range(self._parallelism)]
+        self._operators = [self._operator() for _ in range(self._parallelism)]
         for subtask, operator in enumerate(self._operators):
             self._subtasks.append(
                 OperatorHarness(
@@ -107,6 +120,12 @@ class SinkJob:
                     attempt=self._attempt,
                 )
             )
+        sink = self.sink()
+        if isinstance(sink, HasCommitter):
+            restored = None if covered is None else covered.committer
+            self._committer = _Committer(
+                CommitterOperator(sink), self._job_id, restored, self._attempt, self._transactional
+            )
         return self
 
     def write(self, count: int | None = None) -> None:
@@ -119,7 +138,10 @@ class SinkJob:
 
     def snapshot(self) -> SinkCheckpoint:
         """Take a checkpoint: all subtasks pre-commit. It is not complete yet."""
-        return SinkCheckpoint(tuple(harness.snapshot() for harness in self._subtasks), self._position)
+        taken = tuple(harness.snapshot() for harness in self._subtasks)
+        self._send()
+        committer = None if self._committer is None else self._committer.harness.snapshot()
+        return SinkCheckpoint(taken, self._position, committer)
 
     def decide(self, checkpoint: SinkCheckpoint) -> None:
         """Complete a checkpoint; no subtask learns of it yet."""
@@ -130,6 +152,8 @@ class SinkJob:
         for subtask, harness in enumerate(self._subtasks):
             if subtasks is None or subtask in subtasks:
                 harness.complete_checkpoint(checkpoint.snapshots[subtask])
+        if subtasks is None and self._committer is not None and checkpoint.committer is not None:
+            self._committer.harness.complete_checkpoint(checkpoint.committer)
 
     def complete(self, checkpoint: SinkCheckpoint) -> None:
         self.decide(checkpoint)
@@ -138,6 +162,8 @@ class SinkJob:
     def abort(self, checkpoint: SinkCheckpoint) -> None:
         for harness, snapshot in zip(self._subtasks, checkpoint.snapshots, strict=True):
             harness.abort_checkpoint(snapshot)
+        if self._committer is not None and checkpoint.committer is not None:
+            self._committer.harness.abort_checkpoint(checkpoint.committer)
 
     def checkpoint(self) -> SinkCheckpoint:
         """Take a checkpoint and complete it."""
@@ -148,6 +174,9 @@ class SinkJob:
     def end_of_data(self) -> None:
         for harness in self._subtasks:
             harness.end_of_data()
+        self._send()
+        if self._committer is not None:
+            self._committer.harness.end_of_data()
 
     def finish(self) -> None:
         """Write all records that are left, end the job with its last checkpoint, and clean up after it."""
@@ -163,6 +192,9 @@ class SinkJob:
         """Close all writers, as after the end of the job or after an error."""
         while self._subtasks:
             self._subtasks.pop().close()
+        if self._committer is not None:
+            self._committer.harness.close()
+            self._committer = None
 
     def kill(self) -> None:
         """Let all processes die: nothing is closed."""
@@ -171,11 +203,12 @@ class SinkJob:
                 self._world.kill(writer)
         self._subtasks.clear()
         self._operators.clear()
+        self._committer = None
 
     def fork(self) -> SinkJob:
         """Let the running attempt live on by itself, as a process that was cut off; this job keeps none."""
         zombie = copy.copy(self)
-        self._subtasks, self._operators = [], []
+        self._subtasks, self._operators, self._committer = [], [], None
         return zombie
 
     def with_input(self, records: Sequence[Any]) -> Self:
@@ -191,11 +224,15 @@ class SinkJob:
             sink.remove_uncovered(self._job_id, OPERATOR, covered)
 
     def statistics(self) -> list[OperatorStatistics]:
+        """Statistics of all subtasks that commit."""
+        if self._committer is not None:
+            return [self._committer.harness.statistics()]
         return [harness.statistics() for harness in self._subtasks]
 
     def writers(self) -> list[Any]:
-        """The writers of all subtasks."""
-        return [operator.writer for operator in self._operators if operator.is_open]
+        """The writers of all subtasks, and the committer if there is one."""
+        operators = [*self._operators, *(() if self._committer is None else (self._committer.operator,))]
+        return [operator.writer for operator in operators if operator.is_open]
 
     def sink(self) -> Sink[Any]:
         """A copy of the sink, as a process gets it."""
@@ -206,6 +243,45 @@ class SinkJob:
     def packed(self) -> bytes:
         """The sink in the job graph that is sent to the processes."""
         return self._packed.data
+
+    def _operator(self) -> SinkOperator | StagingOperator:
+        sink = self.sink()
+        return StagingOperator(sink) if isinstance(sink, HasCommitter) else SinkOperator(sink)
+
+    def _send(self) -> None:
+        """Send the committables of all writers to the committer, if there is one."""
+        if self._committer is not None:
+            self._committer.take(self._subtasks)
+
+
+class _Committer:
+    """The committer of a sink, and the channels from all writers."""
+
+    def __init__(
+        self,
+        operator: CommitterOperator,
+        job_id: str,
+        restored: HarnessSnapshot | None,
+        attempt: int,
+        transactional: bool,
+    ) -> None:
+        self.operator = operator
+        self.harness = OperatorHarness(
+            operator,
+            job_id=job_id,
+            operator_id=OPERATOR + COMMITTER_SUFFIX,
+            restored=() if restored is None else (restored,),
+            transactional=transactional,
+            attempt=attempt,
+        )
+        self._codec = ValueCodec()
+        self._taken: Counter[int] = Counter()
+
+    def take(self, writers: Sequence[OperatorHarness]) -> None:
+        for subtask, writer in enumerate(writers):
+            sent = writer.outputs[self._taken[subtask] :]
+            self._taken[subtask] += len(sent)
+            self.harness.push([self._codec.loads(self._codec.dumps(value)) for value in sent])
 
 
 #: A step of a job; a test names it.

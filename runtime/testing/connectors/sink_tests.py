@@ -177,7 +177,7 @@ class SinkTests(ConnectorTests[SinkWorld]):
         if self.guarantee == "exactly_once":
             assert any(waiting), "`prepare_commit` must return committables when records were written"
         job.complete(checkpoint)
-        assert [each.extra["uncommitted"] for each in job.statistics()] == [0, 0]
+        assert not any(each.extra["uncommitted"] for each in job.statistics())
         assert [each.extra["committed"] for each in job.statistics()] == waiting
         job.close()
 

@@ -21,8 +21,9 @@ import pyarrow.types as kinds
 
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
 from penstock.runtime.io.connectors.file_formats.encoders import CountingOutput
+from penstock.runtime.io.connectors.file_formats.fixed_schema import FixedSchema, refuse_odd_rows
 from penstock.runtime.record.arrow_types import NoColumnTypeError
-from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact_cast, exact_column
+from penstock.runtime.record.arrow_values import exact_cast
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.record.own_types import common_fields, row_columns
 from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
@@ -34,6 +35,15 @@ if TYPE_CHECKING:
 GROUP_ROWS: Final = 64 * 1024
 #: Number of schemas remembered for the next rows.
 _MOST_SCHEMAS: Final = 64
+
+_ADVICE: Final = "Give FileSink.parquet the schema= that all rows have, or map the rows before the sink"
+
+
+def is_codec(compression: str) -> bool:
+    try:
+        return compression == "none" or bool(pa.Codec.is_available(compression))
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,7 @@ class ParquetEncoder:
     """Encodes files; all encoders of a writer share `learned`, the schemas of the rows so far."""
 
     def __init__(self, schema: pa.Schema | None, compression: str, learned: list[pa.Schema]) -> None:
-        self._fixed = None if schema is None else _FixedSchema(schema)
+        self._fixed = None if schema is None else FixedSchema(schema, _ADVICE)
         self._learned = learned
         self._compression = compression
         self._output: CountingOutput | None = None
@@ -124,56 +134,6 @@ class ParquetEncoder:
         if self._rows:
             self._parts.append(self._rows)
             self._rows = []
-
-
-@dataclass(frozen=True, slots=True)
-class _FixedSchema:
-    schema: pa.Schema
-
-    def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if batch.schema.equals(self.schema):
-            return batch
-        if set(batch.schema.names) != set(self.schema.names):
-            raise BadRecordError(self._misfit(f"an Arrow batch has columns {batch.schema.names}"))
-        try:
-            return exact_batch(batch, self.schema)
-        except (MisfitError, pa.ArrowException) as error:
-            raise BadRecordError(self._misfit(f"an Arrow batch can't be cast: {error}")) from error
-
-    def converted(self, rows: Sequence[Any]) -> pa.RecordBatch:
-        _refuse_odd_rows(rows)
-        known = set(self.schema.names)
-        if not known.issuperset(chain.from_iterable(rows)):
-            row = next(row for row in rows if not known.issuperset(row))
-            unknown = [name for name in row if name not in known]
-            raise BadRecordError(self._misfit(f"a row has columns {unknown}; the row is {shown(row)}"))
-        try:
-            return self._columns_of(rows)
-        except MisfitError as failure:
-            for row in rows:
-                try:
-                    self._columns_of([row])
-                except MisfitError as error:
-                    what = f"{error}; one of the rows is {shown(row)}"
-                    raise BadRecordError(self._misfit(what)) from error
-            raise BadRecordError(self._misfit(str(failure))) from failure
-
-    def _columns_of(self, rows: Sequence[Any]) -> pa.RecordBatch:
-        columns = [
-            exact_column([row.get(field.name) for row in rows], field.type, field.name, rounds=True)
-            for field in self.schema
-        ]
-        for field, column in zip(self.schema, columns, strict=True):
-            if not field.nullable and column.null_count:
-                msg = f"column '{field.name}' is 'not null', and a row has no value"
-                raise MisfitError(msg)
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def _misfit(self, what: str) -> str:
-        return (
-            f"{what}, which does not fit the Parquet schema {shown(str(self.schema))} of this sink. Give "
-            "FileSink.parquet the schema= that all rows have, or map the rows before the sink"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +218,7 @@ def _index_of(wanted: pa.Schema, learned: list[pa.Schema]) -> int:
 
 
 def _typed_rows(rows: Sequence[Any]) -> list[_TypedRows]:
-    _refuse_odd_rows(rows)
+    refuse_odd_rows(rows)
     try:
         return _grouped_by_types(rows)
     except NoColumnTypeError as failure:
@@ -299,13 +259,3 @@ def _refuse_empty_dicts(name: str, values: Sequence[Any], kind: pa.DataType) -> 
     elif kinds.is_list(kind) and pa.types.is_nested(kind.value_type):
         lists = [value for value in values if isinstance(value, list | tuple)]
         _refuse_empty_dicts(name, list(chain.from_iterable(lists)), kind.value_type)
-
-
-def _refuse_odd_rows(rows: Sequence[Any]) -> None:
-    odd = next((row for row in rows if not isinstance(row, Mapping)), None)
-    if odd is not None:
-        msg = (
-            f"a row of type {type(odd).__name__} can't be written as Parquet: rows are dicts from column "
-            f"name to value; the row is {shown(odd)}. Map the rows before the sink"
-        )
-        raise BadRecordError(msg)

@@ -24,7 +24,7 @@ from penstock.runtime.config.checks import Location, location
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import OutputExistsError, checked_setting
 from penstock.runtime.io.connectors.file_formats.encoders import CsvSinkFormat, SinkFormat
-from penstock.runtime.io.connectors.file_formats.parquet_encoder import ParquetSinkFormat
+from penstock.runtime.io.connectors.file_formats.parquet_encoder import ParquetSinkFormat, is_codec
 from penstock.runtime.io.connectors.file_formats.value_encoders import Framing
 from penstock.runtime.io.connectors.file_formats.value_files import checked_format, sink_format
 from penstock.runtime.io.connectors.files.file_sink_writer import (
@@ -229,7 +229,7 @@ class FileSink(metaclass=NearestNames):
         Raises:
             ConfigurationError: A setting has an invalid value.
         """
-        if not _is_codec(compression):
+        if not is_codec(compression):
             msg = f"compression={compression!r} is not a codec of pyarrow, such as 'snappy' or 'zstd'"
             raise ConfigurationError(msg)
         return FileSink(
@@ -343,10 +343,3 @@ class FileSink(metaclass=NearestNames):
 
     def _file_system_of(self, directory: str) -> FileSystem:
         return self.filesystem or filesystem_for(directory, self.storage_options)
-
-
-def _is_codec(compression: str) -> bool:
-    try:
-        return compression == "none" or bool(pa.Codec.is_available(compression))
-    except ValueError:
-        return False

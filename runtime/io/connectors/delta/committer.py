@@ -1,0 +1,252 @@
+"""`DeltaCommitter`: names the staged files of all subtasks in the log of a table.
+
+A commit first looks for its application transaction in the table. If it is there, the commit was made before,
+by this process or another one. Otherwise all files must exist, and one entry of the log names them. If
+another process commits the same transaction at that moment, Delta refuses one of both, and this one looks
+again. Commits of others don't matter, since additions never conflict.
+
+Transactions of several checkpoints become one commit if a notification was lost or a checkpoint was aborted.
+So each version of the table shows a completed checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from penstock.runtime.errors import ConnectorError, LostOutputError
+from penstock.runtime.io.connectors.delta.staging import STAGING, StagedFile, attempt_of, staged_prefix
+from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, calls_to, find_table, make_table
+from penstock.runtime.io.connectors.delta.upsert import merge, staged_rows
+from penstock.runtime.io.connectors.errors import BadRecordError
+from penstock.runtime.io.connectors.filesystem import FileSystem
+from penstock.runtime.operators.committed_sink import COMMITTER_SUFFIX
+from penstock.runtime.operators.sinks import SinkContext
+from penstock.runtime.record.elements import Batch, RowBatch
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+from penstock.runtime.trust.data import read_schema
+from penstock.runtime.trust.paths import check_declared
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+    from penstock.runtime.io.connectors.delta.sink import DeltaSink
+
+logger = logging.getLogger(__name__)
+
+#: Number of times that a commit is tried beside other writers.
+_MOST_TRIES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaCommit:
+    """The files of one checkpoint.
+
+    Attributes:
+        lineage: Name of the application transaction: that of the committer which pre-committed the files.
+        number: Its version: the checkpoints of this committer, from 1.
+    """
+
+    lineage: str
+    number: int
+    files: tuple[StagedFile, ...]
+
+
+class DeltaCommitter:
+    """Commits the files of all writers, in the order of checkpoints."""
+
+    def __init__(self, sink: DeltaSink, system: FileSystem, context: SinkContext) -> None:
+        self._sink = sink
+        self._path = str(sink.path)
+        self._system = system
+        self._job = context.job_id
+        self._attempt = context.attempt
+        self._prefix = staged_prefix(context.job_id, context.operator_id.removesuffix(COMMITTER_SUFFIX))
+        self._small = 0
+        self._lineage = f"penstock-{context.job_id}-{context.operator_id}-{context.attempt}-{uuid4()}"
+        self._number = 0
+        self._staged: list[StagedFile] = []
+        table = find_table(self._path, sink.storage_options)
+        if table is None and sink.schema is not None:
+            table = self._make(sink.schema)
+        #: Columns of the table and of all staged files.
+        self._columns = pa.schema([])
+        if table is not None:
+            self._check_partitions(table)
+            self._columns = arrow_schema_of(table)
+
+    def write(self, batch: Batch) -> None:
+        assert isinstance(batch, RowBatch), "writers send rows"
+        self._staged += batch.rows
+
+    def prepare_commit(self) -> Sequence[DeltaCommit]:
+        if not self._staged:
+            return ()
+        # Fail before the checkpoint is complete: files of other types could never be committed.
+        self._columns = _merged([self._columns, *_schemas(self._staged)], self._path)
+        self._number += 1
+        staged, self._staged = self._staged, []
+        return [DeltaCommit(self._lineage, self._number, tuple(staged))]
+
+    def commit(self, committables: Sequence[DeltaCommit], permit: CommitPermit) -> None:
+        for lineage, commits in groupby(committables, key=lambda commit: commit.lineage):
+            self._commit(lineage, list(commits), permit)
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        """Remove rows with keys that earlier attempts have staged, and that no checkpoint covers."""
+        folder = f"{self._path}/{STAGING}"
+        if self._sink.key:
+            names = self._system.names(folder, f"part-{self._prefix}")
+            self._system.delete(folder, [name for name in names if self._is_older(name)])
+
+    def close(self) -> None:
+        """Do nothing: the committer holds no resources."""
+
+    def _is_older(self, name: str) -> bool:
+        attempt = attempt_of(name, self._prefix)
+        return attempt is not None and attempt < self._attempt
+
+    def _commit(self, lineage: str, commits: Sequence[DeltaCommit], permit: CommitPermit) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        error: Exception | None = None
+        for _ in range(_MOST_TRIES):
+            table = self._table(commits)
+            committed = table.transaction_version(lineage) or 0
+            left = [commit for commit in commits if commit.number > committed]
+            files = [file for commit in left for file in commit.files]
+            if not files:
+                return
+            self._check_files(files)
+            try:
+                self._add_columns(table, files)
+                with calls_to(self._path, beside=CommitFailedError):
+                    properties = self._properties(lineage, left[-1].number, permit)
+                    if self._sink.key:
+                        self._merge(table, files, properties)
+                    else:
+                        self._add(table, files, properties)
+            except CommitFailedError as failure:
+                error = failure
+            else:
+                self._compact(files)
+                return
+        msg = (
+            f"table {self._path}: a commit of {len(commits)} checkpoints has failed {_MOST_TRIES} times "
+            f"beside other writers: {error}. Let fewer jobs write this table at a time"
+        )
+        raise ConnectorError(msg) from error
+
+    def _add(self, table: DeltaTable, files: Sequence[StagedFile], properties: CommitProperties) -> None:
+        from deltalake.transaction import AddAction
+
+        actions: Any = [
+            AddAction(file.path, file.size, dict(file.partition), file.written_at, True, file.statistics)
+            for file in files
+        ]
+        table.create_write_transaction(
+            actions, "append", table.schema(), list(self._sink.partition_by), commit_properties=properties
+        )
+
+    def _merge(self, table: DeltaTable, files: Sequence[StagedFile], properties: CommitProperties) -> None:
+        schema = arrow_schema_of(table)
+        rows = staged_rows(self._system, self._path, files, schema, self._sink.key)
+        merge(table, rows, self._sink.key, properties)
+        names = [file.path.removeprefix(f"{STAGING}/") for file in files]
+        self._system.delete(f"{self._path}/{STAGING}", names)
+
+    def _compact(self, files: Sequence[StagedFile]) -> None:
+        """Join small files once enough of them were written; another writer's conflict puts it off."""
+        from deltalake.exceptions import CommitFailedError
+
+        sink = self._sink
+        if sink.compact_below is None:
+            return
+        # A merge rewrites files, whose sizes only the table knows.
+        self._small += 1 if sink.key else sum(file.size < sink.compact_below for file in files)
+        table = find_table(self._path, sink.storage_options) if self._small >= sink.compact_at else None
+        if table is None:
+            return
+        try:
+            with calls_to(self._path, beside=CommitFailedError):
+                table.optimize.compact(target_size=sink.target_file_size)
+        except CommitFailedError:
+            logger.info(
+                "table %s: a compaction gave way to another writer; the next one repeats it", self._path
+            )
+        else:
+            self._small = 0
+
+    def _properties(self, lineage: str, number: int, permit: CommitPermit) -> CommitProperties:
+        from deltalake import CommitProperties, Transaction
+
+        about = {"penstock.job": self._job, "penstock.checkpoint": str(permit.checkpoint_id)}
+        return CommitProperties(about, app_transactions=[Transaction(lineage, number)])
+
+    def _table(self, commits: Sequence[DeltaCommit]) -> DeltaTable:
+        table = find_table(self._path, self._sink.storage_options)
+        if table is not None:
+            return table
+        schemas = [schema for commit in commits for schema in _schemas(commit.files)]
+        return self._make(_merged(schemas, self._path))
+
+    def _make(self, schema: pa.Schema) -> DeltaTable:
+        sink = self._sink
+        partition_by = tuple(sink.partition_by)
+        return make_table(self._path, sink.storage_options, schema, partition_by, sink.properties)
+
+    def _add_columns(self, table: DeltaTable, files: Sequence[StagedFile]) -> None:
+        """Add the columns of the files that the table lacks; another writer may add them, too."""
+        from deltalake import Schema
+        from deltalake.exceptions import CommitFailedError
+
+        known = arrow_schema_of(table)
+        merged = _merged([known, *_schemas(files)], self._path)
+        new = [field.with_nullable(True) for field in merged if field.name not in known.names]
+        if new:
+            with calls_to(self._path, beside=CommitFailedError):
+                table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields))
+
+    def _check_files(self, files: Sequence[StagedFile]) -> None:
+        for file in files:
+            path = check_declared(f"{self._path}/{file.path}", [self._path])
+            if self._system.size(path) is None:
+                msg = (
+                    f"table {self._path}: committed data is missing. A completed checkpoint covers the file "
+                    f"{file.path}, which is neither in the table's log nor in its folder. VACUUM removes "
+                    "uncommitted files after its retention time. Restore an older checkpoint"
+                )
+                raise LostOutputError(msg)
+
+    def _check_partitions(self, table: DeltaTable) -> None:
+        found = list(table.metadata().partition_columns)
+        if found != list(self._sink.partition_by):
+            msg = (
+                f"table {self._path} has the partition columns {found}, and the sink has "
+                f"partition_by={list(self._sink.partition_by)}: give the sink those of the table"
+            )
+            raise ConnectorError(msg)
+
+
+def _schemas(files: Sequence[StagedFile]) -> Iterator[pa.Schema]:
+    return (read_schema(data) for data in dict.fromkeys(file.schema for file in files))
+
+
+def _merged(schemas: Sequence[pa.Schema], path: str) -> pa.Schema:
+    """All columns of some schemas, in order of appearance; a column has one type."""
+    fields: dict[str, pa.Field] = {}
+    for field in (field for schema in schemas for field in schema):
+        known = fields.setdefault(field.name, field)
+        if not known.type.equals(field.type):
+            msg = (
+                f"table {path}: column '{field.name}' is {known.type} in the table or in some records, and "
+                f"{field.type} in others. Give the sink a schema=, or map the records before it"
+            )
+            raise BadRecordError(msg)
+    return pa.schema(list(fields.values()))

@@ -1,0 +1,62 @@
+"""Merges staged rows into a table by key: the last row of each key wins.
+
+The rows of one commit are in memory while they are merged. Their order is that of checkpoints, then of
+subtasks, then of writing. So rows of one key must come from one subtask, as after `key_by`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.runtime.io.connectors.delta.staging import StagedFile
+from penstock.runtime.io.connectors.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+_ROW = "__penstock_row"
+
+
+def merge(table: DeltaTable, rows: pa.Table, key: Sequence[str], properties: CommitProperties) -> None:
+    """Replace the rows that have the keys of `rows`, and add those that are new."""
+    same = " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in key)
+    merger = table.merge(
+        rows, same, source_alias="source", target_alias="target", commit_properties=properties
+    )
+    merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def staged_rows(
+    system: FileSystem, path: str, files: Sequence[StagedFile], schema: pa.Schema, key: Sequence[str]
+) -> pa.Table:
+    """The rows of some files in the columns of a table; only the last row of each key."""
+    import pyarrow.parquet as pq  # slow to load
+
+    parts = []
+    for file in files:
+        handle: Any = system.open_input(f"{path}/{file.path}")
+        try:
+            parts.append(_filled(pq.ParquetFile(handle).read(), schema))
+        finally:
+            handle.close()
+    rows = pa.concat_tables(parts)
+    numbered = rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
+    last = numbered.group_by(list(key)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
+    return rows.take(last)
+
+
+def _filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
