@@ -39,6 +39,7 @@ from penstock.runtime.operators.source import (
     AddsSplits,
     ConnectorContext,
     EnumeratesSplits,
+    FollowsCheckpoints,
     HearsOfFailedReaders,
     NeededColumns,
     PausesSplits,
@@ -420,6 +421,17 @@ class HybridEnumerator:
             "returned": list(self._returned),
             "enumerator": self._enumerator.snapshot(),
         }
+
+    def snapshot_taken(self, checkpoint_id: int) -> None:
+        """Pass on to the enumerator of the current phase."""
+        if isinstance(self._enumerator, FollowsCheckpoints):
+            check_has_run("snapshot_taken", self._enumerator.snapshot_taken(checkpoint_id))  # type: ignore[func-returns-value]
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Pass on to the enumerator of the current phase, which may not have known this checkpoint."""
+        if isinstance(self._enumerator, FollowsCheckpoints):
+            done: object = self._enumerator.notify_checkpoint_complete(checkpoint_id)  # type: ignore[func-returns-value]
+            check_has_run("notify_checkpoint_complete", done)
 
     def close(self) -> None:
         self._enumerator.close()

@@ -241,7 +241,7 @@ class PausesSplits(Protocol):
 
 @runtime_checkable
 class FollowsCheckpoints(Protocol):
-    """Optional for a reader: learns which snapshots became part of a completed checkpoint.
+    """Optional for a reader or an enumerator: learns which snapshots became part of a completed checkpoint.
 
     For sources that acknowledge messages, commit offsets or delete data when a checkpoint covers them. An
     aborted checkpoint is never completed; a later one covers its records.

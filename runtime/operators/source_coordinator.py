@@ -36,6 +36,7 @@ from penstock.runtime.operators.coordinators import (
 from penstock.runtime.operators.source import (
     ConnectorContext,
     EnumeratesSplits,
+    FollowsCheckpoints,
     HearsOfFailedReaders,
     NeededColumns,
     ReadsInPart,
@@ -293,6 +294,9 @@ class SourceCoordinator(OperatorCoordinator):
             what, error = "snapshot", ValueError("it returned None; return the splits that no reader has")
             raise self._error(what, error)
         self._assignments.checkpointed(checkpoint_id)
+        enumerator = self._enumerator
+        if isinstance(enumerator, FollowsCheckpoints):
+            self._call("snapshot_taken", lambda: enumerator.snapshot_taken(checkpoint_id))
         answer.complete(state)
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
@@ -312,6 +316,11 @@ class SourceCoordinator(OperatorCoordinator):
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self._assignments.notify_checkpoint_complete(checkpoint_id)
+        enumerator = self._enumerator
+        if isinstance(enumerator, FollowsCheckpoints):
+            self._call(
+                "notify_checkpoint_complete", lambda: enumerator.notify_checkpoint_complete(checkpoint_id)
+            )
 
     def close(self) -> None:
         enumerator, self._enumerator = self._enumerator, None
