@@ -176,6 +176,9 @@ class CoordinatorHost(OperatorCoordinator):
             lambda error: self._guarded("on_error", lambda: on_error(error)),
         )
 
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        self._context.call_later(delay, lambda: self._guarded("call_later", callback))
+
     def fail_job(self, cause: str | PenstockError) -> None:
         self._context.fail_job(cause)
 

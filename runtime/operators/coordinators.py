@@ -103,6 +103,10 @@ class OperatorCoordinatorContext(Protocol):
         """Run blocking work; no callback runs after the job was restored or the coordinator was closed."""
         ...
 
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        """Call back after some seconds; never after the job was restored or the coordinator was closed."""
+        ...
+
     def fail_job(self, cause: str | PenstockError) -> None:
         """Fail the attempt, because the coordinator can't continue; the job may restart."""
         ...

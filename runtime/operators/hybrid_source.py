@@ -347,6 +347,13 @@ class _PhaseContext:
         failed = None if on_error is None else partial(finished, on_error)
         owner.context.run_in_background(work, partial(finished, on_result), failed)
 
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        def due() -> None:
+            if self._owner.phase == self._phase:
+                callback()
+
+        self._owner.context.call_later(delay, due)
+
 
 class HybridEnumerator:
     """Runs the enumerator of the history, then the enumerator of the live source.

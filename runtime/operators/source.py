@@ -362,6 +362,10 @@ class SplitEnumeratorContext(Protocol):
         """
         ...
 
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        """Call back after some seconds, in the enumerator's thread; never after the job was restored."""
+        ...
+
 
 class SplitEnumerator(Protocol):
     """Assigns the splits of one source. All calls come from one thread and must not block."""

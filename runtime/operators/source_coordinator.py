@@ -265,6 +265,9 @@ class SourceCoordinator(OperatorCoordinator):
             work, lambda result: self._call("background work", lambda: on_result(result)), failed
         )
 
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        self._context.call_later(delay, lambda: self._call("call_later", callback))
+
     # -- the coordinator ----------------------------------------------------------------------------------
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:

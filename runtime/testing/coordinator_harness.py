@@ -20,6 +20,8 @@ from penstock.runtime.operators.coordinator_host import (
 )
 from penstock.runtime.operators.coordinators import EventAnswer, HasCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
+from penstock.runtime.time.durations import Duration, as_seconds
 
 T = TypeVar("T")
 
@@ -122,6 +124,10 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         self._after(lambda: self._coordinator.notify_checkpoint_complete(checkpoint_id))
         return state
 
+    def advance(self, duration: Duration) -> list[tuple[int, Any]]:
+        """Let time pass; return the events that the coordinator sent in its timers."""
+        return self._after(lambda: self._context.timers.advance(as_seconds(duration)))
+
     def close(self) -> None:
         """Close the coordinator."""
         self._after(self._coordinator.close)
@@ -143,6 +149,7 @@ class _Context:
         self.parallelism = parallelism
         self.sent: list[tuple[int, EventOfCoordinator]] = []
         self.failure: PenstockError | None = None
+        self.timers = ManualTimers(ManualClock())
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
         if not 0 <= subtask < self.parallelism:
@@ -162,6 +169,9 @@ class _Context:
             on_error(error)
         else:
             on_result(result)
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        self.timers.call_later(delay, callback)
 
     def fail_job(self, cause: str | PenstockError) -> None:
         if self.failure is None:

@@ -336,6 +336,10 @@ class _Enumerator:
 
         self._background.append(run)
 
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        """Call back at the next delivery: time passes between two of them."""
+        self._background.append(callback)
+
     def fail_job(self, cause: str | PenstockError) -> None:
         raise cause if isinstance(cause, PenstockError) else PenstockError(cause)
 

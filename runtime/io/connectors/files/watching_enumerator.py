@@ -22,10 +22,9 @@ listing is repeated. A folder that can't be listed is not an empty one: no file 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypedDict
 
@@ -130,7 +129,6 @@ class WatchingEnumerator:
         #: Files that were cleaned up while a listing ran.
         self._cleaned: list[str] = []
         self._notes: Sequence[str] = ()
-        self._closing = threading.Event()
 
     # -- calls of the coordinator -------------------------------------------------------------------------
 
@@ -138,7 +136,7 @@ class WatchingEnumerator:
         self._clean()
         self._divide()
         if not self._has_ended:
-            self._list(after=0.0)
+            self._list(waited=0.0)
 
     def handle_split_request(self, subtask: int) -> None:
         self._reading.reader_asks(subtask)
@@ -178,19 +176,18 @@ class WatchingEnumerator:
         self._clean()
 
     def close(self) -> None:
-        self._closing.set()
+        """Do nothing."""
 
     # -- new files ----------------------------------------------------------------------------------------
 
-    def _list(self, after: float) -> None:
+    def _list(self, waited: float) -> None:
+        """List the folder in the background, some seconds after the listing before."""
         self._cleaned = []
-        work = partial(self._listed_files, after, self._known, self._resting)
-        self._context.run_in_background(work, partial(self._listed, after), self._unlisted)
+        work = partial(self._folder.list, self._known, self._resting, waited)
+        self._context.run_in_background(work, partial(self._listed, waited), self._unlisted)
 
-    def _listed_files(self, after: float, known: KnownFiles, resting: Mapping[str, Resting]) -> Listing:
-        if self._closing.wait(after):
-            return Listing(known, resting=resting)
-        return self._folder.list(known, resting, after)
+    def _list_later(self) -> None:
+        self._context.call_later(self._every, partial(self._list, self._every))
 
     def _listed(self, waited: float, listing: Listing) -> None:
         self._is_listed = True
@@ -200,12 +197,14 @@ class WatchingEnumerator:
         self._log(listing.notes)
         self._note_idle(waited, has_new=bool(listing.new or listing.resting))
         self._divide()
-        # Without a wait only if the listing has moved on: files that must rest need time.
-        again = 0.0 if listing.has_more and listing.new else self._every
+        if self._has_ended:
+            return
         if len(self._queue) > MOST_NEW_FILES // 2:
             self._is_held = True
-        elif not self._has_ended:
-            self._list(again)
+        elif listing.has_more and listing.new:
+            self._list(waited=0.0)
+        else:
+            self._list_later()
 
     def _unlisted(self, error: BaseException) -> None:
         """Fail the job if the first listing fails; log a later failure and list again."""
@@ -215,7 +214,7 @@ class WatchingEnumerator:
             msg = f"the watched folder can't be listed: {error}. Check the path, and that every node can read it"
             raise ConnectorError(msg) from error
         logger.warning("%s: the watched folder can't be listed: %s", self._context.operator_id, error)
-        self._list(self._every)
+        self._list_later()
 
     def _note_idle(self, waited: float, *, has_new: bool) -> None:
         timeout = self._watch.idle_timeout
@@ -253,12 +252,13 @@ class WatchingEnumerator:
             self._queue.popleft()
         self._splits.extend(splits)
         if self._cleans:
+            counts = Counter(split.path for split in splits)
             for info in files:
-                self._reading.add(info, sum(split.path == info.path for split in splits))
+                self._reading.add(info, counts[info.path])
         self._serve()
         if self._is_held and len(self._queue) <= MOST_NEW_FILES // 2:
             self._is_held = False
-            self._list(after=0.0)
+            self._list(waited=0.0)
 
     def _serve(self) -> None:
         while self._waiting and (self._splits or self._has_ended):
