@@ -95,6 +95,9 @@ class _WatchedContext:
     ) -> None:
         self._context.run_in_background(work, on_result, on_error)
 
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        self._context.call_later(delay, callback)
+
 
 def _valve_of(context: SplitEnumeratorContext) -> Callable[[], bool]:
     """Looks at the real valve, which only the watcher may do."""

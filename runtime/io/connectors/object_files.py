@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -314,7 +315,7 @@ class ObjectFileSystem:
         return sorted(found, key=lambda info: info.path)
 
     def walk(self, pattern: str) -> Iterator[FileInfo]:
-        """Yield matching objects with their times, page by page; empty ones, such as folders, are left out."""
+        """Yield matching objects with their times, page by page, without empty ones such as folders."""
         key = self._key(pattern)
         one = self.info(pattern) if key and not is_unreadable(key) else None
         if one is not None:
@@ -417,12 +418,8 @@ class ObjectFileSystem:
 
     def _list(self, folder: str, most: int | None = None) -> list[tuple[str, int]]:
         """List keys with their sizes; stops after `most`, and requests no page after that."""
-        sizes: dict[str, int] = {}
-        for info in self._entries(folder):
-            sizes[info.path[len(self._root) + 1 :]] = info.size
-            if len(sizes) == most:
-                break
-        return list(sizes.items())
+        entries = islice(self._entries(folder), most)
+        return list({info.path[len(self._root) + 1 :]: info.size for info in entries}.items())
 
     def _entries(self, folder: str) -> Iterator[FileInfo]:
         """Yield the objects of a folder, perhaps one twice; times are not known if Arrow lists them."""

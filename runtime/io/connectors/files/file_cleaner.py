@@ -58,8 +58,8 @@ class FileCleaner:
                 error = cause
         if error is not None:
             logger.warning(
-                "%d file(s) are read but could not be cleaned (clean_source=%r); the next checkpoint tries it "
-                "again. The last is %s: %s",
+                "%d file(s) are read but could not be cleaned (clean_source=%r); it is tried again after the "
+                "next checkpoint. The last is %s: %s",
                 len(left),
                 self._watch.clean_source,
                 left[-1].path,

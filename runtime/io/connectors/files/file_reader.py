@@ -245,7 +245,9 @@ class Partitions:
         bases = [""] if partitioning == "hive" else [base_of(location) for location in locations]
         found = {} if partitioning is None else {info.path: _columns_of(info.path, bases) for info in files}
         inferred = {} if known is None else dict(zip(known.names, known.types, strict=True))
-        self.names = tuple(dict.fromkeys([*inferred, *(name for columns in found.values() for name in columns)]))
+        self.names = tuple(
+            dict.fromkeys([*inferred, *(name for columns in found.values() for name in columns)])
+        )
         texts = {name: [columns.get(name) for columns in found.values()] for name in self.names}
         values = [_typed(name, texts[name], types.get(name), inferred.get(name)) for name in self.names]
         table = pa.RecordBatch.from_arrays(values, names=list(self.names))

@@ -85,8 +85,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             such folders below the locations become columns; with records of text or bytes they are ignored.
             The default leaves a warning about such folders in the job's report.
 
-    With `watch` the source also reads files that come later: give the time between two listings, or a `Watch`.
-    Columns that are inferred, and the types of folder columns, are then those of the first files.
+    With `watch` the source also reads files that come later. It is the time between two listings, or a
+    `Watch`. Inferred columns and the types of folder columns are then those of the first files.
     """
 
     only_reads: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""`FolderWatch`: finds the files of a watched folder that are new and complete, in a bounded number at a time.
+"""`FolderWatch`: finds the new and complete files of a watched folder, a bounded number at a time.
 
 A file is complete when it has rested, and when it has its marker if there are markers. `rest` is measured
 between listings of this job, so the clocks of other machines don't matter. Markers are listed before the
@@ -59,7 +59,11 @@ class Listing:
 
 
 class FolderWatch:
-    """Lists the locations of a source; every call lists them once more."""
+    """Lists the locations of a source; every call lists them once more.
+
+    Attributes:
+        most: Maximum number of new files that a listing returns.
+    """
 
     def __init__(
         self,
@@ -71,9 +75,9 @@ class FolderWatch:
         self._locations = locations
         self._watch = watch
         self._filesystem = filesystem
-        self._most = most
+        self.most = most
 
-    def list(self, known: KnownFiles, resting: Mapping[str, Resting], waited: float) -> Listing:
+    def look(self, known: KnownFiles, resting: Mapping[str, Resting], waited: float) -> Listing:
         """List the files, some seconds after the listing before; blocks.
 
         Raises:
@@ -92,7 +96,7 @@ class FolderWatch:
                     count += 1
                     yield info, rest
 
-        first = heapq.nsmallest(self._most, candidates(), key=lambda one: _order(self._watch.order, one[0]))
+        first = heapq.nsmallest(self.most, candidates(), key=lambda one: _order(self._watch.order, one[0]))
         rests = {info.path: (info, rest) for info, rest in first}
         new: list[FileInfo] = []
         still: dict[str, Resting] = {}
@@ -106,12 +110,13 @@ class FolderWatch:
         after = call.ended(waited, as_seconds(self._watch.forget_after)).with_files(new)
         return Listing(after, new, still, count > len(first), _notes(call.changed, unreadable))
 
-    def _unknown(
-        self, location: str, call: RollCall, unreadable: list[FileInfo]
-    ) -> Iterator[FileInfo]:
+    def _unknown(self, location: str, call: RollCall, unreadable: list[FileInfo]) -> Iterator[FileInfo]:
         """Yield the files of a location that are not known and have their marker."""
-        marker = _Marker(self._watch.marker) if self._watch.marker else None
-        marked = None if marker is None else marker.seen(info.path for info in self._walk(location))
+        marker: _Marker | None = None
+        marked = names_of(())
+        if self._watch.marker is not None:
+            marker = _Marker(self._watch.marker)
+            marked = marker.seen(info.path for info in self._walk(location))
         for some in _chunks(self._walk(location)):
             present = [info for info in some if info.size and not info.unreadable]
             unreadable += [info for info in some if info.unreadable][: 1 if not unreadable else 0]
@@ -119,7 +124,7 @@ class FolderWatch:
             if marker is not None:
                 new = [info for info in new if not marker.is_marker(info.path)]
                 names = names_of(marker.key(info.path) for info in new)
-                new = [new[index] for index in np.flatnonzero(np.isin(names, marked))]
+                new = [new[index] for index in np.flatnonzero(np.isin(names, marked)).tolist()]
             yield from new
 
     def _walk(self, location: str) -> Iterable[FileInfo]:

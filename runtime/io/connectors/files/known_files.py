@@ -29,7 +29,6 @@ import numpy.typing as npt
 
 from penstock.runtime.io.connectors.filesystem import FileInfo
 
-
 #: Seconds for which a file is missing that was missed for the first time: not 0, which means present.
 _JUST_NOW: Final = 1e-6
 
@@ -135,8 +134,8 @@ class RollCall:
         stamps = _stamps_of(listed)
         has_changed = is_known & (self._stamps[at] != stamps)
         self._stamps[at[has_changed]] = stamps[has_changed]
-        self.changed += [listed[index].path for index in np.flatnonzero(has_changed)]
-        return [listed[index] for index in np.flatnonzero(~is_known)]
+        self.changed += [listed[index].path for index in np.flatnonzero(has_changed).tolist()]
+        return [listed[index] for index in np.flatnonzero(~is_known).tolist()]
 
     def ended(self, seconds: float, forget_after: float) -> KnownFiles:
         """Return the known files after this listing, which came some seconds after the one before."""

@@ -31,7 +31,7 @@ from typing import Any, Final, Protocol, TypedDict
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.files.file_cleaner import FileCleaner
 from penstock.runtime.io.connectors.files.files_in_reading import FilesInReading
-from penstock.runtime.io.connectors.files.folder_watch import MOST_NEW_FILES, FolderWatch, Listing, Resting
+from penstock.runtime.io.connectors.files.folder_watch import FolderWatch, Listing, Resting
 from penstock.runtime.io.connectors.files.known_files import KnownFiles, KnownState
 from penstock.runtime.io.connectors.files.watch import Watch
 from penstock.runtime.io.connectors.filesystem import FileInfo
@@ -123,7 +123,8 @@ class WatchingEnumerator:
             self._reading.restored(_files(state["unread"]), waiting, range(context.parallelism))
         self._resting: Mapping[str, Resting] = {}
         self._waiting: dict[int, None] = {}
-        self._idle = 0.0
+        #: Seconds since all files were read; `None` before.
+        self._idle: float | None = None
         self._is_dividing = False
         self._is_held = False
         #: Files that were cleaned up while a listing ran.
@@ -183,7 +184,7 @@ class WatchingEnumerator:
     def _list(self, waited: float) -> None:
         """List the folder in the background, some seconds after the listing before."""
         self._cleaned = []
-        work = partial(self._folder.list, self._known, self._resting, waited)
+        work = partial(self._folder.look, self._known, self._resting, waited)
         self._context.run_in_background(work, partial(self._listed, waited), self._unlisted)
 
     def _list_later(self) -> None:
@@ -199,7 +200,7 @@ class WatchingEnumerator:
         self._divide()
         if self._has_ended:
             return
-        if len(self._queue) > MOST_NEW_FILES // 2:
+        if len(self._queue) > self._folder.most // 2:
             self._is_held = True
         elif listing.has_more and listing.new:
             self._list(waited=0.0)
@@ -211,18 +212,26 @@ class WatchingEnumerator:
         if not isinstance(error, OSError | ConnectorError):
             raise error
         if not self._is_listed:
-            msg = f"the watched folder can't be listed: {error}. Check the path, and that every node can read it"
+            msg = (
+                f"the watched folder can't be listed: {error}. Check the path, and that the node of the "
+                "JobMaster can read it"
+            )
             raise ConnectorError(msg) from error
         logger.warning("%s: the watched folder can't be listed: %s", self._context.operator_id, error)
         self._list_later()
 
     def _note_idle(self, waited: float, *, has_new: bool) -> None:
+        """End the source after the idle timeout; a listing counts if it began when all files were read."""
         timeout = self._watch.idle_timeout
-        is_busy = has_new or self._queue or self._splits or len(self._waiting) < self._context.parallelism
-        self._idle = 0.0 if is_busy else self._idle + waited
-        if timeout is not None and not is_busy and self._idle >= as_seconds(timeout):
-            self._has_ended = True
-            self._serve()
+        if has_new or self._queue or self._splits or len(self._waiting) < self._context.parallelism:
+            self._idle = None
+        elif self._idle is None:
+            self._idle = 0.0
+        else:
+            self._idle += waited
+            if timeout is not None and self._idle >= as_seconds(timeout):
+                self._has_ended = True
+                self._serve()
 
     def _log(self, notes: Sequence[str]) -> None:
         for note in notes:
@@ -256,7 +265,7 @@ class WatchingEnumerator:
             for info in files:
                 self._reading.add(info, counts[info.path])
         self._serve()
-        if self._is_held and len(self._queue) <= MOST_NEW_FILES // 2:
+        if self._is_held and len(self._queue) <= self._folder.most // 2:
             self._is_held = False
             self._list(waited=0.0)
 
