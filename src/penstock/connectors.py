@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from penstock._public_names import public_names
 
 if TYPE_CHECKING:
-    from penstock.runtime.io.connectors.files.watch import Watch as Watch
     from penstock.runtime.io.connectors.filesystem import FileInfo as FileInfo
     from penstock.runtime.io.connectors.filesystem import FileSystem as FileSystem
     from penstock.runtime.operators.coordinators import (

@@ -8,7 +8,7 @@ import pytest
 from enumerated_job import EnumeratedJob
 
 from penstock import ConnectorError, FileSource
-from penstock.connectors import Watch
+from penstock.files import Watch
 
 KEYS = ["a.txt", "[1].txt", "b[2]/c?.txt", "d*.txt", "e#f%20g.txt", "ü ~.txt", "{x}.txt", "year=2020/h.txt"]
 CONTROL = ["tab\x01.txt", "fold\x02er/a\tb.txt"]

@@ -17,7 +17,7 @@ from memory_folder import memory_folder
 from obstore.store import MemoryStore
 
 from penstock import CollectionSource, FileSource, HybridSource
-from penstock.connectors import Watch
+from penstock.files import Watch
 from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.io.connectors.files import watched_source
 from penstock.runtime.io.connectors.files.folder_watch import FolderWatch

@@ -13,7 +13,8 @@ from kit_steps import SOURCE_STEPS
 from memory_folder import memory_folder
 
 from penstock import FileSource
-from penstock.connectors import Source, Watch
+from penstock.connectors import Source
+from penstock.files import Watch
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink
@@ -80,7 +81,8 @@ class NextFile:
 
 class TestWatchedFolder(SourceTests):
     steps = SOURCE_STEPS
-    seeds = range(4 * DEEP)
+    simulated = DEEP > 1
+    seeds = range(2 * DEEP)
 
     def make_world(self, folder: Path) -> WatchedFolder:
         return WatchedFolder(folder)
