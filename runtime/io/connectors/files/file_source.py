@@ -2,7 +2,7 @@
 
 The files are on local disks or in object stores. They are listed once, when the job starts without a
 snapshot; the source ends after reading them. With `watch` it lists them again and again
-(`watched_source.py`). Every position is exact, so a restored job continues with the
+(`watching_enumerator.py`). Every position is exact, so a restored job continues with the
 very next record. Several subtasks share the files and the ranges of large files.
 """
 
@@ -32,6 +32,7 @@ from penstock.runtime.io.connectors.file_formats.parquet_reader import ParquetFo
 from penstock.runtime.io.connectors.file_formats.value_encoders import Framing
 from penstock.runtime.io.connectors.file_formats.value_files import checked_format, file_format
 from penstock.runtime.io.connectors.file_formats.value_lines import JsonLines
+from penstock.runtime.io.connectors.files.file_cleaner import FileCleaner
 from penstock.runtime.io.connectors.files.file_reader import (
     FileFormat,
     FileReader,
@@ -42,13 +43,21 @@ from penstock.runtime.io.connectors.files.file_reader import (
     open_split,
     with_path_columns,
 )
+from penstock.runtime.io.connectors.files.folder_watch import FolderWatch
+from penstock.runtime.io.connectors.files.learned_columns import Learned
 from penstock.runtime.io.connectors.files.watch import Watch, checked_watch
+from penstock.runtime.io.connectors.files.watching_enumerator import WatchingEnumerator, WatchState
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, absolute
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.io.formats.format import Format
 from penstock.runtime.io.formats.settings import check_field_names
 from penstock.runtime.names import NearestNames, checked_keywords
-from penstock.runtime.operators.source import ConnectorContext, NeededColumns, SplitsWithWarnings
+from penstock.runtime.operators.source import (
+    ConnectorContext,
+    NeededColumns,
+    SplitEnumeratorContext,
+    SplitsWithWarnings,
+)
 from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.time.durations import Duration
@@ -496,6 +505,39 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return filesystem_of
 
 
+@without_secrets
+@dataclass(frozen=True)
+class WatchedFileSource(FileSource[T_co]):
+    """Reads the files of the locations, and then new ones as they come."""
+
+    watch: Watch = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.watch.check_archive(self.locations)
+
+    def enumerator(self, context: SplitEnumeratorContext, state: WatchState | None) -> WatchingEnumerator:
+        """Make the enumerator, which lists the files again and again."""
+        filesystem = self._file_systems()
+        return WatchingEnumerator(
+            self.watch,
+            FolderWatch(self.locations, self.watch, filesystem),
+            self,
+            FileCleaner(self.locations, self.watch, filesystem, trusts_paths=self.trust_paths),
+            context,
+            state,
+        )
+
+    def divide(
+        self, files: Sequence[FileInfo], parallelism: int, learned: Learned
+    ) -> tuple[Sequence[Any], Learned, Sequence[str]]:
+        """Divide new files into splits, with the columns that the first files have shown."""
+        warnings: list[str] = []
+        form, folders = learned.applied_to(self.form), learned.folder_columns
+        splits, found = self._divide(files, form, parallelism, warnings, folders)
+        now = learned.extended(splits, found)
+        return now.given_to(splits), now, warnings if folders is None else ()
+
+
 def _file_source(
     locations: Locations,
     form: FileFormat,
@@ -511,8 +553,6 @@ def _file_source(
     checked_settings = checked_watch(watch)
     if checked_settings is None:
         return FileSource(*settings)
-    from penstock.runtime.io.connectors.files.watched_source import WatchedFileSource  # it is a FileSource
-
     return WatchedFileSource(*settings, watch=checked_settings)
 
 

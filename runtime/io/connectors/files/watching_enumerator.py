@@ -24,7 +24,6 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypedDict
 
@@ -33,6 +32,7 @@ from penstock.runtime.io.connectors.files.file_cleaner import FileCleaner
 from penstock.runtime.io.connectors.files.files_in_reading import FilesInReading
 from penstock.runtime.io.connectors.files.folder_watch import FolderWatch, Listing, Resting
 from penstock.runtime.io.connectors.files.known_files import KnownFiles, KnownState
+from penstock.runtime.io.connectors.files.learned_columns import Learned
 from penstock.runtime.io.connectors.files.watch import Watch
 from penstock.runtime.io.connectors.filesystem import FileInfo
 from penstock.runtime.operators.source import SplitEnumeratorContext
@@ -45,19 +45,6 @@ _SavedFile = tuple[str, int, int | None]
 
 #: Number of files that are divided into splits at once.
 _FILES_AT_ONCE: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What the first files have shown: serialized Arrow schemas, empty before.
-
-    Attributes:
-        schema: Columns of the files, for formats that infer them.
-        folders: Columns of folders `name=value`.
-    """
-
-    schema: bytes = b""
-    folders: bytes = b""
 
 
 class WatchState(TypedDict):

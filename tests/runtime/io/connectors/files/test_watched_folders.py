@@ -19,7 +19,7 @@ from obstore.store import MemoryStore
 from penstock import CollectionSource, FileSource, HybridSource
 from penstock.files import Watch
 from penstock.runtime.errors import ConfigurationError, OperatorError
-from penstock.runtime.io.connectors.files import watched_source
+from penstock.runtime.io.connectors.files import file_source
 from penstock.runtime.io.connectors.files.folder_watch import FolderWatch
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 
@@ -157,7 +157,7 @@ def test_the_source_ends_when_no_file_comes_for_the_idle_timeout(folder):
 
 def test_many_new_files_are_taken_in_parts(folder, monkeypatch):
     """The first listing returns ten files, and the next one waits until they are divided."""
-    monkeypatch.setattr(watched_source, "FolderWatch", partial(FolderWatch, most=10))
+    monkeypatch.setattr(file_source, "FolderWatch", partial(FolderWatch, most=10))
     names = [f"{number:03}" for number in range(95)]
     for name in names:
         put(folder, name)
