@@ -1,8 +1,8 @@
 """`FileCleaner`: deletes or archives files whose records a completed checkpoint covers.
 
 Every step may be repeated: a restored job cleans again what its checkpoint counts as read. A file of the same
-name that came since has another size or time, and stays. The marker of a file is deleted before the file: a
-marker that is left alone would make the next file of this name complete too early.
+name that came since has another size or time, and stays. The marker of a file is deleted before the file.
+A marker that is left alone would make the next file of this name complete too early.
 """
 
 from __future__ import annotations

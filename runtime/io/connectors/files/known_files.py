@@ -9,8 +9,8 @@ file with an old time is lost: after `mv`, `cp -p` or rsync, or by the clock of 
 listing is compared with the whole set, so a late file is found whatever its time.
 
 **What bounds the set.** Flink's enumerator keeps all paths ever seen, so its state grows for ever. Here a
-file that is gone from the folder is forgotten. It is not forgotten at once: an empty mount point would look
-like an empty folder, and all files would be read again when the disk is back. So the set counts how long a
+file that is gone from the folder is forgotten. It is not forgotten at once, because an empty mount point
+looks like an empty folder. All files would be read again when the disk is back. So the set counts how long a
 file has been missing, and forgets it after `forget_after`. Only time in which the folder was listed counts:
 time in which no job ran forgets nothing. Files that the source itself has deleted or archived are forgotten
 at once. So the set is as large as the folder, plus the files that others removed lately.

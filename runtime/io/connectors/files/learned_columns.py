@@ -19,7 +19,7 @@ _NO_COLUMNS = bytes(pa.schema([]).serialize().to_pybytes())
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What the first files have shown: serialized Arrow schemas, empty before.
+    """The columns that the first files have shown: serialized Arrow schemas, empty before.
 
     Attributes:
         schema: Columns of the files, for formats that infer them.

@@ -1,4 +1,4 @@
-"""Known files take few bytes each, and are told from new ones whatever their times."""
+"""Known files take few bytes each, and stay known until they are gone for a while."""
 
 from __future__ import annotations
 
