@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.files.file_reader import base_of
-from penstock.runtime.io.connectors.files.watch import Watch
+from penstock.runtime.io.connectors.files.folder_watch import FolderWatch
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, Publication, WalksFiles
 from penstock.runtime.trust.paths import check_declared
 
@@ -29,7 +29,7 @@ class FileCleaner:
     def __init__(
         self,
         locations: Sequence[str],
-        watch: Watch,
+        watch: FolderWatch,
         filesystem: Callable[[str], FileSystem],
         *,
         trusts_paths: bool,

@@ -43,9 +43,9 @@ from penstock.runtime.io.connectors.files.file_reader import (
     open_split,
     with_path_columns,
 )
-from penstock.runtime.io.connectors.files.folder_watch import FolderWatch
+from penstock.runtime.io.connectors.files.folder_lister import FolderLister
+from penstock.runtime.io.connectors.files.folder_watch import FolderWatch, checked_watch
 from penstock.runtime.io.connectors.files.learned_columns import Learned
-from penstock.runtime.io.connectors.files.watch import Watch, checked_watch
 from penstock.runtime.io.connectors.files.watching_enumerator import WatchingEnumerator, WatchState
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, absolute
 from penstock.runtime.io.connectors.local_files import filesystem_for
@@ -95,7 +95,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             The default leaves a warning about such folders in the job's report.
 
     With `watch` the source also reads files that come later. It is the time between two listings, or a
-    `Watch`. Inferred columns and the types of folder columns are then those of the first files.
+    `FolderWatch`. Inferred columns and the types of folder columns are then those of the first files.
     """
 
     only_reads: ClassVar[bool] = True
@@ -121,7 +121,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
-        watch: Watch | Duration | None = None,
+        watch: FolderWatch | Duration | None = None,
     ) -> FileSource[str]:
         """Each line is a record, a `str` without its line end; `partitioning="hive"` makes dicts.
 
@@ -161,7 +161,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
-        watch: Watch | Duration | None = None,
+        watch: FolderWatch | Duration | None = None,
     ) -> FileSource[Any]:
         """JSON lines: each line is a JSON value; blank lines are skipped.
 
@@ -219,7 +219,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
-        watch: Watch | Duration | None = None,
+        watch: FolderWatch | Duration | None = None,
     ) -> FileSource[Any]:
         """Each row is a dict from column name to text; quoted fields may hold newlines.
 
@@ -288,7 +288,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
-        watch: Watch | Duration | None = None,
+        watch: FolderWatch | Duration | None = None,
     ) -> FileSource[Any]:
         """Each record is a dict; with `batch_format="arrow"` records are emitted as Arrow batches.
 
@@ -318,7 +318,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
-        watch: Watch | Duration | None = None,
+        watch: FolderWatch | Duration | None = None,
     ) -> FileSource[Any]:
         """Each record is a value of a format, as in Kafka; `FileSink.records` writes such files.
 
@@ -510,7 +510,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
 class WatchedFileSource(FileSource[T_co]):
     """Reads the files of the locations, and then new ones as they come."""
 
-    watch: Watch = field(kw_only=True)
+    watch: FolderWatch = field(kw_only=True)
 
     def __post_init__(self) -> None:
         self.watch.check_archive(self.locations)
@@ -520,7 +520,7 @@ class WatchedFileSource(FileSource[T_co]):
         filesystem = self._file_systems()
         return WatchingEnumerator(
             self.watch,
-            FolderWatch(self.locations, self.watch, filesystem),
+            FolderLister(self.locations, self.watch, filesystem),
             self,
             FileCleaner(self.locations, self.watch, filesystem, trusts_paths=self.trust_paths),
             context,
@@ -545,7 +545,7 @@ def _file_source(
     storage_options: Mapping[str, str] | None,
     filesystem: FileSystem | None,
     trust_paths: bool,
-    watch: Watch | Duration | None,
+    watch: FolderWatch | Duration | None,
 ) -> FileSource[Any]:
     checked = checked_setting("partitioning", partitioning, ("auto", "hive", None))
     options = dict(storage_options or {})

@@ -1,171 +1,125 @@
-"""`FolderWatch`: finds the new and complete files of a watched folder, a bounded number at a time.
-
-A file is complete when it has rested, and when it has its marker if there are markers. `rest` is measured
-between listings of this job, so the clocks of other machines don't matter. Markers are listed before the
-files: a file whose marker was seen first was complete when it was listed.
-"""
+"""`FolderWatch`: how a `FileSource` looks for new files while the job runs."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
 
-import numpy as np
+from penstock.runtime.config.checks import Location
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.errors import checked_setting
+from penstock.runtime.io.connectors.files.file_reader import base_of
+from penstock.runtime.io.connectors.filesystem import absolute
+from penstock.runtime.names import NearestNames
+from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
-from penstock.runtime.io.connectors.files.file_reader import is_visible
-from penstock.runtime.io.connectors.files.known_files import KnownFiles, RollCall, names_of
-from penstock.runtime.io.connectors.files.watch import FileOrder, Watch
-from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, WalksFiles
-from penstock.runtime.time.durations import as_seconds
+#: The order of new files that are found at the same time.
+FileOrder: TypeAlias = Literal["modified", "name"]
 
-#: Maximum number of new files that one listing returns, so that memory and state stay bounded.
-MOST_NEW_FILES: Final = 10_000
-
-#: Number of files that are compared with the known ones at once.
-_CHUNK: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Resting:
-    """A new file that may still be written.
-
-    Attributes:
-        rested: Seconds for which the file was seen unchanged.
-    """
-
-    info: FileInfo
-    rested: float = 0.0
+#: What happens to a file when a completed checkpoint covers all its records (Spark's `cleanSource`).
+CleanSource: TypeAlias = Literal["off", "delete", "archive"]
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Result of one listing.
+@dataclass(frozen=True)
+class FolderWatch(metaclass=NearestNames):
+    """Settings of a `FileSource` that reads new files as they come.
+
+    A name identifies a file. A file that changes after it was read is not read again; a warning is logged.
+    Empty files are read when they have content.
 
     Attributes:
-        new: New files that are complete, in their order; `known` has them, too.
-        resting: New files that are not complete yet, by path.
-        has_more: Whether there are more new files than were returned.
-        notes: Facts for the log, without repetitions.
+        every: Time from the end of one listing to the next.
+        order: Order of new files that one listing finds: by modification time and then by name, or by name.
+            A file that is found later comes later, whatever its time.
+        rest: Time for which the size and the modification time of a file must stay the same before it is
+            read. By default `every` on disks and 0 in object stores, whose objects appear complete.
+        marker: Name of the files that mark others as complete; only these are read. `"*.done"`: the file
+            `a.csv` is complete when `a.csv.done` exists. `"_SUCCESS"`: a folder's files are complete when
+            this file is in the same folder.
+        clean_source: What happens to a file when a completed checkpoint covers its records: `"off"` leaves
+            it, `"delete"` deletes it, `"archive"` moves it to `archive_dir`.
+        archive_dir: Folder on the same disk or in the same bucket, outside of the watched locations. Files
+            keep their path below the watched folder.
+        forget_after: Time after which a missing file is forgotten. A file that returns later is read again.
+        idle_timeout: The source ends when all files are read and no new file has come for this time; `None`
+            watches for ever.
+
+    Raises:
+        ConfigurationError: A setting has a value that is not allowed.
+
+    Example:
+        >>> FolderWatch(timedelta(seconds=10), marker="*.done", clean_source="delete").every
+        10.0
     """
 
-    known: KnownFiles
-    new: Sequence[FileInfo] = ()
-    resting: Mapping[str, Resting] = field(default_factory=dict)
-    has_more: bool = False
-    notes: Sequence[str] = ()
+    every: Duration
+    _: KW_ONLY
+    order: FileOrder = "modified"
+    rest: Duration | None = None
+    marker: str | None = None
+    clean_source: CleanSource = "off"
+    archive_dir: Location | None = None
+    forget_after: Duration = timedelta(days=7)
+    idle_timeout: Duration | None = None
+
+    def __post_init__(self) -> None:
+        self._set("every", seconds_in("every", self.every, above=0.0))
+        checked_setting("order", self.order, ("modified", "name"))
+        if self.rest is not None:
+            self._set("rest", seconds_in("rest", self.rest))
+        if self.marker is not None:
+            _check_marker(self.marker)
+        checked_setting("clean_source", self.clean_source, ("off", "delete", "archive"))
+        if (self.clean_source == "archive") != (self.archive_dir is not None):
+            msg = 'archive_dir= and clean_source="archive" need each other'
+            raise ConfigurationError(msg)
+        if self.archive_dir is not None:
+            self._set("archive_dir", absolute("archive_dir", self.archive_dir).rstrip("/"))
+        self._set("forget_after", seconds_in("forget_after", self.forget_after))
+        if self.idle_timeout is not None:
+            self._set("idle_timeout", seconds_in("idle_timeout", self.idle_timeout))
+
+    def rest_of(self, location: str) -> float:
+        """Seconds for which a file of this location must rest."""
+        if self.rest is not None:
+            return as_seconds(self.rest)
+        return 0.0 if "://" in location else as_seconds(self.every)
+
+    def check_archive(self, locations: Sequence[str]) -> None:
+        """Refuse an archive whose files would be read again, or that is in another store."""
+        archive = self.archive_dir
+        if not isinstance(archive, str):
+            return
+        for location in locations:
+            if _store_of(location) != _store_of(archive):
+                msg = f"archive_dir={archive!r} must be on the disk or in the bucket of {location}"
+                raise ConfigurationError(msg)
+            if f"{archive}/".startswith(base_of(location)):
+                msg = f"archive_dir={archive!r} lies in {location}, so its files would be read again"
+                raise ConfigurationError(msg)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
 
 
-class FolderWatch:
-    """Lists the locations of a source; every call lists them once more.
-
-    Attributes:
-        most: Maximum number of new files that a listing returns.
-    """
-
-    def __init__(
-        self,
-        locations: Sequence[str],
-        watch: Watch,
-        filesystem: Callable[[str], FileSystem],
-        most: int = MOST_NEW_FILES,
-    ) -> None:
-        self._locations = locations
-        self._watch = watch
-        self._filesystem = filesystem
-        self.most = most
-
-    def look(self, known: KnownFiles, resting: Mapping[str, Resting], waited: float) -> Listing:
-        """List the files, some seconds after the listing before; blocks.
-
-        Raises:
-            OSError: A folder is missing or can't be listed.
-            ConnectorError: An object store can't be reached.
-        """
-        call = RollCall(known)
-        count = 0
-        unreadable: list[FileInfo] = []
-
-        def candidates() -> Iterator[tuple[FileInfo, float]]:
-            nonlocal count
-            for location in self._locations:
-                rest = self._watch.rest_of(location)
-                for info in self._unknown(location, call, unreadable):
-                    count += 1
-                    yield info, rest
-
-        first = heapq.nsmallest(self.most, candidates(), key=lambda one: _order(self._watch.order, one[0]))
-        rests = {info.path: (info, rest) for info, rest in first}
-        new: list[FileInfo] = []
-        still: dict[str, Resting] = {}
-        for path, (info, rest) in rests.items():
-            seen = resting.get(path)
-            rested = seen.rested + waited if seen is not None and seen.info == info else 0.0
-            if rested >= rest:
-                new.append(info)
-            else:
-                still[path] = Resting(info, rested)
-        after = call.ended(waited, as_seconds(self._watch.forget_after)).with_files(new)
-        return Listing(after, new, still, count > len(first), _notes(call.changed, unreadable))
-
-    def _unknown(self, location: str, call: RollCall, unreadable: list[FileInfo]) -> Iterator[FileInfo]:
-        """Yield the files of a location that are not known and have their marker."""
-        marker: _Marker | None = None
-        marked = names_of(())
-        if self._watch.marker is not None:
-            marker = _Marker(self._watch.marker)
-            marked = marker.seen(info.path for info in self._walk(location))
-        for some in _chunks(self._walk(location)):
-            present = [info for info in some if info.size and not info.unreadable]
-            unreadable += [info for info in some if info.unreadable][: 1 if not unreadable else 0]
-            new = [info for info in call.unknown(present) if is_visible(info.path, location)]
-            if marker is not None:
-                new = [info for info in new if not marker.is_marker(info.path)]
-                names = names_of(marker.key(info.path) for info in new)
-                new = [new[index] for index in np.flatnonzero(np.isin(names, marked)).tolist()]
-            yield from new
-
-    def _walk(self, location: str) -> Iterable[FileInfo]:
-        filesystem = self._filesystem(location)
-        return filesystem.walk(location) if isinstance(filesystem, WalksFiles) else filesystem.find(location)
+def checked_watch(watch: FolderWatch | Duration | None) -> FolderWatch | None:
+    """Return the settings; a duration is the time between two listings."""
+    if watch is None or isinstance(watch, FolderWatch):
+        return watch
+    return FolderWatch(seconds_in("watch", watch, above=0.0))
 
 
-class _Marker:
-    """Recognises marker files, and maps a file to the path that its marker names."""
-
-    def __init__(self, marker: str) -> None:
-        self._is_of_file = marker.startswith("*")
-        self._end = marker[1:] if self._is_of_file else f"/{marker}"
-
-    def is_marker(self, path: str) -> bool:
-        return path.endswith(self._end)
-
-    def key(self, path: str) -> str:
-        return path if self._is_of_file else path.rpartition("/")[0]
-
-    def seen(self, paths: Iterable[str]) -> Any:
-        """Digests of what the markers among these paths name."""
-        return names_of(path[: -len(self._end)] for path in paths if path.endswith(self._end))
+def _store_of(location: str) -> str:
+    return "/".join(location.split("/", 3)[:3]) if "://" in location else ""
 
 
-def _order(order: FileOrder, info: FileInfo) -> tuple[int, str]:
-    return (0 if order == "name" else info.modified or 0), info.path
-
-
-def _chunks(files: Iterable[FileInfo]) -> Iterator[list[FileInfo]]:
-    left = iter(files)
-    while some := list(islice(left, _CHUNK)):
-        yield some
-
-
-def _notes(changed: Sequence[str], unreadable: Sequence[FileInfo]) -> list[str]:
-    notes = [f"{info.path!r} is left out: {info.unreadable}" for info in unreadable]
-    if changed:
-        files = "a file has" if len(changed) == 1 else f"{len(changed)} files have"
-        notes.append(
-            f"{files} changed after the read; the first is {changed[0]!r}. The new content is not read: give "
-            "new files new names, and set Watch(rest=...) longer than the pauses of their writers"
+def _check_marker(marker: object) -> None:
+    is_name = isinstance(marker, str) and marker.strip("*") != "" and "/" not in marker
+    if not is_name or "*" in str(marker)[1:]:
+        msg = (
+            f"marker={marker!r} is not allowed: give '*' and an ending, such as '*.done', or the name of one "
+            "file in each folder, such as '_SUCCESS'"
         )
-    return notes
+        raise ConfigurationError(msg)

@@ -1,6 +1,6 @@
 """`WatchingEnumerator`: finds new files of a folder while the job runs (Flink's `monitorContinuously`).
 
-A listing compares the folder with the known files (`known_files.py`). Complete new files (`folder_watch.py`)
+A listing compares the folder with the known files (`known_files.py`). Complete new files (`folder_lister.py`)
 wait in a queue. Some of them at a time are divided into splits. Idle readers get one split each. Listing,
 dividing and deleting block, so they run in the background, and their results change the state in one step.
 
@@ -30,10 +30,10 @@ from typing import Any, Final, Protocol, TypedDict
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.files.file_cleaner import FileCleaner
 from penstock.runtime.io.connectors.files.files_in_reading import FilesInReading
-from penstock.runtime.io.connectors.files.folder_watch import FolderWatch, Listing, Resting
+from penstock.runtime.io.connectors.files.folder_lister import FolderLister, Listing, Resting
+from penstock.runtime.io.connectors.files.folder_watch import FolderWatch
 from penstock.runtime.io.connectors.files.known_files import KnownFiles, KnownState
 from penstock.runtime.io.connectors.files.learned_columns import Learned
-from penstock.runtime.io.connectors.files.watch import Watch
 from penstock.runtime.io.connectors.filesystem import FileInfo
 from penstock.runtime.operators.source import SplitEnumeratorContext
 from penstock.runtime.time.durations import as_seconds
@@ -81,8 +81,8 @@ class WatchingEnumerator:
 
     def __init__(
         self,
-        watch: Watch,
-        folder: FolderWatch,
+        watch: FolderWatch,
+        folder: FolderLister,
         source: DividesFiles,
         cleaner: FileCleaner,
         context: SplitEnumeratorContext,

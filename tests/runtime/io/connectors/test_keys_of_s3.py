@@ -8,7 +8,7 @@ import pytest
 from enumerated_job import EnumeratedJob
 
 from penstock import ConnectorError, FileSource
-from penstock.files import Watch
+from penstock.files import FolderWatch
 
 KEYS = ["a.txt", "[1].txt", "b[2]/c?.txt", "d*.txt", "e#f%20g.txt", "ü ~.txt", "{x}.txt", "year=2020/h.txt"]
 CONTROL = ["tab\x01.txt", "fold\x02er/a\tb.txt"]
@@ -63,7 +63,7 @@ def test_a_key_that_looks_like_a_pattern_is_the_key(put, text, read_all):
 
 def test_objects_that_come_to_a_watched_folder_are_read_and_moved_to_the_archive(put, endpoint):
     bucket = put("watched", "in/day=1/a", "in/_hidden", "in/folder/")
-    watch = Watch(10, clean_source="archive", archive_dir=f"{bucket}/old")
+    watch = FolderWatch(10, clean_source="archive", archive_dir=f"{bucket}/old")
     options = {**OPTIONS, "endpoint": endpoint}
     source = FileSource.text(f"{bucket}/in", partitioning="hive", storage_options=options, watch=watch)
     job = EnumeratedJob(source)

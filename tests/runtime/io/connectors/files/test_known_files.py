@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from penstock.files import Watch
-from penstock.runtime.io.connectors.files.folder_watch import FolderWatch
+from penstock.files import FolderWatch
+from penstock.runtime.io.connectors.files.folder_lister import FolderLister
 from penstock.runtime.io.connectors.files.known_files import KnownFiles, RollCall
 from penstock.runtime.io.connectors.filesystem import FileInfo
 from penstock.runtime.record.value_codec import ValueCodec
@@ -58,7 +58,7 @@ def test_files_that_are_gone_are_forgotten_only_after_their_time():
 
 def test_a_listing_returns_a_bounded_number_of_the_first_files_and_the_next_one_goes_on():
     disk = ManyFiles(1000)
-    folder = FolderWatch(["/in"], Watch(10, rest=0), lambda path: disk, most=300)  # type: ignore[arg-type]
+    folder = FolderLister(["/in"], FolderWatch(10, rest=0), lambda path: disk, most=300)  # type: ignore[arg-type]
     known, found = KnownFiles.empty(), list[str]()
     for expected in (300, 300, 300, 100):
         listing = folder.look(known, {}, 0.0)

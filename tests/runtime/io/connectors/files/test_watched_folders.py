@@ -17,10 +17,10 @@ from memory_folder import memory_folder
 from obstore.store import MemoryStore
 
 from penstock import CollectionSource, FileSource, HybridSource
-from penstock.files import Watch
+from penstock.files import FolderWatch
 from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.io.connectors.files import file_source
-from penstock.runtime.io.connectors.files.folder_watch import FolderWatch
+from penstock.runtime.io.connectors.files.folder_lister import FolderLister
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 
 EVERY = 10.0
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 def watched(folder: Path | str, **settings: Any) -> FileSource[str]:
     of_source = {name: settings.pop(name) for name in ("filesystem",) if name in settings}
     return FileSource.text(
-        folder, watch=Watch(EVERY, **{"rest": 0, "order": "name", **settings}), **of_source
+        folder, watch=FolderWatch(EVERY, **{"rest": 0, "order": "name", **settings}), **of_source
     )
 
 
@@ -157,7 +157,7 @@ def test_the_source_ends_when_no_file_comes_for_the_idle_timeout(folder):
 
 def test_many_new_files_are_taken_in_parts(folder, monkeypatch):
     """The first listing returns ten files, and the next one waits until they are divided."""
-    monkeypatch.setattr(file_source, "FolderWatch", partial(FolderWatch, most=10))
+    monkeypatch.setattr(file_source, "FolderLister", partial(FolderLister, most=10))
     names = [f"{number:03}" for number in range(95)]
     for name in names:
         put(folder, name)
@@ -181,9 +181,9 @@ def test_a_file_is_left_until_it_rests(folder):
 
 
 def test_files_on_disk_rest_for_one_interval_by_default_and_objects_do_not():
-    watch = Watch(EVERY)
+    watch = FolderWatch(EVERY)
     assert (watch.rest_of("/in"), watch.rest_of("s3://bucket/in")) == (EVERY, 0.0)
-    assert Watch(EVERY, rest=timedelta(minutes=1)).rest_of("s3://bucket/in") == 60.0
+    assert FolderWatch(EVERY, rest=timedelta(minutes=1)).rest_of("s3://bucket/in") == 60.0
 
 
 def test_a_file_is_left_until_its_marker_comes(folder):
@@ -238,7 +238,7 @@ def test_a_file_that_is_read_after_the_snapshot_is_not_deleted_with_it(folder):
 
 def test_a_file_with_several_splits_is_deleted_when_all_of_them_are_read(folder):
     path = put(folder, "a", "".join(f"{number}\n" for number in range(40)))
-    watch = Watch(EVERY, rest=0, clean_source="delete")
+    watch = FolderWatch(EVERY, rest=0, clean_source="delete")
     job = EnumeratedJob(FileSource.text(folder, split_size=20, watch=watch), parallelism=3)
     job.read(1)
     while len(job.rows) < 40:
@@ -350,7 +350,7 @@ def test_a_changed_snapshot_deletes_no_other_file(folder, tmp_path):
 
 def test_folder_columns_keep_the_types_of_the_first_files(folder):
     put(folder, "day=1/a.jsonl", '{"n": 1}\n')
-    source = FileSource.json(folder, watch=Watch(EVERY, rest=0), partitioning="hive")
+    source = FileSource.json(folder, watch=FolderWatch(EVERY, rest=0), partitioning="hive")
     job = EnumeratedJob(source, parallelism=1)
     assert job.read_on() == [{"n": 1, "day": 1}]
     put(folder, "day=__HIVE_DEFAULT_PARTITION__/a.jsonl", '{"n": 2}\n')
@@ -374,7 +374,7 @@ def test_folder_columns_keep_the_types_of_the_first_files(folder):
 )
 def test_inferred_columns_are_those_of_the_first_files(folder, make, settings, texts):
     put(folder, "a", texts[0])
-    source = make(folder, batch_format="arrow", watch=Watch(EVERY, rest=0), **settings)
+    source = make(folder, batch_format="arrow", watch=FolderWatch(EVERY, rest=0), **settings)
     job = EnumeratedJob(source, parallelism=1)
     assert job.read_on() == [{"n": 1}]
     job.checkpoint()
@@ -389,7 +389,7 @@ def test_row_groups_of_parquet_files_are_read_as_they_come(folder):
         pq.write_table(pa.table({"n": numbers, "m": numbers}), folder / name, row_group_size=2)
 
     write("a.parquet", [1, 2, 3])
-    source = FileSource.parquet(folder, watch=Watch(EVERY, rest=0)).with_projection(["n"])
+    source = FileSource.parquet(folder, watch=FolderWatch(EVERY, rest=0)).with_projection(["n"])
     job = EnumeratedJob(source)
     assert sorted(row["n"] for row in job.read_on()) == [1, 2, 3]
     write("b.parquet", [4, 5, 6])
@@ -466,7 +466,7 @@ def test_objects_are_archived_in_their_bucket(bucket):
 )
 def test_settings_that_are_not_allowed_are_refused(settings, message):
     with pytest.raises(ConfigurationError, match=message):
-        Watch(**{"every": EVERY, **settings})
+        FolderWatch(**{"every": EVERY, **settings})
 
 
 @pytest.mark.parametrize(
@@ -480,4 +480,4 @@ def test_an_archive_in_the_folder_or_in_another_store_is_refused(archive, messag
 
 def test_a_duration_is_the_time_between_two_listings():
     source: Any = FileSource.text("/in", watch=timedelta(seconds=10))
-    assert source.watch == Watch(10.0)
+    assert source.watch == FolderWatch(10.0)

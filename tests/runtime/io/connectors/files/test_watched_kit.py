@@ -14,7 +14,7 @@ from memory_folder import memory_folder
 
 from penstock import FileSource
 from penstock.connectors import Source
-from penstock.files import Watch
+from penstock.files import FolderWatch
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink
@@ -22,8 +22,8 @@ from penstock.runtime.testing.connectors.outside import Outside
 from penstock.testing.connectors import SourceTests
 
 #: Ends when there is nothing left; the order does not depend on the clock of the disk.
-ENDS = Watch(0.001, rest=0, order="name", idle_timeout=0)
-GROWS = Watch(0.001, rest=0, order="name", clean_source="delete")
+ENDS = FolderWatch(0.001, rest=0, order="name", idle_timeout=0)
+GROWS = FolderWatch(0.001, rest=0, order="name", clean_source="delete")
 
 
 @pytest.fixture
