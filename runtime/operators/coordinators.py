@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.time.durations import Duration
 
 T = TypeVar("T")
 
@@ -103,8 +104,8 @@ class OperatorCoordinatorContext(Protocol):
         """Run blocking work; no callback runs after the job was restored or the coordinator was closed."""
         ...
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
-        """Call back after some seconds; never after the job was restored or the coordinator was closed."""
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        """Call back after a delay; never after the job was restored or the coordinator was closed."""
         ...
 
     def fail_job(self, cause: str | PenstockError) -> None:

@@ -62,6 +62,7 @@ from penstock.runtime.operators.source_operator import (
 )
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
+from penstock.runtime.time.durations import Duration
 from penstock.runtime.user_location import function_location
 
 T = TypeVar("T")
@@ -347,7 +348,7 @@ class _PhaseContext:
         failed = None if on_error is None else partial(finished, on_error)
         owner.context.run_in_background(work, partial(finished, on_result), failed)
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
         def due() -> None:
             if self._owner.phase == self._phase:
                 callback()

@@ -18,6 +18,7 @@ from penstock.runtime.operators.lag import SourceLag
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.time.durations import Duration
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -362,8 +363,8 @@ class SplitEnumeratorContext(Protocol):
         """
         ...
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
-        """Call back after some seconds, in the enumerator's thread; never after the job was restored."""
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        """Call back after a delay, in the enumerator's thread; never after the job was restored."""
         ...
 
 

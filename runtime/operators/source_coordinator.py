@@ -47,6 +47,7 @@ from penstock.runtime.operators.source import (
 )
 from penstock.runtime.operators.user_code.failure import operator_error, short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
+from penstock.runtime.time.durations import Duration
 
 T = TypeVar("T")
 
@@ -265,7 +266,7 @@ class SourceCoordinator(OperatorCoordinator):
             work, lambda result: self._call("background work", lambda: on_result(result)), failed
         )
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
         self._context.call_later(delay, lambda: self._call("call_later", callback))
 
     # -- the coordinator ----------------------------------------------------------------------------------

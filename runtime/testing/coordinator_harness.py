@@ -21,7 +21,7 @@ from penstock.runtime.operators.coordinator_host import (
 from penstock.runtime.operators.coordinators import EventAnswer, HasCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
-from penstock.runtime.time.durations import Duration, as_seconds
+from penstock.runtime.time.durations import Duration, seconds_in
 
 T = TypeVar("T")
 
@@ -126,7 +126,8 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
 
     def advance(self, duration: Duration) -> list[tuple[int, Any]]:
         """Let time pass; return the events that the coordinator sent in its timers."""
-        return self._after(lambda: self._context.timers.advance(as_seconds(duration)))
+        seconds = seconds_in("duration", duration)
+        return self._after(lambda: self._context.timers.advance(seconds))
 
     def close(self) -> None:
         """Close the coordinator."""
@@ -170,8 +171,8 @@ class _Context:
         else:
             on_result(result)
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
-        self.timers.call_later(delay, callback)
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        self.timers.call_later(seconds_in("delay", delay), callback)
 
     def fail_job(self, cause: str | PenstockError) -> None:
         if self.failure is None:

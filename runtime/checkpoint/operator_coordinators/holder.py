@@ -40,6 +40,7 @@ from penstock.runtime.operators.coordinators import (
     RecordsEvents,
 )
 from penstock.runtime.ports import AsyncRunner, TimerService
+from penstock.runtime.time.durations import Duration, seconds_in
 
 
 class EventDiscardedError(PenstockError):
@@ -210,7 +211,7 @@ class OperatorCoordinatorHolder:
 
         self._runner.run(work, result, error)
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
         assert self._timers is not None, "a job has timers"
         epoch = self._epoch
 
@@ -218,7 +219,7 @@ class OperatorCoordinatorHolder:
             if epoch == self._epoch:
                 self._guarded(callback)
 
-        self._timers.call_later(delay, due)
+        self._timers.call_later(seconds_in("delay", delay), due)
 
     def fail_job(self, cause: str | PenstockError) -> None:
         """Fail the job; a `PenstockError` already names its operator."""

@@ -29,6 +29,7 @@ from penstock.runtime.testing.harness_state import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.run.user_job import PackedCode, world_of
 from penstock.runtime.testing.source_harness import SourceHarness
+from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.watermarks import WatermarkStrategy
 
 T = TypeVar("T")
@@ -336,7 +337,7 @@ class _Enumerator:
 
         self._background.append(run)
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
         """Call back at the next delivery: time passes between two of them."""
         self._background.append(callback)
 
