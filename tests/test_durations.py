@@ -23,12 +23,13 @@ from penstock.aggregates import Sum
 from penstock.cluster import RayJobHandle
 from penstock.connected import KeyedBroadcastProcessFunction
 from penstock.delta import DeltaSource
-from penstock.formats import SchemaRegistry
+from penstock.files import FolderWatch
+from penstock.formats import Json, SchemaRegistry
 from penstock.http import HttpSink, WebhookSource
 from penstock.kafka import KafkaSink, KafkaSource
 from penstock.mqtt import MqttSource
 from penstock.nats import JetStreamSource
-from penstock.operators import Operator
+from penstock.operators import Operator, OperatorCoordinator
 from penstock.ray_data import to_ray_dataset
 from penstock.redis import RedisStreamSource
 from penstock.runtime.testing.simulation.world.agenda import Draws, draw_conditions
@@ -63,7 +64,7 @@ OPTIONS = {"num_cpus", "num_gpus", "resources"}
 #: Users get these and don't make them; their durations are seconds.
 RESULTS = {"CheckpointResult", "JobResult", "JobReport", "GaugeStatistics", "HistogramStatistics"}
 #: Interfaces without code.
-INTERFACES = {"JobHandle"}
+INTERFACES = {"JobHandle", "OperatorCoordinatorContext", "SplitEnumeratorContext"}
 #: Calls that are refused here for another reason: without Spark, Ray or a job.
 REFUSED = {"spark_session", "to_ray_dataset", "to_spark", "wait_for_transfer"}
 #: Arguments that may be negative.
@@ -124,6 +125,11 @@ def aggregated(emit_every: Any) -> Any:
     sums = stream().key_by("k").aggregate("sums", total=Sum("v"), emit_every=emit_every)
     (made,) = (n.operator.factory for n in sums._builder.graph.nodes if n.operator.id == "sums")
     return made.args[2:]
+
+
+class Coordinated(Operator):
+    def coordinator(self, context: Any) -> OperatorCoordinator:
+        return OperatorCoordinator()
 
 
 async def answered(numbers: Any) -> Any:
@@ -312,6 +318,15 @@ CALLS: dict[str, Callable[..., Any]] = {
     "RedisStreamSource": partial(RedisStreamSource, "redis://localhost", "in"),
     "HttpSink": partial(HttpSink, "http://localhost"),
     "WebhookSource": partial(WebhookSource, 8085),
+    "CoordinatorHarness.advance": lambda duration: testing.CoordinatorHarness(Coordinated()).advance(
+        duration
+    ),
+    "FileSource.csv": partial(penstock.FileSource.csv, "/in"),
+    "FileSource.json": partial(penstock.FileSource.json, "/in"),
+    "FileSource.parquet": partial(penstock.FileSource.parquet, "/in"),
+    "FileSource.records": partial(penstock.FileSource.records, "/in", Json()),
+    "FileSource.text": partial(penstock.FileSource.text, "/in"),
+    "FolderWatch": lambda **duration: FolderWatch(**{"every": 60, **duration}),
     "MqttSource": partial(MqttSource, "localhost", "in", client_id="c"),
     "JetStreamSource": partial(JetStreamSource, "nats://localhost", "in"),
     "SchemaRegistry": partial(SchemaRegistry, "http://localhost:8081"),

@@ -360,6 +360,7 @@ class JobOperators:
             link,
             self._job.user_runner,
             self._fail_job,
+            self._job.timers,
         )
 
     def _coordinator(

@@ -60,6 +60,7 @@ from penstock.runtime.operators.coordinators import (
 from penstock.runtime.operators.user_code.failure import operator_error, short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.time.durations import Duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +176,9 @@ class CoordinatorHost(OperatorCoordinator):
             lambda result: self._guarded("on_result", lambda: on_result(result)),
             lambda error: self._guarded("on_error", lambda: on_error(error)),
         )
+
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        self._context.call_later(delay, lambda: self._guarded("call_later", callback))
 
     def fail_job(self, cause: str | PenstockError) -> None:
         self._context.fail_job(cause)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.time.durations import Duration
 
 T = TypeVar("T")
 
@@ -101,6 +102,10 @@ class OperatorCoordinatorContext(Protocol):
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
     ) -> None:
         """Run blocking work; no callback runs after the job was restored or the coordinator was closed."""
+        ...
+
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        """Call back after a delay; never after the job was restored or the coordinator was closed."""
         ...
 
     def fail_job(self, cause: str | PenstockError) -> None:

@@ -39,6 +39,7 @@ from penstock.runtime.operators.source import (
     AddsSplits,
     ConnectorContext,
     EnumeratesSplits,
+    FollowsCheckpoints,
     HearsOfFailedReaders,
     NeededColumns,
     PausesSplits,
@@ -61,6 +62,7 @@ from penstock.runtime.operators.source_operator import (
 )
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
+from penstock.runtime.time.durations import Duration
 from penstock.runtime.user_location import function_location
 
 T = TypeVar("T")
@@ -346,6 +348,13 @@ class _PhaseContext:
         failed = None if on_error is None else partial(finished, on_error)
         owner.context.run_in_background(work, partial(finished, on_result), failed)
 
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        def due() -> None:
+            if self._owner.phase == self._phase:
+                callback()
+
+        self._owner.context.call_later(delay, due)
+
 
 class HybridEnumerator:
     """Runs the enumerator of the history, then the enumerator of the live source.
@@ -420,6 +429,17 @@ class HybridEnumerator:
             "returned": list(self._returned),
             "enumerator": self._enumerator.snapshot(),
         }
+
+    def snapshot_taken(self, checkpoint_id: int) -> None:
+        """Pass on to the enumerator of the current phase."""
+        if isinstance(self._enumerator, FollowsCheckpoints):
+            check_has_run("snapshot_taken", self._enumerator.snapshot_taken(checkpoint_id))  # type: ignore[func-returns-value]
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Pass on to the enumerator of the current phase, which may not have known this checkpoint."""
+        if isinstance(self._enumerator, FollowsCheckpoints):
+            done: object = self._enumerator.notify_checkpoint_complete(checkpoint_id)  # type: ignore[func-returns-value]
+            check_has_run("notify_checkpoint_complete", done)
 
     def close(self) -> None:
         self._enumerator.close()

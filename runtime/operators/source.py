@@ -18,6 +18,7 @@ from penstock.runtime.operators.lag import SourceLag
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.time.durations import Duration
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -242,7 +243,7 @@ class PausesSplits(Protocol):
 
 @runtime_checkable
 class FollowsCheckpoints(Protocol):
-    """Optional for a reader: learns which snapshots became part of a completed checkpoint.
+    """Optional for a reader or an enumerator: learns which snapshots became part of a completed checkpoint.
 
     For sources that acknowledge messages, commit offsets or delete data when a checkpoint covers them. An
     aborted checkpoint is never completed; a later one covers its records.
@@ -361,6 +362,10 @@ class SplitEnumeratorContext(Protocol):
 
         Without `on_error` an error fails the job. No callback runs after the job was restored.
         """
+        ...
+
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        """Call back after a delay, in the enumerator's thread; never after the job was restored."""
         ...
 
 

@@ -36,6 +36,7 @@ from penstock.runtime.operators.coordinators import (
 from penstock.runtime.operators.source import (
     ConnectorContext,
     EnumeratesSplits,
+    FollowsCheckpoints,
     HearsOfFailedReaders,
     NeededColumns,
     ReadsInPart,
@@ -46,6 +47,7 @@ from penstock.runtime.operators.source import (
 )
 from penstock.runtime.operators.user_code.failure import operator_error, short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
+from penstock.runtime.time.durations import Duration
 
 T = TypeVar("T")
 
@@ -264,6 +266,9 @@ class SourceCoordinator(OperatorCoordinator):
             work, lambda result: self._call("background work", lambda: on_result(result)), failed
         )
 
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        self._context.call_later(delay, lambda: self._call("call_later", callback))
+
     # -- the coordinator ----------------------------------------------------------------------------------
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
@@ -293,6 +298,9 @@ class SourceCoordinator(OperatorCoordinator):
             what, error = "snapshot", ValueError("it returned None; return the splits that no reader has")
             raise self._error(what, error)
         self._assignments.checkpointed(checkpoint_id)
+        enumerator = self._enumerator
+        if isinstance(enumerator, FollowsCheckpoints):
+            self._call("snapshot_taken", lambda: enumerator.snapshot_taken(checkpoint_id))
         answer.complete(state)
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
@@ -312,6 +320,11 @@ class SourceCoordinator(OperatorCoordinator):
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self._assignments.notify_checkpoint_complete(checkpoint_id)
+        enumerator = self._enumerator
+        if isinstance(enumerator, FollowsCheckpoints):
+            self._call(
+                "notify_checkpoint_complete", lambda: enumerator.notify_checkpoint_complete(checkpoint_id)
+            )
 
     def close(self) -> None:
         enumerator, self._enumerator = self._enumerator, None

@@ -20,6 +20,8 @@ from penstock.runtime.operators.coordinator_host import (
 )
 from penstock.runtime.operators.coordinators import EventAnswer, HasCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
+from penstock.runtime.time.durations import Duration, seconds_in
 
 T = TypeVar("T")
 
@@ -122,6 +124,11 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         self._after(lambda: self._coordinator.notify_checkpoint_complete(checkpoint_id))
         return state
 
+    def advance(self, duration: Duration) -> list[tuple[int, Any]]:
+        """Let time pass; return the events that the coordinator sent in its timers."""
+        seconds = seconds_in("duration", duration)
+        return self._after(lambda: self._context.timers.advance(seconds))
+
     def close(self) -> None:
         """Close the coordinator."""
         self._after(self._coordinator.close)
@@ -143,6 +150,7 @@ class _Context:
         self.parallelism = parallelism
         self.sent: list[tuple[int, EventOfCoordinator]] = []
         self.failure: PenstockError | None = None
+        self.timers = ManualTimers(ManualClock())
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
         if not 0 <= subtask < self.parallelism:
@@ -162,6 +170,9 @@ class _Context:
             on_error(error)
         else:
             on_result(result)
+
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        self.timers.call_later(seconds_in("delay", delay), callback)
 
     def fail_job(self, cause: str | PenstockError) -> None:
         if self.failure is None:

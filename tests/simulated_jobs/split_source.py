@@ -16,6 +16,7 @@ from penstock.runtime.operators.coordinator_host import CoordinatorHost
 from penstock.runtime.operators.coordinators import MasterHook
 from penstock.runtime.operators.source import ConnectorContext, SplitEnumeratorContext
 from penstock.runtime.operators.source_coordinator import OnRequest, OnRequestEnumerator, SourceCoordinator
+from penstock.runtime.time.durations import Duration
 from simulated_jobs.observer import ValveWatch
 from simulated_jobs.operators import (
     CodeHooks,
@@ -94,6 +95,9 @@ class _WatchedContext:
         on_error: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._context.run_in_background(work, on_result, on_error)
+
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        self._context.call_later(delay, callback)
 
 
 def _valve_of(context: SplitEnumeratorContext) -> Callable[[], bool]:

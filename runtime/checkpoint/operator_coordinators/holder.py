@@ -39,7 +39,8 @@ from penstock.runtime.operators.coordinators import (
     OperatorCoordinatorContext,
     RecordsEvents,
 )
-from penstock.runtime.ports import AsyncRunner
+from penstock.runtime.ports import AsyncRunner, TimerService
+from penstock.runtime.time.durations import Duration, seconds_in
 
 
 class EventDiscardedError(PenstockError):
@@ -161,11 +162,13 @@ class OperatorCoordinatorHolder:
         sender: EventSender,
         runner: AsyncRunner,
         fail_job: Callable[[str | PenstockError], None],
+        timers: TimerService | None = None,
     ) -> None:
         self._operator_id = operator_id
         self._parallelism = parallelism
         self._runner = runner
         self._fail_job = fail_job
+        self._timers = timers
         self._in_flight = _InFlight(sender, self._finish_snapshot)
         self._valve = OperatorEventValve(self._in_flight)
         self._epoch = 0
@@ -207,6 +210,16 @@ class OperatorCoordinatorHolder:
                 self._guarded(lambda: on_error(cause))
 
         self._runner.run(work, result, error)
+
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        assert self._timers is not None, "a job has timers"
+        epoch = self._epoch
+
+        def due() -> None:
+            if epoch == self._epoch:
+                self._guarded(callback)
+
+        self._timers.call_later(seconds_in("delay", delay), due)
 
     def fail_job(self, cause: str | PenstockError) -> None:
         """Fail the job; a `PenstockError` already names its operator."""

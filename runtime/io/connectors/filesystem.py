@@ -6,10 +6,10 @@ A local file is named by its absolute path, an object in a store by its full URL
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 from penstock.runtime.config.checks import Location, location
@@ -23,11 +23,32 @@ class FileInfo:
         path: Absolute path or full URL.
         size: Bytes.
         unreadable: Reason why the file of a folder or pattern is skipped; empty for readable files.
+        modified: Time of the last modification, in microseconds since the epoch; `None` if it is not known.
     """
 
     path: str
     size: int
     unreadable: str = ""
+    modified: int | None = None
+
+
+@runtime_checkable
+class WalksFiles(Protocol):
+    """Optional for a file system: lists many files in little memory, for sources that watch folders."""
+
+    def walk(self, pattern: str) -> Iterator[FileInfo]:
+        """Yield all files that match as in `find`, with their modification times, in any order.
+
+        A file may come twice. Empty files of an object store may be left out.
+
+        Raises:
+            OSError: The folder is missing, or can't be listed.
+        """
+        ...
+
+    def info(self, path: str) -> FileInfo | None:
+        """Return a file with its time, perhaps in whole seconds; `None` when it doesn't exist."""
+        ...
 
 
 class Publication(Enum):

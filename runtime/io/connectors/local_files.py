@@ -19,8 +19,9 @@ from __future__ import annotations
 import errno
 import glob
 import os
+import stat
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -29,6 +30,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile, OutputFile, Publication
 from penstock.runtime.io.posix_disk import PosixDisk, PosixFolder
 from penstock.runtime.redaction import has_password
+from penstock.runtime.trust.paths import is_glob, literal_folder
 
 #: Error numbers of `link` on file systems without hard links.
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -87,6 +89,44 @@ def _folders(base: str, seen: set[tuple[int, int]]) -> Iterator[str]:
                 (links if entry.is_symlink() else waiting).append(entry.path)
 
 
+def _files_below(top: str) -> Iterator[FileInfo]:
+    """Yield a file, or the files of a folder and of all unseen folders below it; links are followed last."""
+    waiting, links, seen = deque([top]), deque[str](), set[tuple[int, int]]()
+    while waiting or links:
+        folder = waiting.popleft() if waiting else links.popleft()
+        try:
+            found = os.stat(folder)
+            if (found.st_dev, found.st_ino) in seen:
+                continue
+            seen.add((found.st_dev, found.st_ino))
+            entries = os.scandir(folder)
+        except NotADirectoryError:
+            info = _regular_file(folder)
+            if info is not None:
+                yield info
+            continue
+        except FileNotFoundError:
+            if folder == top:
+                raise
+            continue
+        with entries:
+            for entry in entries:
+                if entry.is_dir():
+                    (links if entry.is_symlink() else waiting).append(entry.path)
+                elif (info := _regular_file(entry.path, entry.stat)) is not None:
+                    yield info
+
+
+def _regular_file(path: str, look: Callable[[], os.stat_result] | None = None) -> FileInfo | None:
+    """Return a file with its time; `None` if it is gone, or something else."""
+    try:
+        found = os.stat(path) if look is None else look()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    is_file = stat.S_ISREG(found.st_mode)
+    return FileInfo(path, found.st_size, modified=found.st_mtime_ns // 1000) if is_file else None
+
+
 class LocalFileSystem:
     """The local disk; paths are absolute."""
 
@@ -101,6 +141,20 @@ class LocalFileSystem:
             pattern = os.path.join(glob.escape(pattern), "**", "*")
         found = (path for path in _matching(pattern) if os.path.isfile(path))
         return [FileInfo(path, os.path.getsize(path)) for path in sorted(set(found))]
+
+    def walk(self, pattern: str) -> Iterator[FileInfo]:
+        """Yield matching files with their times; a folder is read entry by entry."""
+        if os.path.isfile(pattern) or not is_glob(pattern) or os.path.isdir(pattern):
+            yield from _files_below(pattern)
+            return
+        os.stat(literal_folder(pattern))
+        for path in _matching(pattern):
+            info = _regular_file(path)
+            if info is not None:
+                yield info
+
+    def info(self, path: str) -> FileInfo | None:
+        return _regular_file(path)
 
     def size(self, path: str) -> int | None:
         try:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from itertools import chain, islice
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
@@ -30,6 +31,9 @@ from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystem import FileInfo, InputFile, OutputFile, Publication
 from penstock.runtime.io.storage import delete_objects
 from penstock.runtime.trust.paths import compile_glob, is_glob, literal_folder
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 #: Reason why a key is not read, and the remedy.
 WHY_UNREADABLE: Final = (
@@ -310,6 +314,24 @@ class ObjectFileSystem:
         found.extend(info for info in empty if not self._is_folder(info.path, folders))
         return sorted(found, key=lambda info: info.path)
 
+    def walk(self, pattern: str) -> Iterator[FileInfo]:
+        """Yield matching objects with their times, page by page, without empty ones such as folders."""
+        key = self._key(pattern)
+        one = self.info(pattern) if key and not is_unreadable(key) else None
+        if one is not None:
+            yield one
+            return
+        if not is_glob(key):
+            key = f"{key.rstrip('/')}/**/*".lstrip("/")
+        matches = compile_glob(key).fullmatch
+        for info in self._entries(literal_folder(key)):
+            name = info.path[len(self._root) + 1 :]
+            if is_unreadable(name):
+                if matches(without_odd_parts(name)):
+                    yield replace(info, unreadable=WHY_UNREADABLE)
+            elif info.size and matches(name):
+                yield info
+
     def _is_folder(self, path: str, folders: Set[str]) -> bool:
         """Whether an empty object marks a folder: obstore drops the slash at the end of its name."""
         if path in folders:
@@ -317,13 +339,18 @@ class ObjectFileSystem:
         return "." not in path.rpartition("/")[2] and self.size(path) is None
 
     def size(self, path: str) -> int | None:
+        found = self.info(path)
+        return None if found is None else found.size
+
+    def info(self, path: str) -> FileInfo | None:
         key = self._key(path)
         if is_unreadable(key):
             raise _unreadable(path)
         if is_odd(key):
-            return self._guarded(path, lambda: ArrowBucket(self._store).size(key))
+            size = self._guarded(path, lambda: ArrowBucket(self._store).size(key))
+            return None if size is None else FileInfo(path, size)
         try:
-            return int(obstore.head(self._store, key)["size"])
+            return _info(path, obstore.head(self._store, key))
         except FileNotFoundError:
             return None
         except BaseError as error:
@@ -391,17 +418,27 @@ class ObjectFileSystem:
 
     def _list(self, folder: str, most: int | None = None) -> list[tuple[str, int]]:
         """List keys with their sizes; stops after `most`, and requests no page after that."""
+        entries = islice(self._entries(folder), most)
+        return list({info.path[len(self._root) + 1 :]: info.size for info in entries}.items())
+
+    def _entries(self, folder: str) -> Iterator[FileInfo]:
+        """Yield the objects of a folder, perhaps one twice; times are not known if Arrow lists them."""
         below = folder.rstrip("/")
         place = f"{self._root}/{below}"
+        found: Iterable[tuple[str, int]]
         try:
-            if is_odd(below) or (not below and self._has_leading_slashes()):
-                return list(islice(ArrowBucket(self._store).objects(below), most))
-            pages = obstore.list(self._store, prefix=below or None, chunk_size=1000)
-            entries = islice(chain.from_iterable(pages), most)
-            return [(entry["path"], int(entry["size"])) for entry in entries]
+            if not is_odd(below) and (below or not self._has_leading_slashes()):
+                for page in obstore.list(self._store, prefix=below or None, chunk_size=1000):
+                    yield from (_info(f"{self._root}/{entry['path']}", entry) for entry in page)
+                return
+            found = ArrowBucket(self._store).objects(below)
         except InvalidPathError as error:
-            return self._list_with_odd_keys(place, below, error)[:most]
+            found = self._list_with_odd_keys(place, below, error)
         except (BaseError, OSError) as error:
+            raise _unreachable(place, error) from error
+        try:
+            yield from (FileInfo(f"{self._root}/{name}", size) for name, size in found)
+        except OSError as error:
             raise _unreachable(place, error) from error
 
     def _has_leading_slashes(self) -> bool:
@@ -431,6 +468,10 @@ class ObjectFileSystem:
     def _folder(self, directory: str) -> str:
         key = self._key(directory)
         return f"{key}/" if key else ""
+
+
+def _info(path: str, found: ObjectMeta) -> FileInfo:
+    return FileInfo(path, int(found["size"]), modified=round(found["last_modified"].timestamp() * 1e6))
 
 
 def _as_os_error(work: Callable[[], T]) -> T:

@@ -30,6 +30,7 @@ from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.run.report import difference
 from penstock.runtime.testing.simulation.run.user_job import PackedCode, world_of
 from penstock.runtime.testing.source_harness import SourceHarness
+from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.watermarks import WatermarkStrategy
 
 T = TypeVar("T")
@@ -375,6 +376,10 @@ class _Enumerator:
                 on_result(result)
 
         self._background.append(run)
+
+    def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
+        """Call back at the next delivery: time passes between two of them."""
+        self._background.append(callback)
 
     def fail_job(self, cause: str | PenstockError) -> None:
         raise cause if isinstance(cause, PenstockError) else PenstockError(cause)

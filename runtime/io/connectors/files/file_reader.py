@@ -62,16 +62,16 @@ def list_files(
             count = "1 file is" if len(unreadable) == 1 else f"{len(unreadable)} files are"
             first = unreadable[0]
             warn(f"{pattern}: {count} left out; the first is {first.path!r}: {first.unreadable}")
-        visible = [info for info in found if _is_visible(info.path, pattern)]
+        visible = [info for info in found if is_visible(info.path, pattern)]
         if not visible:
             raise ConnectorError(_nothing_found(pattern, hidden=len(found)))
         if len(visible) < len(found):
-            warn(_left_out(pattern, [info.path for info in found if not _is_visible(info.path, pattern)]))
+            warn(_left_out(pattern, [info.path for info in found if not is_visible(info.path, pattern)]))
         files.update((info.path, info) for info in visible)
     return list(files.values())
 
 
-def _is_visible(path: str, pattern: str) -> bool:
+def is_visible(path: str, pattern: str) -> bool:
     if path == pattern:
         return True
     below = path[len(literal_folder(pattern)) :] if is_glob(pattern) else path[len(pattern.rstrip("/")) + 1 :]
@@ -240,17 +240,23 @@ class Partitions:
         locations: Sequence[str],
         partitioning: Partitioning,
         types: Mapping[str, Any],
+        known: pa.Schema | None = None,
     ) -> None:
-        bases = [""] if partitioning == "hive" else [_base(location) for location in locations]
+        bases = [""] if partitioning == "hive" else [base_of(location) for location in locations]
         found = {} if partitioning is None else {info.path: _columns_of(info.path, bases) for info in files}
-        self.names = tuple(dict.fromkeys(name for columns in found.values() for name in columns))
-        values = [
-            _typed(name, [columns.get(name) for columns in found.values()], types.get(name))
-            for name in self.names
-        ]
+        inferred = {} if known is None else dict(zip(known.names, known.types, strict=True))
+        self.names = tuple(
+            dict.fromkeys([*inferred, *(name for columns in found.values() for name in columns)])
+        )
+        texts = {name: [columns.get(name) for columns in found.values()] for name in self.names}
+        values = [_typed(name, texts[name], types.get(name), inferred.get(name)) for name in self.names]
         table = pa.RecordBatch.from_arrays(values, names=list(self.names))
         self._rows = {path: table.slice(at, 1) for at, path in enumerate(found)} if self.names else {}
         self._found = found
+        #: Columns whose types are known from here on: a column of nulls shows no type.
+        self.schema = pa.schema(
+            [field for field in table.schema if field.name in inferred or any(texts[field.name])]
+        )
 
     @property
     def example(self) -> str:
@@ -330,7 +336,7 @@ class PartitionedReader:
         return self._columns.added_to_rows(rows, self._wanted)
 
 
-def _base(location: str) -> str:
+def base_of(location: str) -> str:
     return literal_folder(location) if is_glob(location) else f"{location.rstrip('/')}/"
 
 
@@ -359,12 +365,15 @@ def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
     return found
 
 
-def _typed(name: str, texts: Sequence[str | None], kind: Any) -> pa.Array:
+def _typed(
+    name: str, texts: Sequence[str | None], kind: Any, inferred: pa.DataType | None = None
+) -> pa.Array:
+    """Convert the texts of folders to a declared type, or to one that is inferred now or was before."""
     present = [text for text in texts if text is not None]
     values = pa.array(texts, pa.string())
     try:
         if kind is None:
-            kind = inferred_type(present)
+            kind = inferred_type(present) if inferred is None else inferred
             return values if kind == pa.string() else checked_column(values.fill_null(""), kind)
         if isinstance(kind, pa.DataType):
             return values.cast(kind)

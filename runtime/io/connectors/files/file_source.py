@@ -1,7 +1,8 @@
 """`FileSource`: reads files of text, JSON lines, CSV, Parquet and other formats.
 
 The files are on local disks or in object stores. They are listed once, when the job starts without a
-snapshot; the source ends after reading them. Every position is exact, so a restored job continues with the
+snapshot; the source ends after reading them. With `watch` it lists them again and again
+(`watching_enumerator.py`). Every position is exact, so a restored job continues with the
 very next record. Several subtasks share the files and the ranges of large files.
 """
 
@@ -31,6 +32,7 @@ from penstock.runtime.io.connectors.file_formats.parquet_reader import ParquetFo
 from penstock.runtime.io.connectors.file_formats.value_encoders import Framing
 from penstock.runtime.io.connectors.file_formats.value_files import checked_format, file_format
 from penstock.runtime.io.connectors.file_formats.value_lines import JsonLines
+from penstock.runtime.io.connectors.files.file_cleaner import FileCleaner
 from penstock.runtime.io.connectors.files.file_reader import (
     FileFormat,
     FileReader,
@@ -41,14 +43,24 @@ from penstock.runtime.io.connectors.files.file_reader import (
     open_split,
     with_path_columns,
 )
+from penstock.runtime.io.connectors.files.folder_lister import FolderLister
+from penstock.runtime.io.connectors.files.folder_watch import FolderWatch, checked_watch
+from penstock.runtime.io.connectors.files.learned_columns import Learned
+from penstock.runtime.io.connectors.files.watching_enumerator import WatchingEnumerator, WatchState
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, absolute
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.io.formats.format import Format
 from penstock.runtime.io.formats.settings import check_field_names
 from penstock.runtime.names import NearestNames, checked_keywords
-from penstock.runtime.operators.source import ConnectorContext, NeededColumns, SplitsWithWarnings
+from penstock.runtime.operators.source import (
+    ConnectorContext,
+    NeededColumns,
+    SplitEnumeratorContext,
+    SplitsWithWarnings,
+)
 from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets
+from penstock.runtime.time.durations import Duration
 from penstock.runtime.trust.paths import check_declared
 
 T_co = TypeVar("T_co", covariant=True)
@@ -81,6 +93,9 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         partitioning: `"hive"` turns folders `name=value` into columns; `None` ignores them. By default
             such folders below the locations become columns; with records of text or bytes they are ignored.
             The default leaves a warning about such folders in the job's report.
+
+    With `watch` the source also reads files that come later. It is the time between two listings, or a
+    `FolderWatch`. Inferred columns and the types of folder columns are then those of the first files.
     """
 
     only_reads: ClassVar[bool] = True
@@ -106,6 +121,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
+        watch: FolderWatch | Duration | None = None,
     ) -> FileSource[str]:
         """Each line is a record, a `str` without its line end; `partitioning="hive"` makes dicts.
 
@@ -129,7 +145,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             _checked_on_error(on_error),
             stored_as=stored_as,
         )
-        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
+        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths, watch)
 
     @staticmethod
     @checked_keywords
@@ -145,6 +161,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
+        watch: FolderWatch | Duration | None = None,
     ) -> FileSource[Any]:
         """JSON lines: each line is a JSON value; blank lines are skipped.
 
@@ -179,7 +196,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             if batch_format == "rows"
             else ColumnarJsonFormat(*settings, schema, stored_as)
         )
-        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
+        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths, watch)
 
     @staticmethod
     @checked_keywords
@@ -202,6 +219,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
+        watch: FolderWatch | Duration | None = None,
     ) -> FileSource[Any]:
         """Each row is a dict from column name to text; quoted fields may hold newlines.
 
@@ -257,7 +275,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             infer,
             batch_format,
         )
-        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
+        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths, watch)
 
     @staticmethod
     @checked_keywords
@@ -270,6 +288,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
+        watch: FolderWatch | Duration | None = None,
     ) -> FileSource[Any]:
         """Each record is a dict; with `batch_format="arrow"` records are emitted as Arrow batches.
 
@@ -283,7 +302,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             ConfigurationError: A setting has a value that is not allowed.
         """
         form = ParquetFormat(None if columns is None else tuple(columns), _checked_format(batch_format))
-        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
+        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths, watch)
 
     @staticmethod
     @checked_keywords
@@ -299,6 +318,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
+        watch: FolderWatch | Duration | None = None,
     ) -> FileSource[Any]:
         """Each record is a value of a format, as in Kafka; `FileSink.records` writes such files.
 
@@ -332,7 +352,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             _checked_split_size(split_size),
             _checked_on_error(on_error),
         )
-        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
+        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths, watch)
 
     def with_projection(self, columns: Sequence[str]) -> FileSource[T_co]:
         """Return a copy of this Parquet source that reads only these columns, in this order.
@@ -394,23 +414,37 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Raises:
             ConnectorError: No file matches, or the location can't be listed.
         """
+        warnings: list[str] = []
+        infos = list_files(self.locations, self._file_systems(), warnings.append)
+        splits, _ = self._divide(infos, self.form, parallelism, warnings, None)
+        return SplitsWithWarnings(splits, warnings)
+
+    def _divide(
+        self,
+        infos: Sequence[FileInfo],
+        form: FileFormat,
+        parallelism: int,
+        warnings: list[str],
+        folders: pa.Schema | None,
+    ) -> tuple[list[Any], pa.Schema]:
+        """Divide files into splits; return also their folder columns.
+
+        Args:
+            folders: Folder columns of files that were divided before; these keep their types.
+        """
         filesystem_of = self._file_systems()
         by_system: dict[int, tuple[FileSystem, list[FileInfo]]] = {}
-        warnings: list[str] = []
-        infos = list_files(self.locations, filesystem_of, warnings.append)
         for info in infos:
             system = filesystem_of(info.path)
             by_system.setdefault(id(system), (system, []))[1].append(info)
-        partitions = self._partitions(infos, warnings)
+        partitions = self._partitions(infos, warnings, folders)
         listed: list[Any] = []
         for system, files in by_system.values():
-            form = self.form
-            if partitions is not None:
-                form = with_path_columns(form, partitions.of(files[0].path))
-            found = form.splits(files, system, parallelism)
+            adapted = form if partitions is None else with_path_columns(form, partitions.of(files[0].path))
+            found = adapted.splits(files, system, parallelism)
             listed.extend(found if partitions is None else partitions.with_columns(found))
             warnings.extend(found.warnings if isinstance(found, SplitsWithWarnings) else ())
-        return SplitsWithWarnings(listed, warnings)
+        return listed, pa.schema([]) if partitions is None else partitions.schema
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> FileReader:
         """Make the reader of one subtask.
@@ -422,12 +456,14 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             self._check(splits)
         return FileReader(context, splits, partial(open_split, self.form), self._file_systems())
 
-    def _partitions(self, files: Sequence[FileInfo], warnings: list[str]) -> Partitions | None:
+    def _partitions(
+        self, files: Sequence[FileInfo], warnings: list[str], known: pa.Schema | None
+    ) -> Partitions | None:
         types: Mapping[str, Any] = {}
         if isinstance(self.form, CsvFormat):
             in_file = () if self.form.header else self.form.columns or ()
             types = {name: kind for name, kind in self.form.types.items() if name not in in_file}
-        partitions = Partitions(files, self.locations, self.partitioning, types)
+        partitions = Partitions(files, self.locations, self.partitioning, types, known)
         if not partitions.names:
             return None
         if self.partitioning == "auto":
@@ -469,6 +505,39 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return filesystem_of
 
 
+@without_secrets
+@dataclass(frozen=True)
+class WatchedFileSource(FileSource[T_co]):
+    """Reads the files of the locations, and then new ones as they come."""
+
+    watch: FolderWatch = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.watch.check_archive(self.locations)
+
+    def enumerator(self, context: SplitEnumeratorContext, state: WatchState | None) -> WatchingEnumerator:
+        """Make the enumerator, which lists the files again and again."""
+        filesystem = self._file_systems()
+        return WatchingEnumerator(
+            self.watch,
+            FolderLister(self.locations, self.watch, filesystem),
+            self,
+            FileCleaner(self.locations, self.watch, filesystem, trusts_paths=self.trust_paths),
+            context,
+            state,
+        )
+
+    def divide(
+        self, files: Sequence[FileInfo], parallelism: int, learned: Learned
+    ) -> tuple[Sequence[Any], Learned, Sequence[str]]:
+        """Divide new files into splits, with the columns that the first files have shown."""
+        warnings: list[str] = []
+        form, folders = learned.applied_to(self.form), learned.folder_columns
+        splits, found = self._divide(files, form, parallelism, warnings, folders)
+        now = learned.extended(splits, found)
+        return now.given_to(splits), now, warnings if folders is None else ()
+
+
 def _file_source(
     locations: Locations,
     form: FileFormat,
@@ -476,10 +545,15 @@ def _file_source(
     storage_options: Mapping[str, str] | None,
     filesystem: FileSystem | None,
     trust_paths: bool,
+    watch: FolderWatch | Duration | None,
 ) -> FileSource[Any]:
     checked = checked_setting("partitioning", partitioning, ("auto", "hive", None))
     options = dict(storage_options or {})
-    return FileSource(_absolute(locations), form, options, filesystem, trust_paths, checked)
+    settings: Any = (_absolute(locations), form, options, filesystem, trust_paths, checked)
+    checked_settings = checked_watch(watch)
+    if checked_settings is None:
+        return FileSource(*settings)
+    return WatchedFileSource(*settings, watch=checked_settings)
 
 
 def _absolute(locations: Locations) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from penstock.runtime.checkpoint.operator_coordinators.holder import (
     EventDiscardedError,
     OperatorCoordinatorHolder,
 )
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 
 class SlowSender:
@@ -188,3 +189,16 @@ def test_a_coordinator_whose_close_raises_fails_the_job_by_its_name():
     )
     holder.close()
     assert failures == ["the coordinator of operator 'read': OSError: still open"]
+
+
+def test_a_call_that_is_due_after_a_reset_is_dropped():
+    called, timers = [], ManualTimers(ManualClock())
+    holder = OperatorCoordinatorHolder(
+        "read", lambda: 1, Coordinator, SlowSender(), ManualAsyncRunner(), called.append, timers
+    )
+    holder.call_later(5, lambda: called.append("before"))
+    timers.advance(5)
+    holder.call_later(5, lambda: called.append("after"))
+    holder.reset_to_checkpoint(None, None)
+    timers.advance(5)
+    assert called == ["before"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from enumerated_job import EnumeratedJob
 
 from penstock import ConnectorError, FileSource
+from penstock.files import FolderWatch
 
 KEYS = ["a.txt", "[1].txt", "b[2]/c?.txt", "d*.txt", "e#f%20g.txt", "ü ~.txt", "{x}.txt", "year=2020/h.txt"]
 CONTROL = ["tab\x01.txt", "fold\x02er/a\tb.txt"]
@@ -57,6 +59,22 @@ def test_a_key_that_looks_like_a_pattern_is_the_key(put, text, read_all):
     for key in KEYS:
         assert read_all(text(f"{bucket}/in/{key}")).rows == [f"in/{key}"]
     assert read_all(text(f"{bucket}/in/*.txt")).rows == sorted(f"in/{key}" for key in KEYS if "/" not in key)
+
+
+def test_objects_that_come_to_a_watched_folder_are_read_and_moved_to_the_archive(put, endpoint):
+    bucket = put("watched", "in/day=1/a", "in/_hidden", "in/folder/")
+    watch = FolderWatch(10, clean_source="archive", archive_dir=f"{bucket}/old")
+    options = {**OPTIONS, "endpoint": endpoint}
+    source = FileSource.text(f"{bucket}/in", partitioning="hive", storage_options=options, watch=watch)
+    job = EnumeratedJob(source)
+    assert job.read_on() == [{"value": "in/day=1/a", "day": 1}]
+    put("watched", "in/day=2/b", "in/day=2/c")
+    assert sorted(row["value"] for row in job.read_on()) == ["in/day=2/b", "in/day=2/c"]
+    job.checkpoint()
+    job.read_on()
+    everything = FileSource.text(bucket, partitioning=None, storage_options=options).splits(1)
+    keys = sorted(split.path.removeprefix(f"{bucket}/") for split in everything)
+    assert keys == ["old/day=1/a", "old/day=2/b", "old/day=2/c"]
 
 
 @pytest.mark.parametrize("folder", ["in", ""])

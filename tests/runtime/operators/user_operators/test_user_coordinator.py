@@ -457,3 +457,20 @@ def test_an_operator_without_handle_event_says_so_and_an_event_must_have_a_code(
             harness.handle_event(5)
         with pytest.raises(CodecError):
             harness.handle_event(lambda: None)
+
+
+def test_a_coordinator_calls_back_later_and_its_events_are_those_of_the_harness():
+    class Reminds(OperatorCoordinator):
+        def __init__(self, context):
+            self._context = context
+
+        def start(self):
+            self._context.call_later(5, lambda: self._context.send_event(0, "due"))
+
+    class Reminded(Operator):
+        def coordinator(self, context):
+            return Reminds(context)
+
+    harness = CoordinatorHarness(Reminded())
+    assert harness.advance(4) == []
+    assert harness.advance(1) == [(0, "due")]

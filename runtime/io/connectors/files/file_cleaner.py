@@ -1,0 +1,120 @@
+"""`FileCleaner`: deletes or archives files whose records a completed checkpoint covers.
+
+Every step may be repeated: a restored job cleans again what its checkpoint counts as read. A file of the same
+name that came since has another size or time, and stays. The marker of a file is deleted before the file.
+A marker that is left alone would make the next file of this name complete too early.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.files.file_reader import base_of
+from penstock.runtime.io.connectors.files.folder_watch import FolderWatch
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, Publication, WalksFiles
+from penstock.runtime.trust.paths import check_declared
+
+logger = logging.getLogger(__name__)
+
+
+class FileCleaner:
+    """Cleans up the files of one source.
+
+    Args:
+        trusts_paths: Whether files outside of the locations may be touched, as a snapshot names them.
+    """
+
+    def __init__(
+        self,
+        locations: Sequence[str],
+        watch: FolderWatch,
+        filesystem: Callable[[str], FileSystem],
+        *,
+        trusts_paths: bool,
+    ) -> None:
+        self._locations = locations
+        self._watch = watch
+        self._filesystem = filesystem
+        self._trusts_paths = trusts_paths
+
+    def clean(self, files: Sequence[FileInfo]) -> list[FileInfo]:
+        """Clean some files, and return those that could not be cleaned; blocks.
+
+        Raises:
+            UntrustedPathError: A snapshot names a file that is not in the locations.
+        """
+        if not self._trusts_paths:
+            for info in files:
+                check_declared(info.path, self._locations)
+        left: list[FileInfo] = []
+        error: Exception | None = None
+        for info in files:
+            try:
+                self._clean(info)
+            except (OSError, ConnectorError) as cause:
+                left.append(info)
+                error = cause
+        if error is not None:
+            logger.warning(
+                "%d file(s) are read but could not be cleaned (clean_source=%r); it is tried again after the "
+                "next checkpoint. The last is %s: %s",
+                len(left),
+                self._watch.clean_source,
+                left[-1].path,
+                error,
+            )
+        return left
+
+    def _clean(self, info: FileInfo) -> None:
+        filesystem = self._filesystem(info.path)
+        if not _is_same(filesystem, info):
+            return
+        folder, _, name = info.path.rpartition("/")
+        marker = self._watch.marker
+        if marker is not None and marker.startswith("*"):
+            filesystem.delete(folder, [name + marker[1:]])
+        if self._watch.clean_source == "delete":
+            filesystem.delete(folder, [name])
+            return
+        self._archive(filesystem, info)
+
+    def _archive(self, filesystem: FileSystem, info: FileInfo) -> None:
+        """Move a file to the archive; if its name is taken there, its time is added."""
+        root = "/".join(info.path.split("/", 3)[:3]) if "://" in info.path else ""
+        target = self._archived(info.path)
+        for name in (target, f"{target}~{info.modified or 0}"):
+            if _is_older(filesystem, name, info):
+                continue
+            outcome = filesystem.publish(root or "/", info.path[len(root) + 1 :], name[len(root) + 1 :])
+            if outcome is not Publication.OCCUPIED:
+                return
+        msg = f"the archive has other files {target} and {name}: move them"
+        raise ConnectorError(msg)
+
+    def _archived(self, path: str) -> str:
+        bases = [base for base in map(base_of, self._locations) if path.startswith(base)]
+        below = path[len(min(bases, key=len)) :] if bases else path.rpartition("/")[2]
+        return f"{self._watch.archive_dir}/{below}"
+
+
+def _is_older(filesystem: FileSystem, name: str, info: FileInfo) -> bool:
+    """Whether an object in the archive is older than a file: then it is no copy of it."""
+    if "://" not in name or not isinstance(filesystem, WalksFiles):
+        return False
+    archived = filesystem.info(name)
+    return archived is not None and _second(archived) < _second(info)
+
+
+def _is_same(filesystem: FileSystem, info: FileInfo) -> bool:
+    """Whether a file is still there, and is the one that was read."""
+    if not isinstance(filesystem, WalksFiles):
+        return filesystem.size(info.path) == info.size
+    now = filesystem.info(info.path)
+    return now is not None and now.size == info.size and _second(now) == _second(info)
+
+
+def _second(info: FileInfo) -> int:
+    """Time of a file in seconds: a store may know it more exactly in a list than for one object."""
+    return (info.modified or 0) // 1_000_000
