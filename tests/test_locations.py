@@ -19,6 +19,7 @@ import penstock
 from penstock import cluster, spark, state
 from penstock.actors.client import jobs
 from penstock.delta import DeltaSink, DeltaSource
+from penstock.files import FolderWatch
 from penstock.formats import Json
 
 LOCATION = re.compile(r"\bLocations?\b")
@@ -37,6 +38,8 @@ NO_PLACES = {
     "FileSystem.publish.directory": "what a sink hands to a file system",
     "FileSystem.open_input.path": "what a source hands to a file system",
     "FileSystem.size.path": "what a source hands to a file system",
+    "FolderWatch.check_archive.locations": "those of the source",
+    "FolderWatch.rest_of.location": "one of the source",
     "OperatorContext.location": "the operator in the job",
     "OperatorHarness.abort_checkpoint.snapshot": "the snapshot itself",
     "OperatorHarness.complete_checkpoint.snapshot": "the snapshot itself",
@@ -107,6 +110,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     ),
     "DeltaSink": DeltaSink,
     "DeltaSource": DeltaSource,
+    "FolderWatch": lambda archive_dir: (
+        FolderWatch(60, clean_source="archive", archive_dir=archive_dir).archive_dir
+    ),
     "SparkTable": spark.SparkTable,
     "from_structured_streaming": lambda checkpoint_location: spark.from_structured_streaming(
         env(),

@@ -53,7 +53,7 @@ from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.job.job_state import RescaleAnswer, RescaleRefused
 from penstock.runtime.names import NearestMembers, checked_keywords
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
-from penstock.runtime.time.durations import Duration
+from penstock.runtime.time.durations import Duration, seconds_in
 
 #: Seconds between two checks of a job that is being rescaled.
 _LOOK: Final = 0.2
@@ -326,7 +326,8 @@ class RayJobHandle(NearestMembers):
         return self._master.quick("checkpoints", checkpoint_id, of_ended=_ended_checkpoints)
 
     @checked_keywords
-    def sample_edge(self, edge: int, *, most: int = 10, seconds: float = 2.0) -> list[EdgeRecord]:
+    @checked_keywords
+    def sample_edge(self, edge: int, *, most: int = 10, timeout: Duration = 2.0) -> list[EdgeRecord]:
         """Records that the job sends on an edge now. Nothing keeps them.
 
         The senders show the next records that they send, so an edge where nothing flows shows none.
@@ -334,7 +335,7 @@ class RayJobHandle(NearestMembers):
         Args:
             edge: Place of the edge in `report().graph.edges`.
             most: Maximum number of records, up to 100.
-            seconds: Seconds to wait for these records, up to 30.
+            timeout: Maximum time to wait for these records, up to 30 seconds.
 
         Raises:
             DeploymentError: The job has ended.
@@ -344,6 +345,7 @@ class RayJobHandle(NearestMembers):
             msg = f"job {self._job_id} has ended ({report.status.value}), so no record flows"
             raise DeploymentError(msg)
 
+        seconds = seconds_in("timeout", timeout)
         return self._master.quick("sample_edge", edge, most, seconds, of_ended=of_ended)
 
     @checked_keywords

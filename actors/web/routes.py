@@ -309,7 +309,7 @@ async def edge_records(server: WebServer, request: web.Request) -> Any:
     if place >= len(edges):
         msg = f"job {watcher.handle.job_id} has no edge {wanted!r:.80}; its {len(edges)} edges count from 0"
         raise Problem(404, msg)
-    found = await server.in_thread(watcher.handle.sample_edge, place, most=_RECORDS, seconds=_SAMPLED)
+    found = await server.in_thread(watcher.handle.sample_edge, place, most=_RECORDS, timeout=_SAMPLED)
     return {
         "source": edges[place].source,
         "target": edges[place].target,

@@ -63,6 +63,7 @@ HOMES: Final[dict[str, str]] = {
     "FileSplit": "penstock.runtime.io.connectors.file_formats.splitting.FileSplit",
     "First": "penstock.runtime.operators.aggregation.functions.First",
     "FixedDelay": "penstock.runtime.config.restart.FixedDelay",
+    "FolderWatch": "penstock.runtime.io.connectors.files.folder_watch.FolderWatch",
     "GaugeStatistics": "penstock.runtime.operators.metrics.GaugeStatistics",
     "GeneratorSource": "penstock.runtime.io.connectors.generator_source.GeneratorSource",
     "GraphError": "penstock.runtime.errors.GraphError",

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Semaphore
 from typing import Any
 
 from paho.mqtt.client import Client, MQTTv5, MQTTv311
@@ -55,12 +55,14 @@ class MqttBroker(Server):
 
     def publish(self, topic: str, payloads: Iterable[bytes], qos: int = 1) -> None:
         client = Client(CallbackAPIVersion.VERSION2)
-        connected = Event()
+        connected, published = Event(), Semaphore(0)
         client.on_connect = lambda *_: connected.set()
+        client.on_publish = lambda *_: published.release()
         with self._running(client, self.port):
             assert connected.wait(60), "the broker has not answered"
-            for sent in [client.publish(topic, payload, qos) for payload in payloads]:
-                sent.wait_for_publish(60)
+            # On a busy machine the broker may end the connection; the client then sends again by itself.
+            for _ in [client.publish(topic, payload, qos) for payload in payloads]:
+                assert published.acquire(timeout=60), "the broker has not taken the messages"
 
     def subscribe(self, client_id: str, topics: str, *, is_5: bool) -> None:
         """Begin a session that keeps the messages of topics, and leave it."""

@@ -42,7 +42,7 @@ class ScriptedJob:
     def log_reader(self) -> ScriptedLog:
         return ScriptedLog(self.lines)
 
-    def sample_edge(self, edge: int, *, most: int = 10, seconds: float = 2.0) -> list[EdgeRecord]:
+    def sample_edge(self, edge: int, *, most: int = 10, timeout: float = 2.0) -> list[EdgeRecord]:
         found = [
             EdgeRecord(n % 2, 1_700_004_600_000_000 + n, f"{{'order': {n}, 'edge': {edge}}}")
             for n in range(most)
