@@ -23,6 +23,7 @@ def spec_of(manifest: str) -> dict[str, Any]:
     return spec
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_a_submitted_job_runs_on_a_head_that_starts_as_in_the_manifest(tmp_path: Path) -> None:
     head = spec_of("ray-cluster.kuberay.yaml")["headGroupSpec"]
