@@ -24,6 +24,9 @@ class FileCleaner:
 
     Args:
         trusts_paths: Whether files outside of the locations may be touched, as a snapshot names them.
+
+    Raises:
+        ValueError: The settings don't allow to clean up.
     """
 
     def __init__(
@@ -34,6 +37,9 @@ class FileCleaner:
         *,
         trusts_paths: bool,
     ) -> None:
+        if watch.clean_source == "off":
+            msg = 'clean_source is "off", so no file may be cleaned up'
+            raise ValueError(msg)
         self._locations = locations
         self._watch = watch
         self._filesystem = filesystem

@@ -77,14 +77,18 @@ class DividesFiles(Protocol):
 
 
 class WatchingEnumerator:
-    """Assigns the splits of new files; each reader has at most one split."""
+    """Assigns the splits of new files; each reader has at most one split.
+
+    Args:
+        cleaner: Cleans up covered files. `None` leaves all files, also those that the state counts as read.
+    """
 
     def __init__(
         self,
         watch: FolderWatch,
         folder: FolderLister,
         source: DividesFiles,
-        cleaner: FileCleaner,
+        cleaner: FileCleaner | None,
         context: SplitEnumeratorContext,
         state: WatchState | None,
     ) -> None:
@@ -94,7 +98,6 @@ class WatchingEnumerator:
         self._cleaner = cleaner
         self._context = context
         self._every = as_seconds(watch.every)
-        self._cleans = watch.clean_source != "off"
         self._known = KnownFiles.empty() if state is None else KnownFiles.restored(state["known"])
         self._is_listed = state is not None and state["is_listed"]
         self._has_ended = state is not None and state["has_ended"]
@@ -103,9 +106,10 @@ class WatchingEnumerator:
         self._learned = Learned() if state is None else Learned(state["schema"], state["folders"])
         self._reading = FilesInReading()
         #: Files to be cleaned up, and those that are being cleaned up now.
-        self._to_clean: list[FileInfo] = [] if state is None else _files(state["read"])
+        self._to_clean: list[FileInfo] = []
         self._cleaning: list[FileInfo] = []
-        if state is not None and self._cleans:
+        if state is not None and cleaner is not None:
+            self._to_clean = _files(state["read"])
             waiting = [split.path for split in self._splits]
             self._reading.restored(_files(state["unread"]), waiting, range(context.parallelism))
         self._resting: Mapping[str, Resting] = {}
@@ -247,7 +251,7 @@ class WatchingEnumerator:
         for _ in files:
             self._queue.popleft()
         self._splits.extend(splits)
-        if self._cleans:
+        if self._cleaner is not None:
             counts = Counter(split.path for split in splits)
             for info in files:
                 self._reading.add(info, counts[info.path])
@@ -271,7 +275,7 @@ class WatchingEnumerator:
     # -- files that are read ------------------------------------------------------------------------------
 
     def _clean(self) -> None:
-        if self._to_clean and not self._cleaning:
+        if self._cleaner is not None and self._to_clean and not self._cleaning:
             self._cleaning, self._to_clean = self._to_clean, []
             work = partial(self._cleaner.clean, self._cleaning)
             self._context.run_in_background(work, self._files_cleaned)

@@ -20,7 +20,9 @@ from penstock import CollectionSource, FileSource, HybridSource
 from penstock.files import FolderWatch
 from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.io.connectors.files import file_source
+from penstock.runtime.io.connectors.files.file_cleaner import FileCleaner
 from penstock.runtime.io.connectors.files.folder_lister import FolderLister
+from penstock.runtime.io.connectors.local_files import LocalFileSystem
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 
 EVERY = 10.0
@@ -261,6 +263,43 @@ def test_files_that_were_read_when_the_job_died_are_deleted_after_the_restore(fo
     job.start(parallelism=3)
     assert job.read_on() == []
     assert not path.exists()
+
+
+def test_a_restored_job_that_no_longer_cleans_leaves_the_files_of_its_checkpoint(folder, tmp_path):
+    path, marker = put(folder, "a"), put(folder, "a.done")
+    job = EnumeratedJob(watched(folder, clean_source="delete", marker="*.done"))
+    job.read_on()
+    job.decide(job.snapshot())
+    job.kill()
+    off = EnumeratedJob(watched(folder, marker="*.done"), restored=job.completed)
+    assert off.read_on() == []
+    off.checkpoint()
+    off.read_on()
+    assert sorted(tmp_path.glob("**/a*")) == [path, marker]
+
+
+def test_no_cleaner_is_made_without_permission():
+    with pytest.raises(ValueError, match="no file may be cleaned up"):
+        FileCleaner(["/in"], FolderWatch(EVERY), lambda path: LocalFileSystem(), trusts_paths=True)
+
+
+def test_a_checkpoint_deletes_no_new_file_of_the_same_name(folder):
+    """Two checkpoints overlap, and both count the old file as read."""
+    path = put(folder, "a", "old\n", modified=100)
+    job = EnumeratedJob(watched(folder, clean_source="delete"))
+    job.read_on()
+    first, second = job.snapshot(), job.snapshot()
+    job.complete(first)
+    job.read_on()
+    assert not path.exists()
+    put(folder, "a", "new\n", modified=200)
+    assert job.read_on() == ["new"]
+    job.complete(second)
+    job.read_on()
+    assert path.exists()
+    job.kill()
+    job.start()
+    assert job.read_on() == ["new"]
 
 
 def test_a_reader_that_fails_keeps_its_files(folder):
