@@ -118,7 +118,10 @@ def _is_same(filesystem: FileSystem, info: FileInfo) -> bool:
     if not isinstance(filesystem, WalksFiles):
         return filesystem.size(info.path) == info.size
     now = filesystem.info(info.path)
-    return now is not None and now.size == info.size and _second(now) == _second(info)
+    if now is None or now.size != info.size:
+        return False
+    # A file system may know the time only for a single file, and not in a list.
+    return now.modified is None or info.modified is None or _second(now) == _second(info)
 
 
 def _second(info: FileInfo) -> int:

@@ -22,6 +22,7 @@ from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.io.connectors.files import file_source
 from penstock.runtime.io.connectors.files.file_cleaner import FileCleaner
 from penstock.runtime.io.connectors.files.folder_lister import FolderLister
+from penstock.runtime.io.connectors.filesystem import FileInfo
 from penstock.runtime.io.connectors.local_files import LocalFileSystem
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 
@@ -484,6 +485,15 @@ def test_objects_are_archived_in_their_bucket(bucket):
     job.checkpoint()
     job.read_on()
     assert [entry["path"] for page in store.list() for entry in page] == ["old/x/a"]
+
+
+def test_an_object_whose_time_was_not_listed_is_deleted(bucket):
+    store, source = bucket
+    store.put("in/a", b"a\n")
+    made: Any = source(clean_source="delete")
+    cleaner = FileCleaner(made.locations, made.watch, lambda path: made.filesystem, trusts_paths=False)
+    assert cleaner.clean([FileInfo("s3://bucket/in/a", 2)]) == []
+    assert not list(store.list())
 
 
 # -- settings ----------------------------------------------------------------------------------------------
