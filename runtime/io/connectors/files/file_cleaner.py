@@ -8,6 +8,7 @@ A marker that is left alone would make the next file of this name complete too e
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 
 from penstock.runtime.errors import ConnectorError
@@ -44,6 +45,24 @@ class FileCleaner:
         self._watch = watch
         self._filesystem = filesystem
         self._trusts_paths = trusts_paths
+
+    def check(self) -> None:
+        """Refuse an archive to which no file can be moved; blocks.
+
+        Raises:
+            ConnectorError: The archive is on another disk than a location.
+        """
+        archive = self._watch.archive_dir
+        if not isinstance(archive, str) or "://" in archive:
+            return
+        for location in self._locations:
+            folder = location if os.path.exists(location) else os.path.dirname(location)
+            if os.path.exists(folder) and _disk_of(folder) != _disk_of(archive):
+                msg = (
+                    f"archive_dir={archive!r} is on another disk than {folder}, so no file can be moved "
+                    "there: give a folder on the same disk"
+                )
+                raise ConnectorError(msg)
 
     def clean(self, files: Sequence[FileInfo]) -> list[FileInfo]:
         """Clean some files, and return those that could not be cleaned; blocks.
@@ -103,6 +122,13 @@ class FileCleaner:
         bases = [base for base in map(base_of, self._locations) if path.startswith(base)]
         below = path[len(min(bases, key=len)) :] if bases else path.rpartition("/")[2]
         return f"{self._watch.archive_dir}/{below}"
+
+
+def _disk_of(path: str) -> int:
+    """Device of a path, or of the nearest folder above it that exists."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return os.stat(path).st_dev
 
 
 def _is_older(filesystem: FileSystem, name: str, info: FileInfo) -> bool:

@@ -9,7 +9,7 @@ or neither. It holds each file in one place: as not known, in the queue, as spli
 a reader. A restored job lists again, and finds exactly the files that its checkpoint does not know.
 
 **Bounds.** A listing returns at most 10,000 new files, and the next one waits until half of them have been
-divided. So memory and state hold that many paths, and 16 or 12 bytes for each known file, however large the
+divided. So memory and state hold that many paths, and 20 or 12 bytes for each known file, however large the
 folder is. The walk keeps no list of the folder, except for patterns with wildcards on disk.
 
 **Schemas.** Columns that must be inferred, and the types of folder columns, are learned from the first files
@@ -45,6 +45,9 @@ _SavedFile = tuple[str, int, int | None]
 
 #: Number of files that are divided into splits at once.
 _FILES_AT_ONCE: Final = 64
+
+#: Maximum number of files that could not be cleaned up and are tried again, so that the state stays bounded.
+MOST_LEFT_FILES: Final = 10_000
 
 
 class WatchState(TypedDict):
@@ -125,7 +128,8 @@ class WatchingEnumerator:
     # -- calls of the coordinator -------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._clean()
+        if self._cleaner is not None:
+            self._context.run_in_background(self._cleaner.check, lambda _: self._clean())
         self._divide()
         if not self._has_ended:
             self._list(waited=0.0)
@@ -281,12 +285,23 @@ class WatchingEnumerator:
             self._context.run_in_background(work, self._files_cleaned)
 
     def _files_cleaned(self, left: Sequence[FileInfo]) -> None:
-        """Forget the files that are gone; those that are left are tried again after the next checkpoint."""
+        """Forget the files that are gone; those that are left are tried again after the next checkpoint.
+
+        If too many are left, the first ones stay in the folder for good. They stay known, so they are not
+        read again.
+        """
         kept = {info.path for info in left}
         gone = [info.path for info in self._cleaning if info.path not in kept]
         self._known = self._known.without(gone)
         self._cleaned += gone
-        self._to_clean += left
+        if len(left) > MOST_LEFT_FILES:
+            logger.warning(
+                "%s: %d file(s) could not be cleaned up and stay in the folder: at most %d are tried again",
+                self._context.operator_id,
+                len(left) - MOST_LEFT_FILES,
+                MOST_LEFT_FILES,
+            )
+        self._to_clean = [*left[-MOST_LEFT_FILES:], *self._to_clean]
         self._cleaning = []
 
 

@@ -19,7 +19,7 @@ from obstore.store import MemoryStore
 from penstock import CollectionSource, FileSource, HybridSource
 from penstock.files import FolderWatch
 from penstock.runtime.errors import ConfigurationError, OperatorError
-from penstock.runtime.io.connectors.files import file_source
+from penstock.runtime.io.connectors.files import file_source, watching_enumerator
 from penstock.runtime.io.connectors.files.file_cleaner import FileCleaner
 from penstock.runtime.io.connectors.files.folder_lister import FolderLister
 from penstock.runtime.io.connectors.filesystem import FileInfo
@@ -365,6 +365,37 @@ def test_a_file_that_can_t_be_archived_is_tried_again(folder, tmp_path, caplog):
     job.checkpoint()
     job.read_on()
     assert (tmp_path / "old" / "a").exists()
+
+
+def test_an_archive_on_another_disk_fails_the_job(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    if other.stat().st_dev == folder.stat().st_dev:
+        pytest.skip("this machine has no folder in memory")
+    for location in (folder, folder / "*.csv"):
+        source = watched(location, clean_source="archive", archive_dir=other / "old")
+        with pytest.raises(OperatorError, match=f"another disk than {folder}, .*give a folder on the same"):
+            EnumeratedJob(source).read_on()
+
+
+def test_a_bounded_number_of_files_is_cleaned_up_again_and_no_other_is_read_again(
+    folder, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(watching_enumerator, "MOST_LEFT_FILES", 2)
+    archive = put(tmp_path, "old", "a file where the archive should be")
+    job = EnumeratedJob(watched(folder, clean_source="archive", archive_dir=archive))
+    for name in ("a", "b", "c"):
+        put(folder, name)
+        assert job.read_on() == [name]
+        job.checkpoint()
+        job.read_on()
+    assert any("1 file(s) could not be cleaned up and stay" in record.message for record in caplog.records)
+    archive.unlink()
+    job.checkpoint()
+    job.kill()
+    job.start()
+    assert job.read_on() == []
+    assert sorted(path.name for path in archive.iterdir()) == ["b", "c"]
+    assert [path.name for path in folder.iterdir()] == ["a"]
 
 
 def test_a_changed_snapshot_deletes_no_other_file(folder, tmp_path):
