@@ -71,13 +71,18 @@ def without_odd_parts(key: str) -> str:
 
 
 class ArrowBucket:
-    """A bucket opened by Arrow, for keys that obstore refuses; Arrow's errors become `OSError`."""
+    """A bucket opened by Arrow, for keys that obstore refuses; Arrow's errors become `OSError`.
 
-    def __init__(self, store: Any) -> None:
+    Args:
+        root: URL of the bucket, without a trailing slash.
+    """
+
+    def __init__(self, store: Any, root: str) -> None:
         self._store = store
+        self._root = root
         self._bucket = store.config["container_name" if isinstance(store, AzureStore) else "bucket"]
 
-    def objects(self, folder: str) -> Iterator[tuple[str, int]]:
+    def objects(self, folder: str) -> Iterator[FileInfo]:
         import pyarrow.fs as arrow_fs  # slow to load, and not needed for most locations
 
         selector = arrow_fs.FileSelector(
@@ -86,17 +91,22 @@ class ArrowBucket:
         with _os_errors():
             for info in self._files().get_file_info(selector):
                 if info.is_file:
-                    yield info.path[len(self._bucket) + 1 :], info.size
+                    yield self._info(info)
 
-    def size(self, key: str) -> int | None:
+    def info(self, key: str) -> FileInfo | None:
         with _os_errors():
             info = self._files().get_file_info(f"{self._bucket}/{key}")
-        return info.size if info.is_file else None
+        return self._info(info) if info.is_file else None
 
     def open_input(self, key: str) -> InputFile:
         with _os_errors():
             opened: InputFile = self._files().open_input_file(f"{self._bucket}/{key}")
         return opened
+
+    def _info(self, found: Any) -> FileInfo:
+        path = f"{self._root}/{found.path[len(self._bucket) + 1 :]}"
+        modified = None if found.mtime_ns is None else found.mtime_ns // 1000
+        return FileInfo(path, found.size, modified=modified)
 
     def _files(self) -> Any:
         """Return the store as an Arrow file system; settings default to the environment, as in obstore."""
@@ -315,7 +325,7 @@ class ObjectFileSystem:
         return sorted(found, key=lambda info: info.path)
 
     def walk(self, pattern: str) -> Iterator[FileInfo]:
-        """Yield matching objects with their times, page by page, without empty ones such as folders."""
+        """Yield matching objects with their times, page by page; some empty ones may stand for folders."""
         key = self._key(pattern)
         one = self.info(pattern) if key and not is_unreadable(key) else None
         if one is not None:
@@ -329,7 +339,7 @@ class ObjectFileSystem:
             if is_unreadable(name):
                 if matches(without_odd_parts(name)):
                     yield replace(info, unreadable=WHY_UNREADABLE)
-            elif info.size and matches(name):
+            elif matches(name):
                 yield info
 
     def _is_folder(self, path: str, folders: Set[str]) -> bool:
@@ -347,8 +357,7 @@ class ObjectFileSystem:
         if is_unreadable(key):
             raise _unreadable(path)
         if is_odd(key):
-            size = self._guarded(path, lambda: ArrowBucket(self._store).size(key))
-            return None if size is None else FileInfo(path, size)
+            return self._guarded(path, lambda: self._arrow().info(key))
         try:
             return _info(path, obstore.head(self._store, key))
         except FileNotFoundError:
@@ -361,7 +370,7 @@ class ObjectFileSystem:
         if is_unreadable(key):
             raise _unreadable(path)
         if is_odd(key):
-            return ArrowBucket(self._store).open_input(key)
+            return self._arrow().open_input(key)
         return self._guarded(path, lambda: ObjectInputFile(self._store, key))
 
     def make_directory(self, directory: str, probe: str) -> None:
@@ -422,22 +431,22 @@ class ObjectFileSystem:
         return list({info.path[len(self._root) + 1 :]: info.size for info in entries}.items())
 
     def _entries(self, folder: str) -> Iterator[FileInfo]:
-        """Yield the objects of a folder, perhaps one twice; times are not known if Arrow lists them."""
+        """Yield the objects of a folder, perhaps one twice."""
         below = folder.rstrip("/")
         place = f"{self._root}/{below}"
-        found: Iterable[tuple[str, int]]
+        found: Iterable[FileInfo]
         try:
             if not is_odd(below) and (below or not self._has_leading_slashes()):
                 for page in obstore.list(self._store, prefix=below or None, chunk_size=1000):
                     yield from (_info(f"{self._root}/{entry['path']}", entry) for entry in page)
                 return
-            found = ArrowBucket(self._store).objects(below)
+            found = self._arrow().objects(below)
         except InvalidPathError as error:
             found = self._list_with_odd_keys(place, below, error)
         except (BaseError, OSError) as error:
             raise _unreachable(place, error) from error
         try:
-            yield from (FileInfo(f"{self._root}/{name}", size) for name, size in found)
+            yield from found
         except OSError as error:
             raise _unreachable(place, error) from error
 
@@ -445,9 +454,9 @@ class ObjectFileSystem:
         """Whether a key begins with a slash; obstore's listing would drop the slash."""
         return "" in obstore.list_with_delimiter(self._store)["common_prefixes"]
 
-    def _list_with_odd_keys(self, place: str, below: str, found: InvalidPathError) -> list[tuple[str, int]]:
+    def _list_with_odd_keys(self, place: str, below: str, found: InvalidPathError) -> list[FileInfo]:
         try:
-            return list(ArrowBucket(self._store).objects(below))
+            return list(self._arrow().objects(below))
         except OSError as error:
             msg = (
                 f"{place} has a key that obstore refuses ({_first_line(found)}), and Arrow can't list the "
@@ -461,6 +470,9 @@ class ObjectFileSystem:
             return work()
         except BaseError as error:
             raise _unreachable(path, error) from error
+
+    def _arrow(self) -> ArrowBucket:
+        return ArrowBucket(self._store, self._root)
 
     def _key(self, location: str) -> str:
         return location.removeprefix(self._root).removeprefix("/").rstrip("/")

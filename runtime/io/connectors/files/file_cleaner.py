@@ -8,6 +8,7 @@ A marker that is left alone would make the next file of this name complete too e
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 
 from penstock.runtime.errors import ConnectorError
@@ -24,6 +25,9 @@ class FileCleaner:
 
     Args:
         trusts_paths: Whether files outside of the locations may be touched, as a snapshot names them.
+
+    Raises:
+        ValueError: The settings don't allow to clean up.
     """
 
     def __init__(
@@ -34,10 +38,31 @@ class FileCleaner:
         *,
         trusts_paths: bool,
     ) -> None:
+        if watch.clean_source == "off":
+            msg = 'clean_source is "off", so no file may be cleaned up'
+            raise ValueError(msg)
         self._locations = locations
         self._watch = watch
         self._filesystem = filesystem
         self._trusts_paths = trusts_paths
+
+    def check(self) -> None:
+        """Refuse an archive to which no file can be moved; blocks.
+
+        Raises:
+            ConnectorError: The archive is on another disk than a location.
+        """
+        archive = self._watch.archive_dir
+        if not isinstance(archive, str) or "://" in archive:
+            return
+        for location in self._locations:
+            folder = location if os.path.exists(location) else os.path.dirname(location)
+            if os.path.exists(folder) and _disk_of(folder) != _disk_of(archive):
+                msg = (
+                    f"archive_dir={archive!r} is on another disk than {folder}, so no file can be moved "
+                    "there: give a folder on the same disk"
+                )
+                raise ConnectorError(msg)
 
     def clean(self, files: Sequence[FileInfo]) -> list[FileInfo]:
         """Clean some files, and return those that could not be cleaned; blocks.
@@ -99,6 +124,13 @@ class FileCleaner:
         return f"{self._watch.archive_dir}/{below}"
 
 
+def _disk_of(path: str) -> int:
+    """Device of a path, or of the nearest folder above it that exists."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return os.stat(path).st_dev
+
+
 def _is_older(filesystem: FileSystem, name: str, info: FileInfo) -> bool:
     """Whether an object in the archive is older than a file: then it is no copy of it."""
     if "://" not in name or not isinstance(filesystem, WalksFiles):
@@ -112,7 +144,10 @@ def _is_same(filesystem: FileSystem, info: FileInfo) -> bool:
     if not isinstance(filesystem, WalksFiles):
         return filesystem.size(info.path) == info.size
     now = filesystem.info(info.path)
-    return now is not None and now.size == info.size and _second(now) == _second(info)
+    if now is None or now.size != info.size:
+        return False
+    # A file system may know the time only for a single file, and not in a list.
+    return now.modified is None or info.modified is None or _second(now) == _second(info)
 
 
 def _second(info: FileInfo) -> int:

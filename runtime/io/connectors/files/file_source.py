@@ -518,14 +518,11 @@ class WatchedFileSource(FileSource[T_co]):
     def enumerator(self, context: SplitEnumeratorContext, state: WatchState | None) -> WatchingEnumerator:
         """Make the enumerator, which lists the files again and again."""
         filesystem = self._file_systems()
-        return WatchingEnumerator(
-            self.watch,
-            FolderLister(self.locations, self.watch, filesystem),
-            self,
-            FileCleaner(self.locations, self.watch, filesystem, trusts_paths=self.trust_paths),
-            context,
-            state,
-        )
+        lister = FolderLister(self.locations, self.watch, filesystem)
+        cleaner = None
+        if self.watch.clean_source != "off":
+            cleaner = FileCleaner(self.locations, self.watch, filesystem, trusts_paths=self.trust_paths)
+        return WatchingEnumerator(self.watch, lister, self, cleaner, context, state)
 
     def divide(
         self, files: Sequence[FileInfo], parallelism: int, learned: Learned

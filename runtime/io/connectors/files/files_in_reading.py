@@ -59,8 +59,8 @@ class FilesInReading:
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
         self._held_by: dict[int, set[str]] = {}
-        #: Files that were read when a checkpoint was taken.
-        self._taken: dict[int, set[str]] = {}
+        #: Files that were read when a checkpoint was taken. A later file of the same name is another one.
+        self._taken: dict[int, list[_File]] = {}
 
     def restored(self, files: Iterable[FileInfo], waiting: Iterable[str], readers: Iterable[int]) -> None:
         """Take over files of a checkpoint; `waiting` has the path of each split that no reader has."""
@@ -104,14 +104,16 @@ class FilesInReading:
             self._files[path].waiting += 1
 
     def snapshot_taken(self, checkpoint_id: int) -> None:
-        self._taken[checkpoint_id] = {path for path, file in self._files.items() if file.is_read}
+        self._taken[checkpoint_id] = [file for file in self._files.values() if file.is_read]
 
     def covered(self, checkpoint_id: int) -> list[FileInfo]:
         """Remove and return the files that this completed checkpoint covers."""
-        taken = self._taken.get(checkpoint_id, set())
-        self._taken = {known: paths for known, paths in self._taken.items() if known > checkpoint_id}
-        covered = [path for path in taken if path in self._files and self._files[path].is_read]
-        return [self._files.pop(path).info for path in sorted(covered)]
+        taken = self._taken.get(checkpoint_id, [])
+        self._taken = {known: files for known, files in self._taken.items() if known > checkpoint_id}
+        covered = [file.info for file in taken if self._files.get(file.info.path) is file and file.is_read]
+        for info in covered:
+            del self._files[info.path]
+        return sorted(covered, key=lambda info: info.path)
 
     def unread(self) -> Sequence[FileInfo]:
         return [file.info for file in self._files.values() if not file.is_read]

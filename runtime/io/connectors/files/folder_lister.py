@@ -2,7 +2,8 @@
 
 A file is complete when it has rested, and when it has its marker if there are markers. `rest` is measured
 between listings of this job, so the clocks of other machines don't matter. Markers are listed before the
-files: a file whose marker was seen first was complete when it was listed.
+files: a file whose marker was seen first was complete when it was listed. A glob pattern for files need not
+match their markers, so these have a pattern of their own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from penstock.runtime.io.connectors.files.folder_watch import FileOrder, FolderW
 from penstock.runtime.io.connectors.files.known_files import KnownFiles, RollCall, names_of
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, WalksFiles
 from penstock.runtime.time.durations import as_seconds
+from penstock.runtime.trust.paths import is_glob
 
 #: Maximum number of new files that one listing returns, so that memory and state stay bounded.
 MOST_NEW_FILES: Final = 10_000
@@ -116,7 +118,7 @@ class FolderLister:
         marked = names_of(())
         if self._watch.marker is not None:
             marker = _Marker(self._watch.marker)
-            marked = marker.seen(info.path for info in self._walk(location))
+            marked = marker.seen(self._marker_paths(location, marker))
         for some in _chunks(self._walk(location)):
             present = [info for info in some if info.size and not info.unreadable]
             unreadable += [info for info in some if info.unreadable][: 1 if not unreadable else 0]
@@ -126,6 +128,25 @@ class FolderLister:
                 names = names_of(marker.key(info.path) for info in new)
                 new = [new[index] for index in np.flatnonzero(np.isin(names, marked)).tolist()]
             yield from new
+
+    def _marker_paths(self, location: str, marker: _Marker) -> Iterator[str]:
+        """Yield the paths of the markers of a location, perhaps among others."""
+        beside = marker.beside(location)
+        # Wildcard characters may also be part of a name.
+        if is_glob(location) and self._filesystem(location).size(location) is None:
+            yield from self._paths(beside)
+            return
+        for info in self._walk(location):
+            if info.path == location:
+                yield from self._paths(beside)
+            yield info.path
+
+    def _paths(self, pattern: str) -> Iterator[str]:
+        """Yield the paths that match a pattern, or the path itself if the file exists."""
+        if is_glob(pattern):
+            yield from (info.path for info in self._walk(pattern))
+        elif self._filesystem(pattern).size(pattern) is not None:
+            yield pattern
 
     def _walk(self, location: str) -> Iterable[FileInfo]:
         filesystem = self._filesystem(location)
@@ -144,6 +165,13 @@ class _Marker:
 
     def key(self, path: str) -> str:
         return path if self._is_of_file else path.rpartition("/")[0]
+
+    def beside(self, pattern: str) -> str:
+        """Pattern of the markers of the files that match a pattern."""
+        folder, _, name = pattern.rpartition("/")
+        if name == "**":
+            folder, name = pattern, "*"
+        return f"{folder}/{name}{self._end}" if self._is_of_file else f"{folder}{self._end}"
 
     def seen(self, paths: Iterable[str]) -> Any:
         """Digests of what the markers among these paths name."""

@@ -1,4 +1,4 @@
-"""`KnownFiles`: the files that a watched folder has given, 16 bytes for each in memory, 12 in the state.
+"""`KnownFiles`: the files that a watched folder has given, 20 bytes for each in memory, 12 in the state.
 
 **A name identifies a file.** The set holds a 64-bit digest of each path, sorted, in one array. A new file is
 taken for a known one with probability n / 2^64, for n known files: a million files make that 5e-14. Beside
@@ -65,17 +65,17 @@ class KnownFiles:
 
     names: npt.NDArray[np.uint64]
     stamps: npt.NDArray[np.uint32]
-    missing_for: npt.NDArray[np.float32]
+    missing_for: npt.NDArray[np.float64]
 
     @staticmethod
     def empty() -> KnownFiles:
-        return KnownFiles(np.empty(0, "<u8"), np.empty(0, "<u4"), np.empty(0, "<f4"))
+        return KnownFiles(np.empty(0, "<u8"), np.empty(0, "<u4"), np.empty(0, "<f8"))
 
     @staticmethod
     def restored(state: KnownState) -> KnownFiles:
         names = np.frombuffer(state["names"], "<u8")
-        missing_for = np.zeros(len(names), "<f4")
-        missing_for[np.frombuffer(state["missing"], "<u4")] = np.frombuffer(state["missing_for"], "<f4")
+        missing_for = np.zeros(len(names), "<f8")
+        missing_for[np.frombuffer(state["missing"], "<u4")] = np.frombuffer(state["missing_for"], "<f8")
         return KnownFiles(names, np.frombuffer(state["stamps"], "<u4"), missing_for)
 
     def state(self) -> KnownState:
@@ -99,7 +99,7 @@ class KnownFiles:
         return KnownFiles(
             names[order],
             np.concatenate([self.stamps, _stamps_of(files)])[order],
-            np.concatenate([self.missing_for, np.zeros(len(files), "<f4")])[order],
+            np.concatenate([self.missing_for, np.zeros(len(files), "<f8")])[order],
         )
 
     def without(self, paths: Sequence[str]) -> KnownFiles:
@@ -140,7 +140,7 @@ class RollCall:
     def ended(self, seconds: float, forget_after: float) -> KnownFiles:
         """Return the known files after this listing, which came some seconds after the one before."""
         before, is_missing = self._known.missing_for, ~self._is_present
-        missing_for = np.where(is_missing, np.maximum(before + seconds, _JUST_NOW), 0).astype("<f4")
+        missing_for = np.where(is_missing, np.maximum(before + seconds, _JUST_NOW), 0).astype("<f8")
         known = replace(self._known, stamps=self._stamps, missing_for=missing_for)
         # A file that is missed for the first time is kept.
         is_forgotten = is_missing & (before > 0) & (missing_for > forget_after)

@@ -9,7 +9,7 @@ or neither. It holds each file in one place: as not known, in the queue, as spli
 a reader. A restored job lists again, and finds exactly the files that its checkpoint does not know.
 
 **Bounds.** A listing returns at most 10,000 new files, and the next one waits until half of them have been
-divided. So memory and state hold that many paths, and 16 or 12 bytes for each known file, however large the
+divided. So memory and state hold that many paths, and 20 or 12 bytes for each known file, however large the
 folder is. The walk keeps no list of the folder, except for patterns with wildcards on disk.
 
 **Schemas.** Columns that must be inferred, and the types of folder columns, are learned from the first files
@@ -46,6 +46,9 @@ _SavedFile = tuple[str, int, int | None]
 #: Number of files that are divided into splits at once.
 _FILES_AT_ONCE: Final = 64
 
+#: Maximum number of files that could not be cleaned up and are tried again, so that the state stays bounded.
+MOST_LEFT_FILES: Final = 10_000
+
 
 class WatchState(TypedDict):
     """State in a checkpoint.
@@ -77,14 +80,18 @@ class DividesFiles(Protocol):
 
 
 class WatchingEnumerator:
-    """Assigns the splits of new files; each reader has at most one split."""
+    """Assigns the splits of new files; each reader has at most one split.
+
+    Args:
+        cleaner: Cleans up covered files. `None` leaves all files, also those that the state counts as read.
+    """
 
     def __init__(
         self,
         watch: FolderWatch,
         folder: FolderLister,
         source: DividesFiles,
-        cleaner: FileCleaner,
+        cleaner: FileCleaner | None,
         context: SplitEnumeratorContext,
         state: WatchState | None,
     ) -> None:
@@ -94,7 +101,6 @@ class WatchingEnumerator:
         self._cleaner = cleaner
         self._context = context
         self._every = as_seconds(watch.every)
-        self._cleans = watch.clean_source != "off"
         self._known = KnownFiles.empty() if state is None else KnownFiles.restored(state["known"])
         self._is_listed = state is not None and state["is_listed"]
         self._has_ended = state is not None and state["has_ended"]
@@ -103,9 +109,10 @@ class WatchingEnumerator:
         self._learned = Learned() if state is None else Learned(state["schema"], state["folders"])
         self._reading = FilesInReading()
         #: Files to be cleaned up, and those that are being cleaned up now.
-        self._to_clean: list[FileInfo] = [] if state is None else _files(state["read"])
+        self._to_clean: list[FileInfo] = []
         self._cleaning: list[FileInfo] = []
-        if state is not None and self._cleans:
+        if state is not None and cleaner is not None:
+            self._to_clean = _files(state["read"])
             waiting = [split.path for split in self._splits]
             self._reading.restored(_files(state["unread"]), waiting, range(context.parallelism))
         self._resting: Mapping[str, Resting] = {}
@@ -121,7 +128,8 @@ class WatchingEnumerator:
     # -- calls of the coordinator -------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._clean()
+        if self._cleaner is not None:
+            self._context.run_in_background(self._cleaner.check, lambda _: self._clean())
         self._divide()
         if not self._has_ended:
             self._list(waited=0.0)
@@ -247,7 +255,7 @@ class WatchingEnumerator:
         for _ in files:
             self._queue.popleft()
         self._splits.extend(splits)
-        if self._cleans:
+        if self._cleaner is not None:
             counts = Counter(split.path for split in splits)
             for info in files:
                 self._reading.add(info, counts[info.path])
@@ -271,18 +279,29 @@ class WatchingEnumerator:
     # -- files that are read ------------------------------------------------------------------------------
 
     def _clean(self) -> None:
-        if self._to_clean and not self._cleaning:
+        if self._cleaner is not None and self._to_clean and not self._cleaning:
             self._cleaning, self._to_clean = self._to_clean, []
             work = partial(self._cleaner.clean, self._cleaning)
             self._context.run_in_background(work, self._files_cleaned)
 
     def _files_cleaned(self, left: Sequence[FileInfo]) -> None:
-        """Forget the files that are gone; those that are left are tried again after the next checkpoint."""
+        """Forget the files that are gone; those that are left are tried again after the next checkpoint.
+
+        If too many are left, the first ones stay in the folder for good. They stay known, so they are not
+        read again.
+        """
         kept = {info.path for info in left}
         gone = [info.path for info in self._cleaning if info.path not in kept]
         self._known = self._known.without(gone)
         self._cleaned += gone
-        self._to_clean += left
+        if len(left) > MOST_LEFT_FILES:
+            logger.warning(
+                "%s: %d file(s) could not be cleaned up and stay in the folder: at most %d are tried again",
+                self._context.operator_id,
+                len(left) - MOST_LEFT_FILES,
+                MOST_LEFT_FILES,
+            )
+        self._to_clean = [*left[-MOST_LEFT_FILES:], *self._to_clean]
         self._cleaning = []
 
 

@@ -77,6 +77,22 @@ def test_objects_that_come_to_a_watched_folder_are_read_and_moved_to_the_archive
     assert keys == ["old/day=1/a", "old/day=2/b", "old/day=2/c"]
 
 
+def test_a_watched_folder_with_an_odd_key_is_read_once_and_cleaned_up(put, endpoint, caplog):
+    """Arrow lists the folder when the odd key has come, and knows the same times as obstore."""
+    bucket = put("watched-odd", "in/a")
+    options = {**OPTIONS, "endpoint": endpoint}
+    watch = FolderWatch(10, clean_source="delete")
+    job = EnumeratedJob(FileSource.text(f"{bucket}/in", storage_options=options, watch=watch))
+    assert job.read_on(10) == ["in/a"]
+    put("watched-odd", "in/x//y", "in/c")
+    assert job.read_on(10) == ["in/c"]
+    assert not [record for record in caplog.records if "changed after the read" in record.message]
+    job.checkpoint()
+    assert job.read_on(10) == []
+    system = FileSource.text(bucket, storage_options=options)._file_systems()(bucket)
+    assert [info.path for info in system.find(f"{bucket}/in")] == [f"{bucket}/in/x//y"]
+
+
 @pytest.mark.parametrize("folder", ["in", ""])
 def test_keys_with_control_characters_are_read(put, text, read_all, folder):
     bucket = put(f"control-{folder or 'top'}", *(f"in/{key}" for key in [*KEYS, *CONTROL]))

@@ -31,7 +31,7 @@ def test_a_known_file_takes_twelve_bytes_of_the_state():
     known = KnownFiles.empty().with_files(list(ManyFiles(count).walk("/in")))
     assert len(known) == count
     assert len(ValueCodec().dumps(known.state())) < 12 * count + 200
-    assert sum(array.nbytes for array in (known.names, known.stamps, known.missing_for)) == 16 * count
+    assert sum(array.nbytes for array in (known.names, known.stamps, known.missing_for)) == 20 * count
 
 
 def test_a_restored_set_knows_the_same_files():
@@ -54,6 +54,16 @@ def test_files_that_are_gone_are_forgotten_only_after_their_time():
         known = call.ended(10.0, 25.0)
         sizes.append(len(known))
     assert sizes == [2, 2, 1, 1]
+
+
+def test_short_times_between_listings_add_up_to_a_long_time():
+    """A 32-bit float at three days would not change by a hundredth of a second."""
+    known = KnownFiles.empty().with_files([FileInfo("/in/old", 1)])
+    three_days, sizes = 262_144.0, []
+    for waited in (three_days, *[0.01] * 4):
+        known = RollCall(known).ended(waited, forget_after=three_days + 0.025)
+        sizes.append(len(known))
+    assert sizes == [1, 1, 1, 0, 0]
 
 
 def test_a_listing_returns_a_bounded_number_of_the_first_files_and_the_next_one_goes_on():

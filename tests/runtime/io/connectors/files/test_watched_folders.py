@@ -19,8 +19,11 @@ from obstore.store import MemoryStore
 from penstock import CollectionSource, FileSource, HybridSource
 from penstock.files import FolderWatch
 from penstock.runtime.errors import ConfigurationError, OperatorError
-from penstock.runtime.io.connectors.files import file_source
+from penstock.runtime.io.connectors.files import file_source, watching_enumerator
+from penstock.runtime.io.connectors.files.file_cleaner import FileCleaner
 from penstock.runtime.io.connectors.files.folder_lister import FolderLister
+from penstock.runtime.io.connectors.filesystem import FileInfo
+from penstock.runtime.io.connectors.local_files import LocalFileSystem
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 
 EVERY = 10.0
@@ -263,6 +266,43 @@ def test_files_that_were_read_when_the_job_died_are_deleted_after_the_restore(fo
     assert not path.exists()
 
 
+def test_a_restored_job_that_no_longer_cleans_leaves_the_files_of_its_checkpoint(folder, tmp_path):
+    path, marker = put(folder, "a"), put(folder, "a.done")
+    job = EnumeratedJob(watched(folder, clean_source="delete", marker="*.done"))
+    job.read_on()
+    job.decide(job.snapshot())
+    job.kill()
+    off = EnumeratedJob(watched(folder, marker="*.done"), restored=job.completed)
+    assert off.read_on() == []
+    off.checkpoint()
+    off.read_on()
+    assert sorted(tmp_path.glob("**/a*")) == [path, marker]
+
+
+def test_no_cleaner_is_made_without_permission():
+    with pytest.raises(ValueError, match="no file may be cleaned up"):
+        FileCleaner(["/in"], FolderWatch(EVERY), lambda path: LocalFileSystem(), trusts_paths=True)
+
+
+def test_a_checkpoint_deletes_no_new_file_of_the_same_name(folder):
+    """Two checkpoints overlap, and both count the old file as read."""
+    path = put(folder, "a", "old\n", modified=100)
+    job = EnumeratedJob(watched(folder, clean_source="delete"))
+    job.read_on()
+    first, second = job.snapshot(), job.snapshot()
+    job.complete(first)
+    job.read_on()
+    assert not path.exists()
+    put(folder, "a", "new\n", modified=200)
+    assert job.read_on() == ["new"]
+    job.complete(second)
+    job.read_on()
+    assert path.exists()
+    job.kill()
+    job.start()
+    assert job.read_on() == ["new"]
+
+
 def test_a_reader_that_fails_keeps_its_files(folder):
     path = put(folder, "a")
     job = EnumeratedJob(watched(folder, clean_source="delete"), parallelism=1)
@@ -325,6 +365,37 @@ def test_a_file_that_can_t_be_archived_is_tried_again(folder, tmp_path, caplog):
     job.checkpoint()
     job.read_on()
     assert (tmp_path / "old" / "a").exists()
+
+
+def test_an_archive_on_another_disk_fails_the_job(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    if other.stat().st_dev == folder.stat().st_dev:
+        pytest.skip("this machine has no folder in memory")
+    for location in (folder, folder / "*.csv"):
+        source = watched(location, clean_source="archive", archive_dir=other / "old")
+        with pytest.raises(OperatorError, match=f"another disk than {folder}, .*give a folder on the same"):
+            EnumeratedJob(source).read_on()
+
+
+def test_a_bounded_number_of_files_is_cleaned_up_again_and_no_other_is_read_again(
+    folder, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(watching_enumerator, "MOST_LEFT_FILES", 2)
+    archive = put(tmp_path, "old", "a file where the archive should be")
+    job = EnumeratedJob(watched(folder, clean_source="archive", archive_dir=archive))
+    for name in ("a", "b", "c"):
+        put(folder, name)
+        assert job.read_on() == [name]
+        job.checkpoint()
+        job.read_on()
+    assert any("1 file(s) could not be cleaned up and stay" in record.message for record in caplog.records)
+    archive.unlink()
+    job.checkpoint()
+    job.kill()
+    job.start()
+    assert job.read_on() == []
+    assert sorted(path.name for path in archive.iterdir()) == ["b", "c"]
+    assert [path.name for path in folder.iterdir()] == ["a"]
 
 
 def test_a_changed_snapshot_deletes_no_other_file(folder, tmp_path):
@@ -445,6 +516,15 @@ def test_objects_are_archived_in_their_bucket(bucket):
     job.checkpoint()
     job.read_on()
     assert [entry["path"] for page in store.list() for entry in page] == ["old/x/a"]
+
+
+def test_an_object_whose_time_was_not_listed_is_deleted(bucket):
+    store, source = bucket
+    store.put("in/a", b"a\n")
+    made: Any = source(clean_source="delete")
+    cleaner = FileCleaner(made.locations, made.watch, lambda path: made.filesystem, trusts_paths=False)
+    assert cleaner.clean([FileInfo("s3://bucket/in/a", 2)]) == []
+    assert not list(store.list())
 
 
 # -- settings ----------------------------------------------------------------------------------------------
