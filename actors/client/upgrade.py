@@ -248,6 +248,7 @@ class Upgrade:
         for job in [_ended(job) for job in jobs]:
             if _has_committed(job) and job.restored_from == savepoint:
                 registry.delete(_GOING_BACK + self._job_id)
+                forget(self._job_id)
                 msg = (
                     f"job {job.job_id} completed a checkpoint before it ended, so its output since "
                     f"{savepoint} is committed. The old program was not started, because it would "

@@ -194,7 +194,7 @@ def test_all_jobs_are_ended_even_if_one_of_them_has_committed_output(world: Worl
     world.jobs = [report("b-1", JobStatus.RUNNING, checkpoints=1), report("b-2", JobStatus.RUNNING)]
     with pytest.raises(PenstockError, match="job b-1 completed a checkpoint before it ended"):
         world.upgrade().go_back(SAVEPOINT)
-    assert world.steps == ["stop raysubmit_1", "cancel b-1", "cancel b-2"]
+    assert world.steps == ["stop raysubmit_1", "cancel b-1", "cancel b-2", "forget"]
 
 
 def test_a_submission_that_seems_to_have_failed_has_no_job_later(world: World) -> None:
