@@ -21,7 +21,7 @@ from penstock.actors.client.cluster import dashboard_address, is_on_head
 from penstock.actors.client.jobs import cluster_jobs
 from penstock.actors.client.master_calls import Deadline
 from penstock.actors.shared.job_report import JobReport, failure_text
-from penstock.runtime.errors import ConfigurationError, DeploymentError, JobFailedError
+from penstock.runtime.errors import ConfigurationError, DeploymentError, JobFailedError, PenstockError
 from penstock.runtime.graph.executor import JobStatus
 
 #: Logger of Ray's client, which reports each upload.
@@ -30,6 +30,9 @@ _SDK: Final = "ray.dashboard.modules.dashboard_sdk"
 _POLL: Final = 0.5
 #: Seconds between two questions to Ray's Jobs API, which answers slowly.
 _PROGRAM_POLL: Final = 2.0
+#: Number of times that a question is put to Ray's Jobs API, and the seconds between them.
+_TRIES: Final = 5
+_BETWEEN_TRIES: Final = 1.0
 #: Maximum number of lines of a failed program that are shown.
 _LINES: Final = 30
 _ENDED: Final = ("STOPPED", "SUCCEEDED", "FAILED")
@@ -98,23 +101,36 @@ class Submissions:
         self._address = address
         self._client: JobSubmissionClient = self._asked(lambda: JobSubmissionClient(address))
 
-    def submit(self, program: Program, environment: Mapping[str, str], metadata: Mapping[str, str]) -> str:
-        """Ship the program and start it; returns its id in Ray."""
-        runtime_env: dict[str, Any] = {"working_dir": str(program.working_dir)}
-        if environment:
-            runtime_env["env_vars"] = dict(environment)
+    def ship(self, program: Program) -> None:
+        """Upload the program's folder, unless the cluster has it.
+
+        Ray keeps the upload for ten minutes. A `submit` within this time uploads nothing.
+        """
+        self._asked(lambda: self._client._upload_working_dir_if_needed(_runtime_env(program, {})))
+
+    def submit(
+        self,
+        program: Program,
+        environment: Mapping[str, str],
+        metadata: Mapping[str, str],
+        submission_id: str | None = None,
+    ) -> str:
+        """Ship the program and start it; returns its id in Ray, by default a new one."""
         return self._asked(
             lambda: self._client.submit_job(
-                entrypoint=program.entrypoint, runtime_env=runtime_env, metadata=dict(metadata)
+                entrypoint=program.entrypoint,
+                runtime_env=_runtime_env(program, environment),
+                metadata=dict(metadata),
+                submission_id=submission_id,
             )
         )
 
     def details(self, submission_id: str) -> JobDetails:
-        return self._asked(lambda: self._client.get_job_info(submission_id))
+        return self._asked(lambda: self._client.get_job_info(submission_id), _TRIES)
 
     def with_metadata(self, name: str, value: str) -> list[JobDetails]:
         """The programs that were submitted with this metadata, oldest first."""
-        known = self._asked(self._client.list_jobs)
+        known = self._asked(self._client.list_jobs, _TRIES)
         found = [each for each in known if (each.metadata or {}).get(name) == value]
         return sorted(found, key=lambda each: each.start_time or 0)
 
@@ -122,13 +138,13 @@ class Submissions:
         """End the program, and wait for its end; the jobs that it has started continue."""
         if has_ended(self.details(submission_id)):
             return
-        self._asked(lambda: self._client.stop_job(submission_id))
+        self._asked(lambda: self._client.stop_job(submission_id), _TRIES)
         while not has_ended(self.details(submission_id)):
             time.sleep(_POLL)
 
     def last_lines(self, submission_id: str) -> list[str]:
         """The end of what the program has printed."""
-        printed = self._asked(lambda: self._client.get_job_logs(submission_id))
+        printed = self._asked(lambda: self._client.get_job_logs(submission_id), _TRIES)
         return [line for line in printed.splitlines() if line.strip()][-_LINES:]
 
     def wait_for_job(self, submission_id: str, deadline: Deadline) -> JobReport:
@@ -169,12 +185,20 @@ class Submissions:
             error.add_note(line)
         return error
 
-    def _asked(self, call: Callable[[], T]) -> T:
+    def _asked(self, call: Callable[[], T], tries: int = 1) -> T:
         try:
             return call()
         except (RuntimeError, ConnectionError, ValueError, OSError) as error:
-            msg = f"Ray's Jobs API at {self._address} refuses or does not answer: {error}"
-            raise DeploymentError(msg) from error
+            if tries == 1:
+                msg = f"Ray's Jobs API at {self._address} refuses or does not answer: {error}"
+                raise DeploymentError(msg) from error
+        time.sleep(_BETWEEN_TRIES)
+        return self._asked(call, tries - 1)
+
+
+def _runtime_env(program: Program, environment: Mapping[str, str]) -> dict[str, Any]:
+    variables = {"env_vars": dict(environment)} if environment else {}
+    return {"working_dir": str(program.working_dir), **variables}
 
 
 def has_ended(details: JobDetails) -> bool:
@@ -192,6 +216,27 @@ def job_of(submission_id: str) -> JobReport | None:
 def _hides_a_job() -> bool:
     """Whether a job has a JobMaster that has not answered; it may be the job that is looked for."""
     return any(known.problem and known.has_master for known in cluster_jobs())
+
+
+def reports_of_all(patience: float) -> list[JobReport]:
+    """The reports of all jobs that the cluster knows.
+
+    Raises:
+        PenstockError: The JobMaster of a job without a report does not answer for `patience` seconds.
+    """
+    deadline = Deadline(patience, "", "")
+    while True:
+        known = cluster_jobs()
+        hidden = [job.report.job_id for job in known if job.problem and job.has_master]
+        if not hidden:
+            return [job.report for job in known if not job.problem]
+        if deadline.has_passed:
+            msg = (
+                f"the JobMaster of job {hidden[0]} does not answer, so nobody knows its program. `penstock "
+                f"logs {hidden[0]} --operator job-master` says more. Repeat the command when it answers"
+            )
+            raise PenstockError(msg)
+        time.sleep(_POLL)
 
 
 def why_ended(report: JobReport) -> str:

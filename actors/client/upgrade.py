@@ -5,21 +5,24 @@
 3. The new program is submitted. Its job starts from the savepoint.
 4. The job completes its first checkpoint. Before that, it has committed no output.
 
-If step 3 or 4 fails, the new program and its job are ended, and the keeper starts the old program from the
+If step 3 or 4 fails, the new program and its jobs are ended, and the keeper starts the old program from the
 savepoint. No step depends on the memory of the command. The savepoint is in the report of the old job. Ray
 knows the programs that were submitted for an upgrade. A key in the cluster records the decision to go back
 before it is carried out. The job that goes back has an id that follows from the old job and its savepoint. So
 an upgrade that was killed after any step continues when it is repeated.
 
-An upgrade must never start the old program while a job of the new one may run. Nor may it start the old
-program after such a job has completed a checkpoint. In both cases output would be written twice.
+An upgrade must never start a program from the savepoint while another job that started from it may run. Nor
+may it do so after such a job has completed a checkpoint. In both cases output would be written twice. So a
+key in the cluster first forbids all jobs of the new program (`forbid_jobs_of`). Then the jobs that run in
+spite of it are ended. The upgrade does not go back while a JobMaster hides its job.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -29,21 +32,22 @@ from ray.job_submission import JobDetails
 from penstock.actors.client.executor import ALLOW_NON_RESTORED_STATE, RESTORE_FROM
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.master_calls import Deadline, MasterCalls
-from penstock.actors.client.submissions import Program, Submissions, has_ended, job_of, why_ended
+from penstock.actors.client.submissions import Program, Submissions, has_ended, reports_of_all, why_ended
 from penstock.actors.master.program_keeper import find_keeper, forget
 from penstock.actors.shared import registry
-from penstock.actors.shared.archive import load_from_cluster
+from penstock.actors.shared.archive import forbid_jobs_of, load_from_cluster
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.registry import has_master
 from penstock.runtime.errors import JobCancelledError, JobFailedError, PenstockError, SavepointError
 from penstock.runtime.graph.executor import JobStatus, restore_command
+from penstock.runtime.redaction import redacted
 
 _POLL: Final = 0.2
 #: Metadata of a submitted program: the id of the job that it replaces.
 _REPLACES: Final = "penstock-upgrade-of"
 #: Key of an upgrade that goes back, followed by the id of the old job; its value is the id of the new one.
 _GOING_BACK: Final = "going-back:"
-#: Seconds for a job to end after its cancellation, and for the old program to run again.
+#: Seconds for a JobMaster to answer, for a job to end after its cancellation, and for the old program to run.
 _PATIENCE: Final = 120.0
 
 
@@ -60,40 +64,66 @@ class Upgrade:
         self._job_id = handle.job_id
         self._submissions = submissions
         self._say = say
+        #: The program that this command has submitted, or has tried to submit.
+        self._submitted: set[str] = set()
 
     def stop(self, folder: str | None, timeout: float | None) -> str:
         """Stop the job, unless an earlier command has stopped it; return the savepoint's URL.
 
         Raises:
             SavepointError: The job was not stopped, and continues.
-            PenstockError: The job has ended without a savepoint to continue from.
+            PenstockError: The job has ended without a savepoint to continue from, or the URL of its savepoint
+                would look like a secret.
         """
         report = self._handle.report()
         if not report.status.is_terminal:
-            MasterCalls(self._job_id).quick("keep_program", of_ended=lambda report: None)
-            self._say(f"job {self._job_id}: its program is kept")
-            try:
-                savepoint = self._handle.stop(folder, timeout=timeout)
-            except SavepointError:
-                forget(self._job_id)
-                raise
-            self._say(f"job {self._job_id} is stopped: {savepoint}")
-            return savepoint
+            if (target := folder or report.storage) is not None:
+                _refuse_hidden(f"{target}/savepoint-{self._job_id}-1-1", "Give another --savepoint FOLDER")
+            reports_of_all(_PATIENCE)  # a hidden job would keep the upgrade from going on after the stop
+            return self._stop(folder, timeout)
         if report.savepoint is None or report.drained:
+            forget(self._job_id)
             how = "drained" if report.drained else report.status.value
             msg = (
                 f"job {self._job_id} has ended ({how}) without a savepoint to continue from: "
                 "`penstock submit --restore-from SNAPSHOT PROGRAM` starts a program from another snapshot"
             )
             raise PenstockError(msg)
+        advice = "`penstock submit --restore-from SNAPSHOT PROGRAM` starts a program without an upgrade"
+        _refuse_hidden(report.savepoint, advice)
         self._say(f"job {self._job_id} was stopped before: {report.savepoint}")
         return report.savepoint
+
+    def _stop(self, folder: str | None, timeout: float | None) -> str:
+        try:
+            MasterCalls(self._job_id).quick("keep_program", of_ended=lambda report: None)
+            self._say(f"job {self._job_id}: its program is kept")
+            savepoint = self._handle.stop(folder, timeout=timeout)
+        except SavepointError:
+            forget(self._job_id)
+            raise
+        except Exception:
+            # A repetition needs the old program if the job stops in spite of the error.
+            if not self._may_have_stopped():
+                forget(self._job_id)
+            raise
+        self._say(f"job {self._job_id} is stopped: {savepoint}")
+        return savepoint
+
+    def _may_have_stopped(self) -> bool:
+        try:
+            report = self._handle.report()
+        except PenstockError:
+            return True
+        return report.status is JobStatus.STOPPING or report.savepoint is not None
 
     def start(self, program: Program, savepoint: str, *, allow_non_restored_state: bool) -> str:
         """Submit the new program, unless an earlier command has; return its id in Ray.
 
         Raises:
-            PenstockError: The upgrade has gone back, or another program was submitted and may run.
+            PenstockError: The upgrade has gone back, another program was submitted and may run, or another
+                job has started from the savepoint.
+            DeploymentError: Ray refuses the program, or does not answer.
         """
         back = back_id(self._job_id, savepoint)
         if has_master(back) or load_from_cluster(back) is not None:
@@ -102,9 +132,16 @@ class Upgrade:
                 f"To try again: penstock upgrade {back} PROGRAM"
             )
             raise PenstockError(msg)
-        for earlier in reversed(self._submissions.with_metadata(_REPLACES, self._job_id)):
+        submitted = self._submissions.with_metadata(_REPLACES, self._job_id)
+        reports = reports_of_all(_PATIENCE)
+        jobs = {str(each.submission_id): _jobs_of(str(each.submission_id), reports) for each in submitted}
+        for report in reports:
+            is_continued = report.ray_submission in jobs and _has_not_failed(report)
+            if report.restored_from == savepoint and not is_continued:
+                self._refuse_second_start(report)
+        for earlier in reversed(submitted):
             submission_id = str(earlier.submission_id)
-            if not _may_count(earlier):
+            if not _may_count(earlier, jobs[submission_id]):
                 continue
             if earlier.entrypoint != program.entrypoint:
                 msg = (
@@ -118,9 +155,27 @@ class Upgrade:
             RESTORE_FROM: savepoint,
             ALLOW_NON_RESTORED_STATE: "1" if allow_non_restored_state else "0",
         }
-        submission_id = self._submissions.submit(program, environment, {_REPLACES: self._job_id})
+        # Known before the answer, so a program whose submission seems to fail is ended, too.
+        submission_id = f"raysubmit_{secrets.token_hex(8)}"
+        self._submitted.add(submission_id)
+        self._submissions.submit(program, environment, {_REPLACES: self._job_id}, submission_id)
         self._say(f"program {submission_id}: {program.entrypoint}")
         return submission_id
+
+    def _refuse_second_start(self, report: JobReport) -> None:
+        """Raise if a job that has started from the savepoint may run or has committed output."""
+        if report.status.is_terminal and not _has_committed(report):
+            return
+        job_id = report.job_id
+        how = f"and has ended ({report.status.value})" if report.status.is_terminal else "and may run"
+        advice = f"To replace its program: penstock upgrade {job_id} PROGRAM"
+        if report.status.is_terminal and report.savepoint is None:
+            advice = _continuing(report, "python PROGRAM")
+        msg = (
+            f"job {job_id} has already started from the savepoint of job {self._job_id} {how}. A second "
+            f"job would write its output again. {advice}"
+        )
+        raise PenstockError(msg)
 
     def first_checkpoint(self, submission_id: str, savepoint: str, deadline: Deadline) -> JobReport:
         """Wait until the new job has completed a checkpoint or has finished, and return its report.
@@ -165,37 +220,52 @@ class Upgrade:
             PenstockError: The old program was not started; the message says why, and what to do.
         """
         self._say("going back to the old program")
-        for program in self._submissions.with_metadata(_REPLACES, self._job_id):
-            self._end(str(program.submission_id), savepoint)
+        back = back_id(self._job_id, savepoint)
+        registry.put(_GOING_BACK + self._job_id, back.encode())
+        self._end_new(savepoint)
+        report = load_from_cluster(back)
+        if report is None or not report.status.is_terminal:
+            self._start_old(back, savepoint)
+            report = _running(RayJobHandle(back, self._handle.name))
+        forget(self._job_id)
+        if report.status in (JobStatus.FAILED, JobStatus.CANCELLED):
+            how = _continuing(report, "python OLD_PROGRAM")
+            msg = f"{why_ended(report)}\nThe old program was started once, and is not started again. {how}"
+            raise JobFailedError(msg)
+        registry.delete(_GOING_BACK + self._job_id)
+        self._say(f"job {back} runs the old program from the savepoint")
+        return report
+
+    def _end_new(self, savepoint: str) -> None:
+        """End each new program and all of its jobs; raise if one of the jobs has committed output."""
+        known = self._submissions.with_metadata(_REPLACES, self._job_id)
+        listed = {str(program.submission_id) for program in known}
+        for submission_id in listed | self._submitted:
+            forbid_jobs_of(submission_id)
+        for submission_id in sorted(listed):
+            self._submissions.stop(submission_id)
+        jobs = [job for job in reports_of_all(_PATIENCE) if job.ray_submission in listed | self._submitted]
+        for job in [_ended(job) for job in jobs]:
+            if _has_committed(job) and job.restored_from == savepoint:
+                registry.delete(_GOING_BACK + self._job_id)
+                forget(self._job_id)
+                msg = (
+                    f"job {job.job_id} completed a checkpoint before it ended, so its output since "
+                    f"{savepoint} is committed. The old program was not started, because it would "
+                    "write that output again"
+                )
+                raise PenstockError(msg)
+
+    def _start_old(self, back: str, savepoint: str) -> None:
         keeper = find_keeper(self._job_id)
         if keeper is None:
+            registry.delete(_GOING_BACK + self._job_id)
             msg = (
                 "the old program is not kept any more, so it was not started. Start it yourself: "
                 f"{restore_command(savepoint, 'python OLD_PROGRAM')}"
             )
             raise PenstockError(msg)
-        back = back_id(self._job_id, savepoint)
-        registry.put(_GOING_BACK + self._job_id, back.encode())
         ray.get(keeper.start.remote(back, savepoint))
-        report = _running(RayJobHandle(back, self._handle.name))
-        registry.delete(_GOING_BACK + self._job_id)
-        forget(self._job_id)
-        self._say(f"job {back} runs the old program from the savepoint")
-        return report
-
-    def _end(self, submission_id: str, savepoint: str) -> None:
-        self._submissions.stop(submission_id)
-        new = job_of(submission_id)
-        if new is None:
-            return
-        new = _ended(RayJobHandle(new.job_id, new.name))
-        if new.statistics.completed_checkpoints and new.restored_from == savepoint:
-            msg = (
-                f"job {new.job_id} completed a checkpoint before it ended, so its output since "
-                f"{savepoint} is committed. The old program was not started, because it would "
-                "write that output again"
-            )
-            raise PenstockError(msg)
 
 
 def back_id(job_id: str, savepoint: str) -> str:
@@ -210,12 +280,33 @@ def back_id(job_id: str, savepoint: str) -> str:
     return f"{name or 'job'}-{digits}"
 
 
-def _may_count(program: JobDetails) -> bool:
-    """Whether a submitted program, or its job, has not failed."""
-    job = job_of(str(program.submission_id))
-    if job is None:
+def _refuse_hidden(savepoint: str, advice: str) -> None:
+    """Refuse a savepoint whose URL is hidden in reports, because no job could be compared with it."""
+    if redacted(savepoint) != savepoint:
+        msg = (
+            f"savepoint {redacted(savepoint)} does not suit an upgrade: a part of its URL looks like a "
+            f"secret. Reports hide it, so the upgrade could not find the jobs that start from there. {advice}"
+        )
+        raise PenstockError(msg)
+
+
+def _jobs_of(submission_id: str, reports: Sequence[JobReport]) -> list[JobReport]:
+    return [report for report in reports if report.ray_submission == submission_id]
+
+
+def _may_count(program: JobDetails, jobs: Sequence[JobReport]) -> bool:
+    """Whether a submitted program, or one of its jobs, has not failed."""
+    if not jobs:
         return not has_ended(program)
-    return not job.status.is_terminal or job.status is JobStatus.FINISHED
+    return any(map(_has_not_failed, jobs))
+
+
+def _has_not_failed(report: JobReport) -> bool:
+    return not report.status.is_terminal or report.status is JobStatus.FINISHED
+
+
+def _has_committed(report: JobReport) -> bool:
+    return report.status is JobStatus.FINISHED or report.statistics.completed_checkpoints > 0
 
 
 def _is_proven(report: JobReport) -> bool:
@@ -224,19 +315,29 @@ def _is_proven(report: JobReport) -> bool:
     return report.storage is None and report.status is JobStatus.RUNNING
 
 
-def _ended(handle: RayJobHandle) -> JobReport:
-    if not handle.status().is_terminal:
-        handle.cancel()
-        with suppress(JobCancelledError, JobFailedError):  # the report says how it has ended
-            handle.wait(_PATIENCE)
+def _continuing(report: JobReport, program: str) -> str:
+    """Say how a program continues from the last snapshot of an ended job, or from the job's own start."""
+    snapshot = None if report.end is None else report.end.snapshot
+    if snapshot is None:
+        return "It left no snapshot to continue from"
+    return f"To continue from its last snapshot: {restore_command(snapshot, program)}"
+
+
+def _ended(job: JobReport) -> JobReport:
+    """End a job, unless it has ended; return its last report."""
+    if job.status.is_terminal:
+        return job
+    handle = RayJobHandle(job.job_id, job.name)
+    handle.cancel()
+    with suppress(JobCancelledError, JobFailedError):  # the report says how it has ended
+        handle.wait(_PATIENCE)
     return handle.report()
 
 
 def _running(handle: RayJobHandle) -> JobReport:
+    """Wait until a job runs or has ended."""
     deadline = Deadline(_PATIENCE, f"job {handle.job_id} does not run", "it continues")
-    while (report := handle.report()).status is not JobStatus.RUNNING:
-        if report.status.is_terminal:
-            raise JobFailedError(why_ended(report))
+    while (report := handle.report()).status is not JobStatus.RUNNING and not report.status.is_terminal:
         if deadline.has_passed:
             raise deadline.error()
         time.sleep(_POLL)

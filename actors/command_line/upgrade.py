@@ -16,7 +16,7 @@ from penstock.actors.command_line.common import AddressOption, JobArgument, Json
 from penstock.actors.command_line.submit import ProgramArgument, WorkingDirOption, show_job, show_notes
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.error_text import escaped
-from penstock.runtime.errors import JobFailedError, JobTimeoutError, PenstockError
+from penstock.runtime.errors import DeploymentError, JobFailedError, JobTimeoutError, PenstockError
 
 _PATIENCE: Final = 600.0
 
@@ -67,14 +67,16 @@ def upgrade(
     say(f"if this command does not end, repeat: {repeat}")
     steps = Upgrade(handle, submissions, say)
     try:
+        if not steps.is_going_back:
+            submissions.ship(made)  # a program that can't be uploaded does not stop the job
         saved = steps.stop(savepoint, None)
         if steps.is_going_back:
             _go_back(steps, handle.job_id, saved, as_json=as_json)
-        submission_id = steps.start(made, saved, allow_non_restored_state=allow_non_restored_state)
         try:
+            submission_id = steps.start(made, saved, allow_non_restored_state=allow_non_restored_state)
             deadline = Deadline(timeout, "", "the upgrade goes back")
             report = steps.first_checkpoint(submission_id, saved, deadline)
-        except (JobFailedError, JobTimeoutError) as error:
+        except (JobFailedError, JobTimeoutError, DeploymentError) as error:
             show_notes(error)
             print(escaped(str(error)), file=sys.stderr)
             _go_back(steps, handle.job_id, saved, as_json=as_json)

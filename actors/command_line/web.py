@@ -37,7 +37,10 @@ def ui(
     read_only: Annotated[bool, typer.Option("--read-only", help="Show jobs, but refuse changes.")] = False,
     hide_records: Annotated[
         bool,
-        typer.Option("--hide-records", help="Show no records that flow, and no values of keys."),
+        typer.Option(
+            "--hide-records",
+            help="Show no records that flow, and no values of keys. Errors and logs may quote records.",
+        ),
     ] = False,
     token_file: Annotated[
         Path | None,

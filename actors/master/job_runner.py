@@ -33,6 +33,7 @@ from penstock.actors.shared.archive import (
     is_to_be_cancelled,
     keep_beside_checkpoints,
     load_from_cluster,
+    may_have_jobs,
     open_proven,
     remember_cancellation,
     save_to_cluster,
@@ -214,12 +215,16 @@ class JobRunner:
         self._answer(self._look_up(), answer)
 
     async def _look_up(self) -> JobLookup:
-        def look() -> tuple[JobReport | None, bool]:
-            return load_from_cluster(self.job_id), is_to_be_cancelled(self.job_id)
+        program = self._job.ray_submission
+
+        def look() -> tuple[JobReport | None, bool, bool]:
+            return load_from_cluster(self.job_id), is_to_be_cancelled(self.job_id), may_have_jobs(program)
 
         call = self._cluster.begin(f"look up the records of job {self.job_id}", look)
-        self._earlier, is_cancelled = await call.answered(_LOOKING_UP)
-        if is_cancelled:
+        self._earlier, is_cancelled, may_run = await call.answered(_LOOKING_UP)
+        if not may_run:
+            self._reporter.warn(f"the job was cancelled, because an upgrade has ended its program {program}")
+        if is_cancelled or not may_run:
             self._life.cancel()  # before `_unpack`, which may fail
         if self._earlier is not None:
             self._reporter.carry_on(self._earlier)

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 _PREFIX: Final = "job:"
 
 _CANCELLED: Final = "cancelled:"
+#: Key of a program whose jobs must not run, followed by its id in Ray.
+_ENDED_PROGRAM: Final = "ended-program:"
 #: Path of the report in a checkpoint storage, below the job's folder.
 _FILE: Final = "status.json"
 
@@ -75,6 +77,20 @@ def remember_cancellation(job_id: str) -> None:
 
 def is_to_be_cancelled(job_id: str) -> bool:
     return registry.get(_CANCELLED + job_id) is not None
+
+
+def forbid_jobs_of(ray_submission: str) -> None:
+    """Let no job of a program begin from now on. A job that runs is cancelled if its JobMaster restarts.
+
+    A JobMaster is registered before it reads this record. So every job that may run in spite of the record
+    has a JobMaster that is listed after this call.
+    """
+    registry.put(_ENDED_PROGRAM + ray_submission, b"")
+
+
+def may_have_jobs(ray_submission: str) -> bool:
+    """Whether jobs of this program may run; an empty id stands for a program that Ray does not know."""
+    return not ray_submission or registry.get(_ENDED_PROGRAM + ray_submission) is None
 
 
 def save_to_storage(storage: SnapshotStorage, report: JobReport) -> None:

@@ -3,8 +3,9 @@
 **The critical path.** A checkpoint ends with the last acknowledgement. That subtask wrote its state after it
 had forwarded the barrier, and it forwarded the barrier after the last one of its inputs had arrived. So the
 path leads from the last subtask to the sender of its last barrier, and on to a source. The times on this path
-add up to the duration of the checkpoint, and the longest of them is the reason. The largest start delay is
-not the reason, because every subtask behind a slow one has it, too.
+add up to the last acknowledgement, and the longest of them is the reason. The largest start delay is not the
+reason, because every subtask behind a slow one has it, too. The rest of the duration is not measured, such as
+the decision's way to the storage. If the rest is longer than the longest part, no reason is known.
 
 A barrier that waits in front of a subtask is that subtask's start delay, or its alignment if another input
 was earlier. Nothing is measured before the acknowledgement. So for a running checkpoint the reason is a
@@ -90,13 +91,19 @@ def takes_long(seconds: float, every: float | None) -> bool:
 
 
 def explain_completed(graph: GraphInfo, details: CheckpointDetails) -> SlowCheckpoint | None:
-    """The longest time on the critical path of a completed checkpoint; `None` if nothing was measured."""
+    """The longest time on the critical path of a completed checkpoint.
+
+    Returns `None` if nothing was measured, or if more time was not measured than this part took.
+    """
     steps = [*_critical_path(graph, details.subtasks)]
     if not steps or details.record.status is not CheckpointStatus.COMPLETED:
         return None
     subtask, part, seconds = max(steps, key=lambda step: step[2])
     record = details.record
-    duration = sum(step[2] for step in steps) if record.duration is None else record.duration
+    measured = sum(step[2] for step in steps)
+    duration = measured if record.duration is None else record.duration
+    if duration - measured > seconds:
+        return None
     return SlowCheckpoint(record.checkpoint_id, duration, subtask.vertex, subtask.index, part, seconds)
 
 

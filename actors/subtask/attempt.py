@@ -263,7 +263,7 @@ class Attempt:
         def on_full() -> None:
             self._loop.call_soon_threadsafe(full.set)
 
-        sample = OutputSample(most, on_full)
+        sample = OutputSample(most, on_full, time.monotonic)
         ends: list[Callable[[], None]] = []
         self._thread.post(lambda: ends.append(self._require().sample_output(edge, sample)))
         with suppress(TimeoutError):

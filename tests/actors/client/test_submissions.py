@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from penstock.actors.client import submissions
 from penstock.actors.client.executor import ray_submission
 from penstock.actors.client.submissions import Program, Submissions, program_of
 from penstock.actors.client.upgrade import back_id
@@ -43,6 +46,39 @@ def test_a_file_that_the_cluster_would_not_have_is_refused(tmp_path: Path) -> No
 def test_a_cluster_without_a_dashboard_is_refused() -> None:
     with pytest.raises(DeploymentError, match=r"no dashboard.*--include-dashboard=true"):
         Submissions()
+
+
+def asking(monkeypatch: pytest.MonkeyPatch, *answers: object) -> Submissions:
+    """Programs of a Jobs API that lists them with these answers; an exception is raised."""
+    made, left = object.__new__(Submissions), list(answers)
+
+    def answer(*_: object, **__: object) -> object:
+        if isinstance(given := left.pop(0), Exception):
+            raise given
+        return given
+
+    monkeypatch.setattr(submissions, "_BETWEEN_TRIES", 0.0)
+    made._address = "http://127.0.0.1:8265"
+    made._client = cast("Any", SimpleNamespace(list_jobs=answer, submit_job=answer))
+    return made
+
+
+def test_a_question_to_the_jobs_api_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asking(monkeypatch, ConnectionError(), RuntimeError("status 500"), [])
+    assert asked.with_metadata("of", "words-1") == []
+
+
+def test_a_jobs_api_that_stays_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asking(monkeypatch, *[ConnectionError("refused")] * submissions._TRIES)
+    with pytest.raises(DeploymentError, match=r"127\.0\.0\.1:8265 refuses or does not answer: refused"):
+        asked.with_metadata("of", "words-1")
+
+
+def test_a_program_is_submitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submission whose answer is lost may have succeeded."""
+    asked = asking(monkeypatch, ConnectionError(), "raysubmit_1")
+    with pytest.raises(DeploymentError):
+        asked.submit(Program("python job.py", Path("/jobs")), {}, {})
 
 
 def test_a_program_knows_its_id_in_ray(monkeypatch: pytest.MonkeyPatch) -> None:

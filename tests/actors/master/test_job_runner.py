@@ -20,7 +20,12 @@ from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutErr
 from penstock.actors.master.job_master import JobMaster
 from penstock.actors.master.job_runner import JobRunner
 from penstock.actors.shared import system_ports
-from penstock.actors.shared.archive import is_to_be_cancelled, load_from_cluster
+from penstock.actors.shared.archive import (
+    forbid_jobs_of,
+    is_to_be_cancelled,
+    load_from_cluster,
+    may_have_jobs,
+)
 from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.registry import SubmittedJob
@@ -79,7 +84,8 @@ def runner_of_job(storage: str | None, came_back: bool) -> JobRunner:
     checkpointing = None if storage is None else Checkpointing(every=1.0, storage=storage)
     env = StreamEnvironment(checkpointing=checkpointing)
     env.from_source("numbers", GeneratorSource(str)).sink("out", DiscardSink())
-    job = SubmittedJob("words-1", "words", time.time(), tuple(pack_job(env.build(), env.config)))
+    chunks = tuple(pack_job(env.build(), env.config))
+    job = SubmittedJob("words-1", "words", time.time(), chunks, ray_submission="raysubmit_1")
 
     def over(stays: bool, then: Then) -> None:
         then()
@@ -140,6 +146,20 @@ def test_a_job_that_is_to_be_cancelled_waits_for_its_storage_for_a_short_while_o
     async def scenario() -> None:
         report = await ended(runner_of_job(unreachable, came_back=True))
         assert report.status is JobStatus.CANCELLED
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("store", "long_pauses")
+def test_a_job_of_a_program_that_an_upgrade_has_ended_is_cancelled(unreachable: str) -> None:
+    forbid_jobs_of("raysubmit_1")
+    assert may_have_jobs("raysubmit_2")
+    assert may_have_jobs(""), "a program that Ray's Jobs API does not know"
+
+    async def scenario() -> None:
+        report = await ended(runner_of_job(unreachable, came_back=True))
+        assert report.status is JobStatus.CANCELLED
+        assert "an upgrade has ended its program raysubmit_1" in str(report.warnings)
 
     run(scenario)
 

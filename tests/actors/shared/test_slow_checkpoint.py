@@ -102,8 +102,8 @@ def test_the_last_subtask_may_have_taken_long_itself(
 
 
 def test_a_source_that_takes_the_barrier_late_has_a_start_delay() -> None:
-    found = reason({("lines", 0): (5.0, 0, 0, 0), ("enrich", 0): (5.1, 0, 0, 0.1)})
-    assert (found.vertex, found.part, found.seconds) == ("lines", CheckpointPart.START_DELAY, 5.0)
+    found = reason({("lines", 0): (8.0, 0, 0, 0), ("enrich", 0): (8.1, 0, 0, 0.1)})
+    assert (found.vertex, found.part, found.seconds) == ("lines", CheckpointPart.START_DELAY, 8.0)
 
 
 def test_the_sender_of_a_forward_edge_is_the_subtask_with_the_same_index() -> None:
@@ -123,6 +123,15 @@ def test_the_sender_of_a_forward_edge_is_the_subtask_with_the_same_index() -> No
 def test_nothing_measured_is_no_reason() -> None:
     record = CheckpointRecord(7, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 100.0)
     assert explain_completed(CHAIN, CheckpointDetails(record, {})) is None
+
+
+@pytest.mark.parametrize(("upload", "is_reason"), [(0.3, False), (5.0, False), (7.0, True)])
+def test_time_that_was_not_measured_is_put_down_to_no_subtask(upload: float, is_reason: bool) -> None:
+    record = CheckpointRecord(
+        7, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 100.0, duration=12.0, size=9
+    )
+    metrics = {SubtaskId("lines", 0): CheckpointMetrics(0.0, 0, 0, upload)}
+    assert (explain_completed(CHAIN, CheckpointDetails(record, metrics)) is not None) == is_reason
 
 
 def test_a_running_checkpoint_waits_for_a_subtask_that_waits_for_no_other_one() -> None:
