@@ -171,7 +171,9 @@ def test_the_error_of_a_failed_job_begins_with_operator_subtask_and_the_users_li
     assert "on record 'two'" in first_line
     assert "Traceback (most recent call last)" in message
     assert "return int(text)" in message
-    assert job.job_id in message.splitlines()[-1]
+    *_, where, kept = message.splitlines()
+    assert job.job_id in where
+    assert kept == "kept: nothing"
     with pytest.raises(JobFailedError, match="operator 'parse'"):
         find_job(job.job_id).wait(PATIENCE)
 
