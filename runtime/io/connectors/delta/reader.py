@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.runtime.errors import ConnectorError, LostInputError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
-from penstock.runtime.io.connectors.delta.log import LoggedFile, commit_path, read_commit
+from penstock.runtime.io.connectors.delta.log import LoggedFile, check_readable, commit_path, read_commit
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, find_table
 from penstock.runtime.io.connectors.filesystem import FileSystem
 from penstock.runtime.operators.lag import SourceLag, SplitLag
@@ -231,6 +231,7 @@ class DeltaReader:
         if table is None:
             msg = f"there is no Delta table at {self._path}: check the path"
             raise ConnectorError(msg)
+        check_readable(self._path, table)
         return arrow_schema_of(table)
 
     def _measured(self) -> SourceLag:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
-from delta_jobs import TableWorld, counted_by_duckdb, in_order, numbers, restored, rows_of
+from delta_jobs import TableWorld, completed, counted_by_duckdb, in_order, numbers, restored, rows_of
 from deltalake import DeltaTable, write_deltalake
 
 from penstock.delta import DeltaSink
@@ -159,6 +160,20 @@ def test_a_restore_after_a_commit_whose_files_were_compacted_away_changes_nothin
     world.table.vacuum(full=True, retention_hours=0, enforce_retention_duration=False, dry_run=False)
     job.start().finish()
     assert in_order(world.rows()) == list(range(4))
+
+
+def test_a_pending_commit_is_not_made_in_another_table(folder: Path) -> None:
+    """The path has changed, or the table was made anew: the error says so."""
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(4)).start()
+    job.write()
+    job.checkpoint()
+    job.kill()
+    shutil.rmtree(world.folder)
+    with pytest.raises(OperatorError, match=r"there is no table here\. So the path has changed"):
+        restored(TableWorld(folder), [], completed(job)).start()
+    with pytest.raises(OperatorError, match=r"the table has the id .* here\. So the path has changed"):
+        job.start()
 
 
 def test_a_snapshot_names_no_file_outside_of_the_table(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,13 @@ def test_a_commit_that_the_log_has_forgotten_fails_the_job(table: Path) -> None:
         rows_so_far(harness)
 
 
+def test_texts_with_other_ends_of_lines_do_not_end_lines_of_the_log(folder: Path) -> None:
+    rows = [{"name": "a\u2028b\u0085c\x1e"}]
+    world = TableWorld(folder, pa.schema({"name": pa.string()}))
+    world.finish(rows)
+    assert rows_of(DeltaSource(world.folder, starting_version=0)) == rows
+
+
 def test_columns_that_a_commit_adds_are_read_from_then_on(table: Path) -> None:
     with SourceHarness(DeltaSource(table, watch=1)) as harness:
         assert len(numbers_of(harness)) == 6
@@ -220,6 +228,31 @@ def test_a_table_with_mapped_columns_is_refused(folder: Path) -> None:
     log.write_text(log.read_text().replace('"configuration":{}', mapped))
     with pytest.raises(ConnectorError, match="columnMapping, which this source can't read"):
         DeltaSource(table).splits(1)
+
+
+@pytest.mark.parametrize("next_version", [3, 4])
+def test_columns_that_are_mapped_while_the_table_is_watched_are_refused(
+    table: Path, next_version: int
+) -> None:
+    """With an older protocol, which has no list of features; also if a restored job begins behind it."""
+    source = DeltaSource(table, starting_version=next_version, watch=1)
+    with SourceHarness(source) as harness:
+        rows_so_far(harness)
+        snapshot = harness.snapshot()
+    log = table / "_delta_log"
+    actions = [json.loads(line) for line in (log / f"{0:020d}.json").read_text().splitlines()]
+    metadata = next(action for action in actions if "metaData" in action)
+    metadata["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
+    mapped = '"metadata":{"delta.columnMapping.id":1,"delta.columnMapping.physicalName":"number"}'
+    schema = metadata["metaData"]["schemaString"].replace('"metadata":{}', mapped)
+    metadata["metaData"]["schemaString"] = schema
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    (log / f"{3:020d}.json").write_text(f"{json.dumps(protocol)}\n{json.dumps(metadata)}")
+    with (
+        SourceHarness(source, restored=[snapshot]) as harness,
+        pytest.raises(OperatorError, match="columnMapping, which this source can't read"),
+    ):
+        rows_so_far(harness)
 
 
 @pytest.mark.parametrize(
