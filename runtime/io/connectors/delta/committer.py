@@ -268,10 +268,10 @@ class DeltaCommitter:
         else:
             found = "there is no table" if table is None else f"the table has the id {table.metadata().id}"
             msg += (
-                f"The file belongs to the table with the id {commits[0].table}, and {found} here. So the path "
-                "has changed, or the table was made anew. Restore with the old path. Or give the sink a new "
-                "id and restore with allow_non_restored_state=True: then rows that were not yet committed "
-                "are left out"
+                f"The file belongs to the table with the id {commits[0].table}, and {found} here. So the "
+                "path has changed, or the table was made anew. Restore with the old path. Or give the sink a "
+                "new id and restore with allow_non_restored_state=True: rows that were not yet committed "
+                "are then left out"
             )
         return LostOutputError(msg)
 

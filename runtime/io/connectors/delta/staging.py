@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 STAGING: Final = "_penstock"
 #: Rows that a file collects before it writes them as a row group.
 _GROUP_ROWS: Final = 128 * 1024
+#: Bytes that all open files of a subtask collect together, about.
+_GROUP_BYTES: Final = 64 * 1024 * 1024
 #: Maximum number of files that one subtask has open.
 _MOST_OPEN: Final = 100
 
@@ -96,17 +98,20 @@ class _OpenFile:
         self._found: list[Any] = []
         self._parts: list[pa.RecordBatch] = []
         self._gathered = 0
+        self._gathered_bytes = 0
         self._with_nan: set[str] = set()
 
     @property
     def size(self) -> int:
         return self._counting.size
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, most_bytes: int) -> None:
+        """Collect rows; write them as a row group once there are many of them, or `most_bytes`."""
         self._parts.append(batch)
         self.rows += batch.num_rows
         self._gathered += batch.num_rows
-        if self._gathered >= _GROUP_ROWS:
+        self._gathered_bytes += batch.nbytes
+        if self._gathered >= _GROUP_ROWS or self._gathered_bytes >= most_bytes:
             self._write_group()
 
     def end(self) -> str:
@@ -121,7 +126,8 @@ class _OpenFile:
         self._output.discard()
 
     def _write_group(self) -> None:
-        parts, self._parts, self._gathered = self._parts, [], 0
+        parts, self._parts = self._parts, []
+        self._gathered = self._gathered_bytes = 0
         if not parts:
             return
         import pyarrow.parquet as pq  # slow to load
@@ -197,7 +203,7 @@ class DeltaWriter:
                 self._end(next(iter(self._open.values())))
             file = self._begin(folder)
         self._open[folder] = file  # the most recently written file is the last one
-        file.write(part)
+        file.write(part, min(self._sink.target_file_size, _GROUP_BYTES // len(self._open)))
         if file.size >= self._sink.target_file_size:
             self._end(file)
 
@@ -260,7 +266,7 @@ class DeltaWriter:
             found = null_in(batch.column(field.name), field)
             if found is not None:
                 msg = (
-                    f"table {self._sink.path}: column {found!r} is NOT NULL, and a record has no value there. "
+                    f"table {self._sink.path}: column {found!r} is NOT NULL, and a record has no value. "
                     "Filter these records, or give them a value before the sink"
                 )
                 raise BadRecordError(msg)

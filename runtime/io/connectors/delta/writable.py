@@ -120,7 +120,7 @@ def excludes_null(field: pa.Field) -> bool:
 
 
 def null_in(values: pa.Array, field: pa.Field, above: str = "") -> str | None:
-    """Path of a part of a column that is null although its field excludes nulls; Arrow does not look for them.
+    """Path of the part of a column that is null although its field excludes it; `None` if there is none.
 
     Example:
         >>> field = pa.field("place", pa.struct([pa.field("city", pa.string(), nullable=False)]))

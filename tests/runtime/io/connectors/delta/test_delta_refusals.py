@@ -1,4 +1,4 @@
-"""Tables that a `DeltaSink` can't fill rightly: it refuses them before a checkpoint, and not in its commit."""
+"""Tables that a `DeltaSink` can't fill: it refuses them before a checkpoint is complete."""
 
 from __future__ import annotations
 
@@ -95,11 +95,12 @@ def test_a_null_in_a_column_that_is_never_null_is_refused(folder: Path) -> None:
 
 def test_an_empty_text_in_a_partition_column_that_is_never_null_is_refused(folder: Path) -> None:
     schema = pa.schema([pa.field("day", pa.string(), nullable=False), *SCHEMA])
-    with OperatorHarness(
-        StagingOperator(DeltaSink(folder / "table", schema, partition_by=["day"]))
-    ) as writer:
-        with pytest.raises(OperatorError, match="partition column 'day' is NOT NULL"):
-            writer.push([{"day": "", "number": 1}])
+    sink = DeltaSink(folder / "table", schema, partition_by=["day"])
+    with (
+        OperatorHarness(StagingOperator(sink)) as writer,
+        pytest.raises(OperatorError, match="partition column 'day' is NOT NULL"),
+    ):
+        writer.push([{"day": "", "number": 1}])
 
 
 def test_a_table_from_first_records_may_have_nulls_in_each_column(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -254,13 +255,14 @@ def test_readers_that_skip_files_by_bounds_find_every_row(folder: Path) -> None:
             pa.timestamp("us", "UTC"),
             [datetime(2026, 1, 1, 0, 0, 0, n, tzinfo=UTC) for n in (0, 1_000, 1_999)],
         ),
+        "local": (pa.timestamp("us"), [datetime(year, 5, 1) for year in (987, 1, 2026)]),  # noqa: DTZ001 - no zone
         "name": (pa.string(), ["\U0010ffff", "ä" * 65, "z" * 5_000]),
         "share": (pa.float64(), [0.5, -1.5, 2.5]),
         "ratio": (pa.float64(), [1.5, math.nan, None]),
         "money": (pa.decimal128(38, 2), [Decimal("12.34"), Decimal("123456789012345678901.23"), None]),
         "yes": (pa.bool_(), [True, False, None]),
         "day": (pa.date32(), [date(2026, 1, 1), date(1, 1, 1), None]),
-        "raw": (pa.binary(), [b"a", b"\xff", None]),
+        "raw": (pa.binary(), [b"a", b"\xff", b"x" * 100_000]),
     }
     rows = [{name: values[place] for name, (_, values) in columns.items()} for place in range(3)]
     world = TableWorld(folder, pa.schema({name: kind for name, (kind, _) in columns.items()}))
@@ -269,6 +271,8 @@ def test_readers_that_skip_files_by_bounds_find_every_row(folder: Path) -> None:
         job.write(1)
         job.checkpoint()
     job.close()
+    actions = pa.table(world.table.get_add_actions(flatten=True))
+    assert {"min.name", "max.raw"}.intersection(actions.column_names) == {"min.name"}
     table = world.table.to_pyarrow_dataset()
     for row in rows:
         for name, value in row.items():
@@ -350,6 +354,15 @@ def test_a_file_that_reaches_the_target_size_is_ended_before_the_checkpoint(fold
     count = 300_000
     world.finish(numbers(count), parallelism=1)
     assert world.table.to_pyarrow_table().num_rows == counted_by_duckdb(world.folder) == count
+
+
+def test_a_few_large_rows_end_a_file_too(folder: Path) -> None:
+    sink = DeltaSink(folder / "table", pa.schema({"raw": pa.binary()}), target_file_size=200_000)
+    with OperatorHarness(StagingOperator(sink)) as writer:
+        for _ in range(6):
+            writer.push([{"raw": os.urandom(100_000)}])
+        writer.snapshot()
+        assert [file.rows for file in writer.outputs] == [2, 2, 2]
 
 
 def test_a_missing_folder_is_an_empty_table_until_the_first_commit(folder: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from delta_jobs import TableWorld, in_order, numbers
 from deltalake import DeltaTable, write_deltalake
@@ -211,6 +212,40 @@ def test_partition_columns_are_read_from_the_log_with_their_types(folder: Path) 
     world.finish(rows)
     for source in (DeltaSource(world.folder), DeltaSource(world.folder, starting_version=0)):
         assert sorted(rows_of(source), key=lambda row: row["number"]) == rows
+
+
+def test_times_in_utc_are_partition_columns_too(folder: Path) -> None:
+    rows = [{"number": 1, "at": datetime(2026, 1, 1, 2, 3, 4, 5, tzinfo=UTC)}]
+    schema = pa.schema({"number": pa.int64(), "at": pa.timestamp("us", "UTC")})
+    write_deltalake(folder / "table", pa.Table.from_pylist(rows, schema), partition_by=["at"])
+    for source in (DeltaSource(folder / "table"), DeltaSource(folder / "table", starting_version=0)):
+        assert rows_of(source) == rows
+
+
+def test_bytes_as_a_partition_column_are_refused(folder: Path) -> None:
+    """Writers differ in their texts in the log."""
+    rows = pa.table({"number": [1], "raw": [b"a"]})
+    write_deltalake(folder / "table", rows, partition_by=["raw"])
+    assert rows_of(DeltaSource(folder / "table", columns=["number"])) == numbers(1, 1)
+    with pytest.raises(OperatorError, match="partition column 'raw' has bytes"):
+        rows_of(DeltaSource(folder / "table"))
+
+
+def test_times_in_old_files_of_spark_are_read_in_all_years(folder: Path) -> None:
+    rows = [{"at": datetime(year, 1, 1, tzinfo=UTC)} for year in (1, 2026, 9999)]
+    schema = pa.schema({"at": pa.timestamp("us", "UTC")})
+    world = TableWorld(folder, schema)
+    world.finish(rows, parallelism=1)
+    (file,) = folder.glob("table/*.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, schema), file, use_deprecated_int96_timestamps=True)
+    assert rows_of(DeltaSource(world.folder)) == rows
+
+
+def test_a_damaged_file_is_not_blamed_on_vacuum(table: Path) -> None:
+    for file in table.glob("*.parquet"):
+        file.write_bytes(b"PAR1" * 5)
+    with pytest.raises(OperatorError, match="is damaged, or its values don't fit"):
+        rows_of(DeltaSource(table))
 
 
 def test_only_the_given_columns_are_read(folder: Path) -> None:
