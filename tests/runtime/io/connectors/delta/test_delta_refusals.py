@@ -70,6 +70,17 @@ def test_a_constraint_that_comes_later_fails_the_checkpoint(folder: Path) -> Non
         job.snapshot()
 
 
+def test_a_constraint_that_comes_after_the_checkpoint_fails_its_commit(folder: Path) -> None:
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(1)).start()
+    job.write()
+    point = job.snapshot()
+    world.table.alter.add_constraint({"positive": "number > 0"})
+    with pytest.raises(OperatorError, match="the constraint 'positive'"):
+        job.complete(point)
+    assert rows_of(world.folder) == []
+
+
 # -- nulls ----------------------------------------------------------------------------------------------
 
 

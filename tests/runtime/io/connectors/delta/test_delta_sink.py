@@ -350,13 +350,6 @@ def test_columns_that_records_lack_are_null(folder: Path) -> None:
 
 
 def test_a_file_that_reaches_the_target_size_is_ended_before_the_checkpoint(folder: Path) -> None:
-    world = TableWorld(folder, SCHEMA, target_file_size=1)
-    count = 300_000
-    world.finish(numbers(count), parallelism=1)
-    assert world.table.to_pyarrow_table().num_rows == counted_by_duckdb(world.folder) == count
-
-
-def test_a_few_large_rows_end_a_file_too(folder: Path) -> None:
     sink = DeltaSink(folder / "table", pa.schema({"raw": pa.binary()}), target_file_size=200_000)
     with OperatorHarness(StagingOperator(sink)) as writer:
         for _ in range(6):

@@ -100,8 +100,8 @@ def test_rows_without_a_key_are_added_after_the_sink_has_got_a_key(folder: Path)
     world = TableWorld(folder, ORDERS, partition_by=["state"])
     point = pending(world, [order(1, "new")])
     world.settings = {"key": ["id"], "partition_by": ["state"]}
-    restored(world, [order(1, "new"), order(1, "paid")], point).start().finish()
-    assert by_id(world) == {1: "paid"}
+    restored(world, [order(1, "new"), order(2, "paid")], point).start().finish()
+    assert by_id(world) == {1: "new", 2: "paid"}
 
 
 def test_keys_of_several_columns_with_odd_names_find_their_rows(folder: Path) -> None:
