@@ -51,7 +51,7 @@ def check_writable(path: str, table: DeltaTable, partition_by: Sequence[str], *,
 
 
 def refused_properties(properties: Mapping[str, str], *, merges: bool) -> list[str]:
-    """What a table has by its properties that a sink can't respect, in words.
+    """Name, in words, the properties of a table that a sink can't respect.
 
     Example:
         >>> refused_properties({"delta.constraints.positive": "n > 0"}, merges=False)
