@@ -73,6 +73,7 @@ class OperatorSpec:
         coordinator: The user's operator if it has a coordinator in the JobMaster; `None` for sources.
         state_backend: `None` for the job's backend.
         is_committer: Whether it commits what the writers of a sink have staged (`committed_sink.py`).
+        has_committer: Whether it only stages the output of a sink, and another operator commits it.
     """
 
     id: str
@@ -89,11 +90,12 @@ class OperatorSpec:
     state_backend: StateBackend | None = None
     in_columns: bool = False
     is_committer: bool = False
+    has_committer: bool = False
 
     @property
     def has_transactions(self) -> bool:
         """Whether its state may hold transactions that a restored subtask must commit."""
-        return self.is_sink or self.is_committer
+        return (self.is_sink and not self.has_committer) or self.is_committer
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from penstock.runtime.errors import CorruptSnapshotError, StorageError, StorageT
 from penstock.runtime.graph.job_graph import JobGraph, sinks_of
 from penstock.runtime.job.job_ledger import EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.operators.committed_sink import COMMITTER_SUFFIX
 from penstock.runtime.operators.sinks import COMMITTABLES, RemovesUncovered
 from penstock.runtime.ports import Cancellable, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.value_codec import ValueCodec
@@ -231,8 +232,11 @@ class UncoveredOutput:
 
     def remove(self, newest: CompletedCheckpoint | None) -> None:
         """Remove what the newest snapshot does not cover; blocks. The job's end must be in the log."""
-        covered = {operator: list(self._covered(operator, newest)) for operator in self._sinks}
-        for operator, sink in self._sinks.items():
+        covered = {
+            operator: list(self._covered(committing, newest))
+            for operator, (committing, _) in self._sinks.items()
+        }
+        for operator, (_, sink) in self._sinks.items():
             sink.remove_uncovered(self._job_id, operator, covered[operator])
 
     def _covered(self, operator: str, newest: CompletedCheckpoint | None) -> Iterator[Any]:
@@ -256,10 +260,11 @@ class UncoveredOutput:
         return self._open_location(checkpoint.location)
 
 
-def _cleaning_sinks(graph: JobGraph) -> Iterator[tuple[str, RemovesUncovered]]:
+def _cleaning_sinks(graph: JobGraph) -> Iterator[tuple[str, tuple[str, RemovesUncovered]]]:
+    """The ids of sinks that clean up, each with the id of the operator that commits and the sink."""
     for spec, sink in sinks_of(graph):
         if isinstance(sink, RemovesUncovered):
-            yield spec.id, sink
+            yield spec.id, (spec.id + COMMITTER_SUFFIX if spec.has_committer else spec.id, sink)
 
 
 #: Seconds that an ended job waits for its master hooks to be closed.

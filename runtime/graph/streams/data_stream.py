@@ -379,7 +379,9 @@ class DataStream(JoinOperations[T_co]):
         what = type(sink).__name__
         if isinstance(sink, HasCommitter):
             staging = partial(StagingOperator, sink)
-            written = self._builder.add("sink", what, staging, self._inputs, id, options, is_sink=True)
+            written = self._builder.add(
+                "sink", what, staging, self._inputs, id, options, is_sink=True, has_committer=True
+            )
             inputs = written._partitioned(Partitioner(Partitioning.GLOBAL))._inputs
             single: OperatorOptions = {"parallelism": 1, "start_new_chain": True}
             committer = partial(CommitterOperator, sink)

@@ -62,6 +62,7 @@ class GraphBuilder:
         watermarks: WatermarkStrategy[Any] | None = None,
         in_columns: bool = False,
         is_committer: bool = False,
+        has_committer: bool = False,
     ) -> DataStream[Any]:
         """Add an operator, and return the stream of its main output.
 
@@ -72,6 +73,7 @@ class GraphBuilder:
             function: The user's object or class, which may declare state and side outputs.
             side_outputs: Names of side outputs that no class declares.
             is_committer: Whether it commits for all writers of a sink, so that it never has two subtasks.
+            has_committer: Whether it stages the output of a sink for such an operator.
         """
         check_options(kind, options)
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -96,6 +98,7 @@ class GraphBuilder:
             given.pop("state_backend", None),
             in_columns,
             is_committer,
+            has_committer,
         )
         node = StreamNode(
             kind,

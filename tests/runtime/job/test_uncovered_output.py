@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from memory_storages import MemoryPlaces
@@ -12,7 +13,7 @@ from penstock import DiscardSink, FileSink, StreamEnvironment
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.job.end_of_job import UncoveredOutput
-from penstock.runtime.operators.sinks import COMMITTABLES
+from penstock.runtime.operators.sinks import COMMITTABLES, SinkContext
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import RowBatch, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
@@ -58,11 +59,13 @@ def state_of(committables: Sequence[PendingFile]) -> InlineHandle:
     return InlineHandle(encode_atoms([codec.dumps((7, each)) for each in committables]))
 
 
-def snapshot(handle: StateHandle, *, location: str | None = None) -> CompletedCheckpoint:
+def snapshot(
+    handle: StateHandle, *, location: str | None = None, operator: str = "out"
+) -> CompletedCheckpoint:
     part = OperatorSubtaskState(
         operator=(OperatorStateHandle(COMMITTABLES, RedistributionMode.SPLIT_DISTRIBUTE, handle, 1),)
     )
-    operators = {"out": OperatorState("out", 2, 128, {1: part})}
+    operators = {operator: OperatorState(operator, 2, 128, {1: part})}
     return CompletedCheckpoint(7, 1, SnapshotKind.CHECKPOINT, operators, 0.0, 1.0, location=location)
 
 
@@ -100,6 +103,32 @@ def test_nothing_is_removed_when_the_snapshot_can_not_be_read(tmp_path: Path) ->
     with pytest.raises(StorageError, match="/moved"):
         output(tmp_path).remove(snapshot(state_of([]), location="/moved"))
     assert names(tmp_path) == before
+
+
+class OutputWithCommitter:
+    """A sink whose only committer commits for all writers."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, Sequence[Any]]] = []
+
+    def writer(self, context: SinkContext) -> Any:
+        raise NotImplementedError
+
+    def committer(self, context: SinkContext) -> Any:
+        raise NotImplementedError
+
+    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
+        self.asked.append((job_id, operator_id, covered))
+
+
+def test_what_a_committer_covers_for_all_writers_stays(tmp_path: Path) -> None:
+    sink = OutputWithCommitter()
+    env = StreamEnvironment("job")
+    env.from_collection("numbers", [1]).sink("out", sink)
+    pending = pre_committed(tmp_path)
+    removal = UncoveredOutput("job-1", env.build(), ValueCodec(), MemoryStorage(), PLACES)
+    removal.remove(snapshot(state_of(pending), operator="out-committer"))
+    assert sink.asked == [("job-1", "out", list(pending))]
 
 
 def test_only_sinks_that_clean_up_are_asked() -> None:

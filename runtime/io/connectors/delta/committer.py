@@ -12,7 +12,7 @@ So each version of the table shows a completed checkpoint.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,7 @@ from penstock.runtime.errors import ConnectorError, LostOutputError
 from penstock.runtime.io.connectors.delta.staging import STAGING, StagedFile, attempt_of, staged_prefix
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, calls_to, find_table, make_table
 from penstock.runtime.io.connectors.delta.upsert import merge, staged_rows
-from penstock.runtime.io.connectors.errors import BadRecordError
+from penstock.runtime.io.connectors.delta.writable import check_columns, check_writable, merged_schema
 from penstock.runtime.io.connectors.filesystem import FileSystem
 from penstock.runtime.operators.committed_sink import COMMITTER_SUFFIX
 from penstock.runtime.operators.sinks import SinkContext
@@ -51,11 +51,15 @@ class DeltaCommit:
     Attributes:
         lineage: Name of the application transaction: that of the committer which pre-committed the files.
         number: Its version: the checkpoints of this committer, from 1.
+        table: Id of the table.
+        key: The key by which the rows are merged; empty if the files become part of the table.
     """
 
     lineage: str
     number: int
     files: tuple[StagedFile, ...]
+    table: str
+    key: tuple[str, ...]
 
 
 class DeltaCommitter:
@@ -75,11 +79,10 @@ class DeltaCommitter:
         table = find_table(self._path, sink.storage_options)
         if table is None and sink.schema is not None:
             table = self._make(sink.schema)
-        #: Columns of the table and of all staged files.
+        #: Columns of all staged files.
         self._columns = pa.schema([])
         if table is not None:
-            self._check_partitions(table)
-            self._columns = arrow_schema_of(table)
+            self._check(table, () if sink.schema is None else [sink.schema], sink.key)
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, RowBatch), "writers send rows"
@@ -88,11 +91,19 @@ class DeltaCommitter:
     def prepare_commit(self) -> Sequence[DeltaCommit]:
         if not self._staged:
             return ()
-        # Fail before the checkpoint is complete: files of other types could never be committed.
-        self._columns = _merged([self._columns, *_schemas(self._staged)], self._path)
+        # Fail before the checkpoint is complete: files that don't fit the table could never be committed.
+        schemas = list(_schemas(self._staged))
+        self._columns = merged_schema([self._columns, *schemas], self._path)
+        table = find_table(self._path, self._sink.storage_options)
+        if table is None:
+            # What the first records contain does not decide that a column is never null.
+            table = self._make(pa.schema([field.with_nullable(True) for field in self._columns]))
+        self._check(table, schemas, self._sink.key)
+        merged_schema([arrow_schema_of(table), self._columns], self._path)
         self._number += 1
         staged, self._staged = self._staged, []
-        return [DeltaCommit(self._lineage, self._number, tuple(staged))]
+        key = tuple(self._sink.key)
+        return [DeltaCommit(self._lineage, self._number, tuple(staged), table.metadata().id, key)]
 
     def commit(self, committables: Sequence[DeltaCommit], permit: CommitPermit) -> None:
         for lineage, commits in groupby(committables, key=lambda commit: commit.lineage):
@@ -101,9 +112,8 @@ class DeltaCommitter:
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Remove rows with keys that earlier attempts have staged, and that no checkpoint covers."""
         folder = f"{self._path}/{STAGING}"
-        if self._sink.key:
-            names = self._system.names(folder, f"part-{self._prefix}")
-            self._system.delete(folder, [name for name in names if self._is_older(name)])
+        names = self._system.names(folder, f"part-{self._prefix}")
+        self._system.delete(folder, [name for name in names if self._is_older(name)])
 
     def close(self) -> None:
         """Do nothing: the committer holds no resources."""
@@ -116,6 +126,7 @@ class DeltaCommitter:
         from deltalake.exceptions import CommitFailedError
 
         error: Exception | None = None
+        key = commits[0].key  # a committer has one setting, and this one may have another
         for _ in range(_MOST_TRIES):
             table = self._table(commits)
             committed = table.transaction_version(lineage) or 0
@@ -123,19 +134,25 @@ class DeltaCommitter:
             files = [file for commit in left for file in commit.files]
             if not files:
                 return
-            self._check_files(files)
+            missing = self._missing(files)
+            if missing is not None:
+                # Another committer removes staged rows after its commit of the same transaction.
+                if (self._table(commits).transaction_version(lineage) or 0) > committed:
+                    continue
+                raise self._lost(missing, table, left)
+            self._check(table, _schemas(files), key)
             try:
                 self._add_columns(table, files)
-                with calls_to(self._path, beside=CommitFailedError):
+                with calls_to(self._path, beside=(CommitFailedError, FileNotFoundError)):
                     properties = self._properties(lineage, left[-1].number, permit)
-                    if self._sink.key:
-                        self._merge(table, files, properties)
+                    if key:
+                        self._merge(table, files, key, properties)
                     else:
                         self._add(table, files, properties)
-            except CommitFailedError as failure:
+            except (CommitFailedError, FileNotFoundError) as failure:
                 error = failure
             else:
-                self._compact(files)
+                self._compact(files, key)
                 return
         msg = (
             f"table {self._path}: a commit of {len(commits)} checkpoints has failed {_MOST_TRIES} times "
@@ -146,22 +163,35 @@ class DeltaCommitter:
     def _add(self, table: DeltaTable, files: Sequence[StagedFile], properties: CommitProperties) -> None:
         from deltalake.transaction import AddAction
 
+        partition_by = list(table.metadata().partition_columns)
+        odd = next((file for file in files if set(file.partition) != set(partition_by)), None)
+        if odd is not None:
+            msg = (
+                f"table {self._path} has the partition columns {partition_by}, and the uncommitted file "
+                f"{odd.path} was written for {list(odd.partition)}. Restore an older checkpoint"
+            )
+            raise ConnectorError(msg)
         actions: Any = [
             AddAction(file.path, file.size, dict(file.partition), file.written_at, True, file.statistics)
             for file in files
         ]
         table.create_write_transaction(
-            actions, "append", table.schema(), list(self._sink.partition_by), commit_properties=properties
+            actions,
+            "append",
+            table.schema(),
+            partition_by,
+            commit_properties=properties,
         )
 
-    def _merge(self, table: DeltaTable, files: Sequence[StagedFile], properties: CommitProperties) -> None:
-        schema = arrow_schema_of(table)
-        rows = staged_rows(self._system, self._path, files, schema, self._sink.key)
-        merge(table, rows, self._sink.key, properties)
+    def _merge(
+        self, table: DeltaTable, files: Sequence[StagedFile], key: Sequence[str], properties: CommitProperties
+    ) -> None:
+        rows = staged_rows(self._system, self._path, files, arrow_schema_of(table), key)
+        merge(table, rows, key, properties)
         names = [file.path.removeprefix(f"{STAGING}/") for file in files]
         self._system.delete(f"{self._path}/{STAGING}", names)
 
-    def _compact(self, files: Sequence[StagedFile]) -> None:
+    def _compact(self, files: Sequence[StagedFile], key: Sequence[str]) -> None:
         """Join small files once enough of them were written; another writer's conflict puts it off."""
         from deltalake.exceptions import CommitFailedError
 
@@ -169,7 +199,7 @@ class DeltaCommitter:
         if sink.compact_below is None:
             return
         # A merge rewrites files, whose sizes only the table knows.
-        self._small += 1 if sink.key else sum(file.size < sink.compact_below for file in files)
+        self._small += 1 if key else sum(file.size < sink.compact_below for file in files)
         table = find_table(self._path, sink.storage_options) if self._small >= sink.compact_at else None
         if table is None:
             return
@@ -191,10 +221,16 @@ class DeltaCommitter:
 
     def _table(self, commits: Sequence[DeltaCommit]) -> DeltaTable:
         table = find_table(self._path, self._sink.storage_options)
-        if table is not None:
-            return table
-        schemas = [schema for commit in commits for schema in _schemas(commit.files)]
-        return self._make(_merged(schemas, self._path))
+        if table is None:
+            raise self._lost(commits[0].files[0], None, commits)
+        return table
+
+    def _check(self, table: DeltaTable, schemas: Iterable[pa.Schema], key: Sequence[str]) -> None:
+        sink = self._sink
+        check_writable(self._path, table, sink.partition_by, merges=bool(key))
+        columns = arrow_schema_of(table)
+        for schema in schemas:
+            check_columns(self._path, columns, schema, adds_columns=sink.adds_columns)
 
     def _make(self, schema: pa.Schema) -> DeltaTable:
         sink = self._sink
@@ -207,46 +243,38 @@ class DeltaCommitter:
         from deltalake.exceptions import CommitFailedError
 
         known = arrow_schema_of(table)
-        merged = _merged([known, *_schemas(files)], self._path)
+        merged = merged_schema([known, *_schemas(files)], self._path)
         new = [field.with_nullable(True) for field in merged if field.name not in known.names]
         if new:
             with calls_to(self._path, beside=CommitFailedError):
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields))
 
-    def _check_files(self, files: Sequence[StagedFile]) -> None:
+    def _missing(self, files: Sequence[StagedFile]) -> StagedFile | None:
         for file in files:
             path = check_declared(f"{self._path}/{file.path}", [self._path])
             if self._system.size(path) is None:
-                msg = (
-                    f"table {self._path}: committed data is missing. A completed checkpoint covers the file "
-                    f"{file.path}, which is neither in the table's log nor in its folder. VACUUM removes "
-                    "uncommitted files after its retention time. Restore an older checkpoint"
-                )
-                raise LostOutputError(msg)
+                return file
+        return None
 
-    def _check_partitions(self, table: DeltaTable) -> None:
-        found = list(table.metadata().partition_columns)
-        if found != list(self._sink.partition_by):
-            msg = (
-                f"table {self._path} has the partition columns {found}, and the sink has "
-                f"partition_by={list(self._sink.partition_by)}: give the sink those of the table"
+    def _lost(
+        self, file: StagedFile, table: DeltaTable | None, commits: Sequence[DeltaCommit]
+    ) -> LostOutputError:
+        msg = (
+            f"table {self._path}: committed data is missing. A completed checkpoint covers the file "
+            f"{file.path}, which is neither in the table's log nor in its folder. "
+        )
+        if table is not None and table.metadata().id == commits[0].table:
+            msg += "VACUUM removes uncommitted files after its retention time. Restore an older checkpoint"
+        else:
+            found = "there is no table" if table is None else f"the table has the id {table.metadata().id}"
+            msg += (
+                f"The file belongs to the table with the id {commits[0].table}, and {found} here. So the "
+                "path has changed, or the table was made anew. Restore with the old path. Or give the sink a "
+                "new id and restore with allow_non_restored_state=True: rows that were not yet committed "
+                "are then left out"
             )
-            raise ConnectorError(msg)
+        return LostOutputError(msg)
 
 
 def _schemas(files: Sequence[StagedFile]) -> Iterator[pa.Schema]:
     return (read_schema(data) for data in dict.fromkeys(file.schema for file in files))
-
-
-def _merged(schemas: Sequence[pa.Schema], path: str) -> pa.Schema:
-    """All columns of some schemas, in order of appearance; a column has one type."""
-    fields: dict[str, pa.Field] = {}
-    for field in (field for schema in schemas for field in schema):
-        known = fields.setdefault(field.name, field)
-        if not known.type.equals(field.type):
-            msg = (
-                f"table {path}: column '{field.name}' is {known.type} in the table or in some records, and "
-                f"{field.type} in others. Give the sink a schema=, or map the records before it"
-            )
-            raise BadRecordError(msg)
-    return pa.schema(list(fields.values()))

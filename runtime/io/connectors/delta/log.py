@@ -80,7 +80,8 @@ def read_commit(system: FileSystem, path: str, version: int) -> Commit | None:
         raise ConnectorError(msg) from error
     added, removed, changed = [], [], []
     schema = None
-    for line in data.decode().splitlines():
+    # Texts in JSON may contain other characters that end a line elsewhere, such as U+2028.
+    for line in data.split(b"\n"):
         action = json.loads(line) if line.strip() else {}
         match action:
             case {"add": about} if about.get("dataChange", True):
@@ -90,6 +91,7 @@ def read_commit(system: FileSystem, path: str, version: int) -> Commit | None:
             case {"cdc": about}:
                 changed.append(_file(about, "", path, version))
             case {"metaData": about}:
+                _check_mapping(path, about.get("configuration") or {})
                 schema = _schema(about["schemaString"])
             case {"protocol": about}:
                 _check_features(path, about.get("readerFeatures") or ())
@@ -118,8 +120,12 @@ def check_readable(path: str, table: DeltaTable) -> None:
         ConnectorError: The table has deletion vectors, mapped columns or widened types.
     """
     _check_features(path, table.protocol().reader_features or ())
-    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
-    if mode != "none":
+    _check_mapping(path, table.metadata().configuration)
+
+
+def _check_mapping(path: str, properties: Mapping[str, str]) -> None:
+    # Tables of older protocols have no list of features.
+    if properties.get("delta.columnMapping.mode", "none").lower() != "none":
         _check_features(path, ["columnMapping"])
 
 

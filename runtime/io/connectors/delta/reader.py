@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from penstock.runtime.errors import ConnectorError, LostInputError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
-from penstock.runtime.io.connectors.delta.log import LoggedFile, commit_path, read_commit
+from penstock.runtime.io.connectors.delta.log import LoggedFile, check_readable, commit_path, read_commit
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, find_table
 from penstock.runtime.io.connectors.filesystem import FileSystem
 from penstock.runtime.operators.lag import SourceLag, SplitLag
@@ -179,7 +180,8 @@ class DeltaReader:
         try:
             handle = self._system.open_input(path)
             try:
-                parquet = pq.ParquetFile(handle)
+                # Spark writes INT96, which Arrow reads as nanoseconds by default: they overflow in 2262.
+                parquet = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
                 names = [name for name in schema.names if name in parquet.schema_arrow.names]
                 for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
                     left = batch.slice(skipped) if skipped < batch.num_rows else batch.slice(0, 0)
@@ -188,7 +190,13 @@ class DeltaReader:
                         yield self._filled(left, schema, file, version)
             finally:
                 handle.close()
-        except (OSError, pa.ArrowException) as error:
+        except pa.ArrowException as error:
+            msg = (
+                f"table {self._path}: {file.path} of version {version} is damaged, or its values don't fit "
+                f"the columns of the table: {error}. Repair the table, or leave columns out with columns="
+            )
+            raise ConnectorError(msg) from error
+        except OSError as error:
             msg = (
                 f"table {self._path}: {file.path} of version {version} can't be read: {error}. VACUUM "
                 "removes files of older versions: let its retention time exceed the longest downtime of the "
@@ -212,13 +220,32 @@ class DeltaReader:
         self, batch: pa.RecordBatch, schema: pa.Schema, file: LoggedFile, version: int
     ) -> pa.RecordBatch:
         count = batch.num_rows
-        columns = [_column(batch, field, file.partition) for field in schema]
+        columns = [self._column(batch, field, file.partition) for field in schema]
         made = pa.RecordBatch.from_arrays(columns, schema=schema)
         if not self._source.change_data_feed:
             return made
         if file.change:
             made = made.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(file.change), count))
         return made.append_column(COMMIT_VERSION, pa.repeat(pa.scalar(version, pa.int64()), count))
+
+    def _column(
+        self, batch: pa.RecordBatch, field: pa.Field, partition: Mapping[str, str | None]
+    ) -> pa.Array:
+        kind = field.type
+        if field.name in partition:
+            if kinds.is_binary(kind):
+                msg = (
+                    f"table {self._path}: partition column '{field.name}' has bytes, whose text in the log "
+                    "is not the same for all writers. Leave the column out with columns="
+                )
+                raise ConnectorError(msg)
+            text = partition[field.name] or None
+            if text is not None and kinds.is_timestamp(kind) and kind.tz is not None and text[-1] != "Z":
+                text += "Z"  # the log may leave out that it is in UTC
+            return pa.repeat(pa.scalar(text, pa.string()).cast(kind), batch.num_rows)
+        if field.name not in batch.schema.names:
+            return pa.nulls(batch.num_rows, kind)
+        return batch.column(field.name).cast(kind)
 
     def _schema_at(self, version: int) -> pa.Schema:
         options = self._source.storage_options
@@ -231,6 +258,7 @@ class DeltaReader:
         if table is None:
             msg = f"there is no Delta table at {self._path}: check the path"
             raise ConnectorError(msg)
+        check_readable(self._path, table)
         return arrow_schema_of(table)
 
     def _measured(self) -> SourceLag:
@@ -242,12 +270,3 @@ class DeltaReader:
                 if split.files or (split.files is None and split.until is not None)
             ]
         )
-
-
-def _column(batch: pa.RecordBatch, field: pa.Field, partition: Mapping[str, str | None]) -> pa.Array:
-    if field.name in partition:
-        text = pa.scalar(partition[field.name] or None, pa.string())
-        return pa.repeat(text.cast(field.type), batch.num_rows)
-    if field.name not in batch.schema.names:
-        return pa.nulls(batch.num_rows, field.type)
-    return batch.column(field.name).cast(field.type)

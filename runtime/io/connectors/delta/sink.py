@@ -23,6 +23,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.delta.committer import DeltaCommitter
 from penstock.runtime.io.connectors.delta.staging import DeltaWriter, staged_prefix
 from penstock.runtime.io.connectors.delta.tables import check_installed, delta_schema
+from penstock.runtime.io.connectors.delta.writable import refused_properties
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.file_formats.parquet_encoder import is_codec
 from penstock.runtime.io.connectors.filesystem import absolute
@@ -103,6 +104,10 @@ class DeltaSink(metaclass=NearestNames):
         if not is_codec(self.compression):
             msg = f"compression={self.compression!r} is not a codec of pyarrow, such as 'snappy' or 'zstd'"
             raise ConfigurationError(msg)
+        refused = refused_properties(self.properties, merges=bool(self.key))
+        if refused:
+            msg = f"properties={dict(self.properties)} are not allowed: the table has {', '.join(refused)}"
+            raise ConfigurationError(msg)
         if self.schema is not None:
             object.__setattr__(self, "schema", delta_schema(self.schema))
 
@@ -125,7 +130,7 @@ class DeltaSink(metaclass=NearestNames):
         """Make the committer, and the table if its columns are known.
 
         Raises:
-            ConnectorError: The table can't be read, or it has other partition columns.
+            ConnectorError: The table can't be read, or it does not fit the sink.
         """
         return DeltaCommitter(self, self._files(), context)
 

@@ -26,6 +26,7 @@ import pyarrow.types as kinds
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.delta.statistics import file_statistics
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, delta_schema, find_table
+from penstock.runtime.io.connectors.delta.writable import excludes_null, null_in
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.file_formats.encoders import CountingOutput
 from penstock.runtime.io.connectors.file_formats.fixed_schema import FixedSchema, refuse_odd_rows
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 STAGING: Final = "_penstock"
 #: Rows that a file collects before it writes them as a row group.
 _GROUP_ROWS: Final = 128 * 1024
+#: Bytes that all open files of a subtask collect together, about.
+_GROUP_BYTES: Final = 64 * 1024 * 1024
 #: Maximum number of files that one subtask has open.
 _MOST_OPEN: Final = 100
 
@@ -95,17 +98,20 @@ class _OpenFile:
         self._found: list[Any] = []
         self._parts: list[pa.RecordBatch] = []
         self._gathered = 0
+        self._gathered_bytes = 0
         self._with_nan: set[str] = set()
 
     @property
     def size(self) -> int:
         return self._counting.size
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, most_bytes: int) -> None:
+        """Collect rows; write them as a row group once there are many of them, or `most_bytes`."""
         self._parts.append(batch)
         self.rows += batch.num_rows
         self._gathered += batch.num_rows
-        if self._gathered >= _GROUP_ROWS:
+        self._gathered_bytes += batch.nbytes
+        if self._gathered >= _GROUP_ROWS or self._gathered_bytes >= most_bytes:
             self._write_group()
 
     def end(self) -> str:
@@ -120,7 +126,8 @@ class _OpenFile:
         self._output.discard()
 
     def _write_group(self) -> None:
-        parts, self._parts, self._gathered = self._parts, [], 0
+        parts, self._parts = self._parts, []
+        self._gathered = self._gathered_bytes = 0
         if not parts:
             return
         import pyarrow.parquet as pq  # slow to load
@@ -161,6 +168,7 @@ class DeltaWriter:
         self._made: set[str] = set()
         self._staged: list[StagedFile] = []
         self._fixed: FixedSchema | None = None
+        self._never_null: list[pa.Field] = []
         known = sink.schema or self._schema_of_table()
         if known is not None:
             self._fix(known)
@@ -195,11 +203,19 @@ class DeltaWriter:
                 self._end(next(iter(self._open.values())))
             file = self._begin(folder)
         self._open[folder] = file  # the most recently written file is the last one
-        file.write(part)
+        file.write(part, min(self._sink.target_file_size, _GROUP_BYTES // len(self._open)))
         if file.size >= self._sink.target_file_size:
             self._end(file)
 
     def _begin(self, folder: str) -> _OpenFile:
+        assert self._fixed is not None, "the records have a schema"
+        for name, value in _values("" if self._base else folder).items():
+            if value is None and not self._fixed.schema.field(name).nullable:
+                msg = (
+                    f"table {self._sink.path}: partition column '{name}' is NOT NULL, and it is empty in a "
+                    "record. The empty text becomes null. Give these records a value before the sink"
+                )
+                raise BadRecordError(msg)
         if folder not in self._made:
             place = f"{self._sink.path}/{folder}" if folder else str(self._sink.path)
             self._system.make_directory(place, f"_probe-{uuid4()}")
@@ -224,7 +240,7 @@ class DeltaWriter:
         """The batch in the columns of the table."""
         if isinstance(batch, ArrowBatch):
             self._learn(batch.batch.schema)
-            yield self._with_keys(self._fix_of(batch.batch))
+            yield self._checked(self._fix_of(batch.batch))
             return
         rows = batch.rows
         if self._fixed is None or (self._sink.adds_columns and self._has_new_names(rows)):
@@ -236,14 +252,22 @@ class DeltaWriter:
                 msg = f"a row can't be written to table {self._sink.path}: {error}. Give the sink a schema="
                 raise BadRecordError(msg) from error
         assert self._fixed is not None, "the rows have a schema"
-        yield self._with_keys(self._fixed.converted(rows))
+        yield self._checked(self._fixed.converted(rows))
 
-    def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for name in self._sink.key:
             if batch.column(name).null_count:
                 msg = (
                     f"table {self._sink.path}: column {name!r} of key= is null in a record, so no row can be "
                     "found by it. Filter these records, or give them a value before the sink"
+                )
+                raise BadRecordError(msg)
+        for field in self._never_null:
+            found = null_in(batch.column(field.name), field)
+            if found is not None:
+                msg = (
+                    f"table {self._sink.path}: column {found!r} is NOT NULL, and a record has no value. "
+                    "Filter these records, or give them a value before the sink"
                 )
                 raise BadRecordError(msg)
         return batch
@@ -286,6 +310,7 @@ class DeltaWriter:
             'columns with schema_mode="merge"'
         )
         self._fixed = FixedSchema(delta_schema(schema), advice)
+        self._never_null = [field for field in self._fixed.schema if excludes_null(field)]
 
     def _schema_of_table(self) -> pa.Schema | None:
         table = find_table(str(self._sink.path), self._sink.storage_options)

@@ -50,9 +50,10 @@ def file_statistics(metadata: Any, with_nan: Container[str] = ()) -> str:
 
 def _bounds(column: Any, found: list[Any], *, has_nan: bool) -> tuple[Any, Any] | None:
     if not all(each.has_min_max for each in found):
-        # Parquet leaves out bounds of very long texts, and of numbers that are all NaN.
-        is_number = column.physical_type in ("FLOAT", "DOUBLE")
-        return (-_LARGEST, _LARGEST) if is_number else ("", _LAST_CHARACTER * _LONGEST_TEXT)
+        # Parquet leaves out bounds of very long texts and bytes, and of numbers that are all NaN.
+        if column.physical_type in ("FLOAT", "DOUBLE"):
+            return -_LARGEST, _LARGEST
+        return ("", _LAST_CHARACTER * _LONGEST_TEXT) if column.logical_type.type == "STRING" else None
     low, high = min(each.min for each in found), max(each.max for each in found)
     match low:
         case bool() | int():
@@ -86,4 +87,6 @@ def _json(value: Any) -> str:
 
 
 def _moment(value: datetime) -> str:
-    return value.strftime("%Y-%m-%dT%H:%M:%S.%f") + ("" if value.tzinfo is None else "Z")
+    # strftime would write the year 987 with three digits.
+    text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+    return text if value.tzinfo is None else f"{text}Z"

@@ -56,7 +56,7 @@ def check_installed() -> None:
 
 
 @contextmanager
-def calls_to(path: str, beside: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+def calls_to(path: str, beside: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Turn errors of the library into a `ConnectorError` that names the table, except those of `beside`."""
     from deltalake.exceptions import DeltaError
 
@@ -64,7 +64,10 @@ def calls_to(path: str, beside: type[Exception] | tuple[()] = ()) -> Iterator[No
         yield
     except beside:
         raise
-    except (DeltaError, OSError) as error:
+    except Exception as error:
+        # Some errors of the library have no class of their own.
+        if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:
+            raise
         # The library appends its stack of calls to some messages.
         cause = str(error).split("\n", 1)[0]
         msg = f"table {path}: {cause}. Check the path, the permissions and storage_options"
@@ -119,8 +122,11 @@ def delta_schema(schema: pa.Schema) -> pa.Schema:
         >>> delta_schema(pa.schema({"n": pa.uint8(), "at": pa.timestamp("ns", "Europe/Paris")})).types
         [DataType(int16), TimestampType(timestamp[us, tz=UTC])]
     """
-    if len(set(schema.names)) < len(schema.names):
-        msg = f"a Delta table needs distinct column names, and the columns are {schema.names}"
+    if len({name.lower() for name in schema.names}) < len(schema.names):
+        msg = (
+            "a Delta table needs column names that differ in more than upper and lower case, and the columns "
+            f"are {schema.names}"
+        )
         raise BadRecordError(msg)
     return pa.schema([_field(field, field.name) for field in schema])
 
@@ -155,7 +161,8 @@ def _list(kind: Any, path: str) -> pa.DataType:
 
 
 def _map(kind: Any, path: str) -> pa.DataType:
-    return pa.map_(_type(kind.key_type, f"{path}.key"), _type(kind.item_type, f"{path}.value"))
+    value = pa.field("value", _type(kind.item_type, f"{path}.value"), kind.item_field.nullable)
+    return pa.map_(_type(kind.key_type, f"{path}.key"), value)
 
 
 def _struct(kind: Any, path: str) -> pa.DataType:

@@ -11,7 +11,20 @@ from penstock import StreamEnvironment
 from penstock.connectors import CommitPermit, HasCommitter, SinkContext
 from penstock.operators import Batch, RowBatch
 from penstock.runtime.errors import OperatorError
+from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.operators.committed_sink import CommitterOperator, StagingOperator
+from penstock.runtime.operators.sinks import COMMITTABLES
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.restore import StateMismatchError, assign_states
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import (
+    InlineHandle,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+)
+from penstock.runtime.snapshot.metadata import encode_atoms
 from penstock.testing import OperatorHarness
 
 
@@ -111,7 +124,19 @@ def test_the_operator_that_takes_the_records_counts_as_the_sink(table: Table) ->
     env.from_collection("rows", [1]).sink("out", table)
     specs = {spec.id: spec for vertex in env.build().vertices for spec in vertex.operators}
     assert [id for id, spec in specs.items() if spec.is_sink] == ["out"]
-    assert [id for id, spec in specs.items() if spec.has_transactions] == ["out", "out-committer"]
+    assert [id for id, spec in specs.items() if spec.has_transactions] == ["out-committer"]
+
+
+def test_transactions_of_a_sink_that_committed_by_itself_are_not_dropped_silently(table: Table) -> None:
+    """The id now belongs to an operator that would keep them and never commit them."""
+    env = StreamEnvironment("tables")
+    env.from_collection("rows", [1]).sink("out", table)
+    handle = InlineHandle(encode_atoms([b"pending"]))
+    pending = OperatorStateHandle(COMMITTABLES, RedistributionMode.SPLIT_DISTRIBUTE, handle, 1)
+    state = OperatorState("out", 1, 128, {0: OperatorSubtaskState(operator=(pending,))})
+    checkpoint = CompletedCheckpoint(7, 1, SnapshotKind.SAVEPOINT, {"out": state}, 0.0, 1.0)
+    with pytest.raises(StateMismatchError, match="holds transactions of a sink"):
+        assign_states(build_execution_graph(env.build()), checkpoint, lambda handle: b"")
 
 
 class Lazy(Table):

@@ -70,6 +70,11 @@ def in_order(rows: Sequence[dict[str, Any]], name: str = "number") -> list[Any]:
     return sorted(row[name] for row in rows)
 
 
+def completed(job: SinkJob) -> SinkCheckpoint:
+    assert job.completed is not None, "a checkpoint is complete"
+    return job.completed
+
+
 def restored(world: TableWorld, records: Sequence[Any], point: SinkCheckpoint) -> SinkJob:
     """A new job that starts from a snapshot of another one."""
     return world.job(records, restored=point)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
-from delta_jobs import TableWorld, counted_by_duckdb, in_order, numbers, restored, rows_of
+from delta_jobs import TableWorld, completed, counted_by_duckdb, in_order, numbers, restored, rows_of
 from deltalake import DeltaTable, write_deltalake
 
 from penstock.delta import DeltaSink
@@ -161,6 +163,20 @@ def test_a_restore_after_a_commit_whose_files_were_compacted_away_changes_nothin
     assert in_order(world.rows()) == list(range(4))
 
 
+def test_a_pending_commit_is_not_made_in_another_table(folder: Path) -> None:
+    """The path has changed, or the table was made anew: the error says so."""
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(4)).start()
+    job.write()
+    job.checkpoint()
+    job.kill()
+    shutil.rmtree(world.folder)
+    with pytest.raises(OperatorError, match=r"there is no table here\. So the path has changed"):
+        restored(TableWorld(folder), [], completed(job)).start()
+    with pytest.raises(OperatorError, match=r"the table has the id .* here\. So the path has changed"):
+        job.start()
+
+
 def test_a_snapshot_names_no_file_outside_of_the_table(folder: Path) -> None:
     world = TableWorld(folder, SCHEMA)
     job = world.job(numbers(2), parallelism=1).start()
@@ -239,13 +255,14 @@ def test_readers_that_skip_files_by_bounds_find_every_row(folder: Path) -> None:
             pa.timestamp("us", "UTC"),
             [datetime(2026, 1, 1, 0, 0, 0, n, tzinfo=UTC) for n in (0, 1_000, 1_999)],
         ),
+        "local": (pa.timestamp("us"), [datetime(year, 5, 1) for year in (987, 1, 2026)]),  # noqa: DTZ001 - no zone
         "name": (pa.string(), ["\U0010ffff", "ä" * 65, "z" * 5_000]),
         "share": (pa.float64(), [0.5, -1.5, 2.5]),
         "ratio": (pa.float64(), [1.5, math.nan, None]),
         "money": (pa.decimal128(38, 2), [Decimal("12.34"), Decimal("123456789012345678901.23"), None]),
         "yes": (pa.bool_(), [True, False, None]),
         "day": (pa.date32(), [date(2026, 1, 1), date(1, 1, 1), None]),
-        "raw": (pa.binary(), [b"a", b"\xff", None]),
+        "raw": (pa.binary(), [b"a", b"\xff", b"x" * 100_000]),
     }
     rows = [{name: values[place] for name, (_, values) in columns.items()} for place in range(3)]
     world = TableWorld(folder, pa.schema({name: kind for name, (kind, _) in columns.items()}))
@@ -254,6 +271,8 @@ def test_readers_that_skip_files_by_bounds_find_every_row(folder: Path) -> None:
         job.write(1)
         job.checkpoint()
     job.close()
+    actions = pa.table(world.table.get_add_actions(flatten=True))
+    assert {"min.name", "max.raw"}.intersection(actions.column_names) == {"min.name"}
     table = world.table.to_pyarrow_dataset()
     for row in rows:
         for name, value in row.items():
@@ -331,10 +350,12 @@ def test_columns_that_records_lack_are_null(folder: Path) -> None:
 
 
 def test_a_file_that_reaches_the_target_size_is_ended_before_the_checkpoint(folder: Path) -> None:
-    world = TableWorld(folder, SCHEMA, target_file_size=1)
-    count = 300_000
-    world.finish(numbers(count), parallelism=1)
-    assert world.table.to_pyarrow_table().num_rows == counted_by_duckdb(world.folder) == count
+    sink = DeltaSink(folder / "table", pa.schema({"raw": pa.binary()}), target_file_size=200_000)
+    with OperatorHarness(StagingOperator(sink)) as writer:
+        for _ in range(6):
+            writer.push([{"raw": os.urandom(100_000)}])
+        writer.snapshot()
+        assert [file.rows for file in writer.outputs] == [2, 2, 2]
 
 
 def test_a_missing_folder_is_an_empty_table_until_the_first_commit(folder: Path) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from delta_jobs import TableWorld, counted_by_duckdb, in_order, numbers, rows_of
+from delta_jobs import TableWorld, completed, counted_by_duckdb, in_order, numbers, restored, rows_of
 from deltalake import DeltaTable, write_deltalake
 
 from penstock.runtime.errors import OperatorError
+from penstock.runtime.testing.connectors.sink_job import SinkCheckpoint
 
 ORDERS = pa.schema({"id": pa.int64(), "state": pa.string()})
 
@@ -56,6 +57,51 @@ def test_a_repeated_merge_does_not_undo_a_later_one(folder: Path) -> None:
     world.finish([order(1, "paid")])
     job.start().finish()
     assert by_id(world) == {1: "paid"}
+
+
+def test_a_committer_whose_transaction_another_one_merges_meanwhile_loses_nothing(folder: Path) -> None:
+    """It has looked for the transaction before the other one has merged the rows and removed them."""
+    world = TableWorld(folder, ORDERS, key=["id"])
+    job = world.job([order(1, "new")]).start()
+    job.write()
+    point = job.snapshot()
+    job.decide(point)
+    zombie = job.fork()
+    committer = zombie.writers()[-1]
+    tables = iter([world.table])
+    newest = committer._table
+    committer._table = lambda commits: next(tables, None) or newest(commits)
+    job.start()
+    zombie.notify(point)
+    job.finish()
+    assert by_id(world) == {1: "new"}
+
+
+def pending(world: TableWorld, records: list[Any]) -> SinkCheckpoint:
+    """A complete checkpoint of a job that died before its commit."""
+    job = world.job(records).start()
+    job.write()
+    job.decide(job.snapshot())
+    job.kill()
+    return completed(job)
+
+
+def test_rows_with_a_key_are_merged_after_the_sink_has_lost_its_key(folder: Path) -> None:
+    world = TableWorld(folder, ORDERS, key=["id"], partition_by=["state"])
+    world.finish([order(1, "new")])
+    point = pending(world, [order(1, "paid")])
+    world.settings = {"partition_by": ["state"]}
+    restored(world, [order(1, "paid"), order(2, "new")], point).start().finish()
+    assert by_id(world) == {1: "paid", 2: "new"}
+    assert not list(folder.glob("table/_penstock/*"))
+
+
+def test_rows_without_a_key_are_added_after_the_sink_has_got_a_key(folder: Path) -> None:
+    world = TableWorld(folder, ORDERS, partition_by=["state"])
+    point = pending(world, [order(1, "new")])
+    world.settings = {"key": ["id"], "partition_by": ["state"]}
+    restored(world, [order(1, "new"), order(2, "paid")], point).start().finish()
+    assert by_id(world) == {1: "new", 2: "paid"}
 
 
 def test_keys_of_several_columns_with_odd_names_find_their_rows(folder: Path) -> None:

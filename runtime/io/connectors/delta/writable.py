@@ -1,0 +1,164 @@
+"""Checks whether a table can take the files of a sink.
+
+An append only names files in the log. The library then checks neither their columns nor the constraints of
+the table. A commit that it refuses comes too late: its checkpoint is complete, and each restart would repeat
+it. So these checks come before the checkpoint, and once more before the commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.errors import BadRecordError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_CONSTRAINT: Final = "delta.constraints."
+#: What the metadata of a column may ask of writers, and its name for users.
+_COLUMN_RULES: Final[Mapping[str, str]] = {
+    "delta.invariants": "an invariant",
+    "delta.generationExpression": "a generated column",
+    "delta.identity.start": "an identity column",
+}
+
+
+def check_writable(path: str, table: DeltaTable, partition_by: Sequence[str], *, merges: bool) -> None:
+    """Refuse a table that needs more of its writers than this sink does.
+
+    Raises:
+        ConnectorError: It has other partition columns, constraints, or properties that exclude the sink.
+    """
+    metadata = table.metadata()
+    found = list(metadata.partition_columns)
+    if found != list(partition_by):
+        msg = (
+            f"table {path} has the partition columns {found}, and the sink has "
+            f"partition_by={list(partition_by)}: give the sink those of the table"
+        )
+        raise ConnectorError(msg)
+    rules = {_COLUMN_RULES[name] for name in _column_metadata(json.loads(table.schema().to_json()))}
+    refused = [*refused_properties(metadata.configuration, merges=merges), *sorted(rules)]
+    if refused:
+        msg = f"table {path} has {', '.join(refused)}. Remove this from the table, or write another table"
+        raise ConnectorError(msg)
+
+
+def refused_properties(properties: Mapping[str, str], *, merges: bool) -> list[str]:
+    """Name, in words, the properties of a table that a sink can't respect.
+
+    Example:
+        >>> refused_properties({"delta.constraints.positive": "n > 0"}, merges=False)
+        ["the constraint 'positive', which this sink does not check"]
+    """
+    found = [
+        f"the constraint {name.removeprefix(_CONSTRAINT)!r}, which this sink does not check"
+        for name in properties
+        if name.startswith(_CONSTRAINT)
+    ]
+    if properties.get("delta.columnMapping.mode", "none").lower() != "none":
+        found.append("mapped columns, which this sink can't write")
+    if properties.get("delta.enableRowTracking", "").lower() == "true":
+        found.append("row tracking, which this sink can't write")
+    if merges and properties.get("delta.appendOnly", "").lower() == "true":
+        found.append("the property delta.appendOnly, and key= replaces rows")
+    return found
+
+
+def check_columns(path: str, table: pa.Schema, schema: pa.Schema, *, adds_columns: bool) -> None:
+    """Refuse a schema of rows that does not fit the schema of their table.
+
+    Raises:
+        BadRecordError: A column has another type, may be null, or is not in the table.
+    """
+    merged_schema([table, schema], path)
+    new = [name for name in schema.names if name not in table.names]
+    if new and not adds_columns:
+        msg = (
+            f"table {path} lacks the columns {', '.join(new)} of schema= or of some records. Leave them out, "
+            'or let the sink add columns with schema_mode="merge"'
+        )
+        raise BadRecordError(msg)
+    for field in table:
+        if not field.nullable and (field.name not in schema.names or schema.field(field.name).nullable):
+            msg = (
+                f"table {path}: column '{field.name}' is NOT NULL, and it may be null in schema= or in some "
+                "records. Give the sink a schema= in which this column is not nullable"
+            )
+            raise BadRecordError(msg)
+
+
+def merged_schema(schemas: Sequence[pa.Schema], path: str) -> pa.Schema:
+    """All columns of some schemas, in order of appearance; a column has one type."""
+    fields: dict[str, pa.Field] = {}
+    for field in (field for schema in schemas for field in schema):
+        known = fields.setdefault(field.name.lower(), field)
+        if known.name != field.name:
+            msg = (
+                f"table {path}: columns '{known.name}' and '{field.name}' differ only in upper and lower "
+                "case, which Delta does not allow. Rename one of them before the sink"
+            )
+            raise BadRecordError(msg)
+        if not known.type.equals(field.type):
+            msg = (
+                f"table {path}: column '{field.name}' is {known.type} in the table or in some records, and "
+                f"{field.type} in others. Give the sink a schema=, or map the records before it"
+            )
+            raise BadRecordError(msg)
+    return pa.schema(list(fields.values()))
+
+
+def excludes_null(field: pa.Field) -> bool:
+    """Whether a column, or a part of it, can't be null."""
+    return not field.nullable or any(excludes_null(part) for part in _parts_of(field.type))
+
+
+def null_in(values: pa.Array, field: pa.Field, above: str = "") -> str | None:
+    """Path of the part of a column that is null although its field excludes it; `None` if there is none.
+
+    Example:
+        >>> field = pa.field("place", pa.struct([pa.field("city", pa.string(), nullable=False)]))
+        >>> null_in(pa.array([None, {"city": None}], field.type), field)
+        'place.city'
+    """
+    path = f"{above}.{field.name}" if above else field.name
+    if not field.nullable and values.null_count:
+        return path
+    if not any(map(excludes_null, _parts_of(field.type))):
+        return None
+    filled: Any = values.drop_null()
+    if kinds.is_struct(field.type):
+        parts = [filled.field(index) for index in range(filled.type.num_fields)]
+    elif kinds.is_map(field.type):
+        first, last = filled.offsets[0].as_py(), filled.offsets[-1].as_py()
+        parts = [filled.items.slice(first, last - first)]
+    else:
+        parts = [filled.flatten()]
+    found = (null_in(part, of, path) for part, of in zip(parts, _parts_of(field.type), strict=True))
+    return next((each for each in found if each is not None), None)
+
+
+def _parts_of(kind: Any) -> list[pa.Field]:
+    """The fields in a type; keys of maps are never null in Arrow."""
+    if kinds.is_struct(kind):
+        return [kind.field(index) for index in range(kind.num_fields)]
+    if kinds.is_map(kind):
+        return [kind.item_field]
+    return [kind.value_field] if kinds.is_list(kind) else []
+
+
+def _column_metadata(part: Any) -> Iterator[str]:
+    """The rules in the metadata of all columns of a schema, also of nested ones."""
+    if isinstance(part, list):
+        for each in part:
+            yield from _column_metadata(each)
+    elif isinstance(part, dict):
+        yield from (name for name in _COLUMN_RULES if name in part.get("metadata", {}))
+        for each in part.values():
+            yield from _column_metadata(each)
