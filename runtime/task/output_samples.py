@@ -85,7 +85,7 @@ class _BoundedRepr(Repr):
         self._left -= 1
         if self._left < 0:
             return "..."
-        shows = type(x).__repr__
+        shows: object = type(x).__repr__
         if shows in _MAPPINGS:
             return self._shown(x, "{", self._pairs(x, level), "}", level)
         if shows in _SETS:
@@ -175,7 +175,8 @@ class OutputSample:
         if self.is_full or not len(batch):
             return
         begun = self._now()
-        for record in _records_of(next(iter(batch.slices(self._most - len(self._records))))):
+        first = next(batch.slices(self._most - len(self._records)))
+        for record in _records_of(first):
             self._records.append(record)
             if self._spent + self._now() - begun > MOST_SECONDS:
                 self._end()

@@ -103,7 +103,7 @@ class DeltaCommitter:
         self._number += 1
         staged, self._staged = self._staged, []
         key = tuple(self._sink.key)
-        return [DeltaCommit(self._lineage, self._number, tuple(staged), table.metadata().id, key)]
+        return [DeltaCommit(self._lineage, self._number, tuple(staged), str(table.metadata().id), key)]
 
     def commit(self, committables: Sequence[DeltaCommit], permit: CommitPermit) -> None:
         for lineage, commits in groupby(committables, key=lambda commit: commit.lineage):
@@ -263,7 +263,7 @@ class DeltaCommitter:
             f"table {self._path}: committed data is missing. A completed checkpoint covers the file "
             f"{file.path}, which is neither in the table's log nor in its folder. "
         )
-        if table is not None and table.metadata().id == commits[0].table:
+        if table is not None and str(table.metadata().id) == commits[0].table:
             msg += "VACUUM removes uncommitted files after its retention time. Restore an older checkpoint"
         else:
             found = "there is no table" if table is None else f"the table has the id {table.metadata().id}"
