@@ -4,9 +4,8 @@ Without a user who looks, sending costs nothing more. A sample replaces the part
 among the outputs by a `SampledPartition`, and the partition comes back with the last sample. All of this runs
 in the task thread, except `OutputSample.records`.
 
-A record becomes text at once, because the user's function may change the object later. A text is bounded, and
-so is the time to make it: it shows at most `MOST_VALUES` values of containers and dataclasses, and a sample
-ends early after `MOST_SECONDS`. Only a single `__repr__` of a user's class can take longer. A record that
+A record becomes text at once, because the user's function may change the object later. A text shows at most `MOST_VALUES` values of
+containers and dataclasses. A sample ends early after `MOST_SECONDS`. Only a single `__repr__` of a user's class can take longer. A record that
 can't be shown never fails the job.
 """
 
@@ -175,8 +174,8 @@ class OutputSample:
         if self.is_full or not len(batch):
             return
         begun = self._now()
-        first = next(batch.slices(self._most - len(self._records)))
-        for record in _records_of(first):
+        first: Iterator[Batch] = batch.slices(self._most - len(self._records))
+        for record in _records_of(next(first)):
             self._records.append(record)
             if self._spent + self._now() - begun > MOST_SECONDS:
                 self._end()
