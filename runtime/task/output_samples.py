@@ -4,9 +4,9 @@ Without a user who looks, sending costs nothing more. A sample replaces the part
 among the outputs by a `SampledPartition`, and the partition comes back with the last sample. All of this runs
 in the task thread, except `OutputSample.records`.
 
-A record becomes text at once, because the user's function may change the object later. A text shows at most `MOST_VALUES` values of
-containers and dataclasses. A sample ends early after `MOST_SECONDS`. Only a single `__repr__` of a user's class can take longer. A record that
-can't be shown never fails the job.
+A record becomes text at once, because the user's function may change the object later. A text shows at most
+`MOST_VALUES` values of containers and dataclasses. A sample ends early after `MOST_SECONDS`. Only a single
+`__repr__` of a user's class can take longer. A record that can't be shown never fails the job.
 """
 
 from __future__ import annotations
