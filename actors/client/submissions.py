@@ -16,6 +16,7 @@ from shlex import join
 from typing import Any, Final, TypeVar
 
 from ray.job_submission import JobDetails, JobSubmissionClient
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from penstock.actors.client.cluster import dashboard_address, is_on_head
 from penstock.actors.client.jobs import cluster_jobs
@@ -134,12 +135,18 @@ class Submissions:
         found = [each for each in known if (each.metadata or {}).get(name) == value]
         return sorted(found, key=lambda each: each.start_time or 0)
 
-    def stop(self, submission_id: str) -> None:
-        """End the program, and wait for its end; the jobs that it has started continue."""
+    def stop(self, submission_id: str, deadline: Deadline) -> None:
+        """End the program, and wait for its end; the jobs that it has started continue.
+
+        Raises:
+            JobTimeoutError: The program has not ended at the deadline.
+        """
         if has_ended(self.details(submission_id)):
             return
         self._asked(lambda: self._client.stop_job(submission_id), _TRIES)
         while not has_ended(self.details(submission_id)):
+            if deadline.has_passed:
+                raise deadline.error()
             time.sleep(_POLL)
 
     def last_lines(self, submission_id: str) -> list[str]:
@@ -186,14 +193,15 @@ class Submissions:
         return error
 
     def _asked(self, call: Callable[[], T], tries: int = 1) -> T:
+        refusals = retry_if_exception_type((RuntimeError, ValueError, OSError))
+        asking = Retrying(
+            retry=refusals, stop=stop_after_attempt(tries), wait=wait_fixed(_BETWEEN_TRIES), reraise=True
+        )
         try:
-            return call()
-        except (RuntimeError, ConnectionError, ValueError, OSError) as error:
-            if tries == 1:
-                msg = f"Ray's Jobs API at {self._address} refuses or does not answer: {error}"
-                raise DeploymentError(msg) from error
-        time.sleep(_BETWEEN_TRIES)
-        return self._asked(call, tries - 1)
+            return asking(call)
+        except (RuntimeError, ValueError, OSError) as error:
+            msg = f"Ray's Jobs API at {self._address} refuses or does not answer: {error}"
+            raise DeploymentError(msg) from error
 
 
 def _runtime_env(program: Program, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -232,7 +240,7 @@ def reports_of_all(patience: float) -> list[JobReport]:
             return [job.report for job in known if not job.problem]
         if deadline.has_passed:
             msg = (
-                f"the JobMaster of job {hidden[0]} does not answer, so nobody knows its program. `penstock "
+                f"the JobMaster of job {hidden[0]} does not answer, so its program is not known. `penstock "
                 f"logs {hidden[0]} --operator job-master` says more. Repeat the command when it answers"
             )
             raise PenstockError(msg)

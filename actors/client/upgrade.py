@@ -243,7 +243,8 @@ class Upgrade:
         for submission_id in listed | self._submitted:
             forbid_jobs_of(submission_id)
         for submission_id in sorted(listed):
-            self._submissions.stop(submission_id)
+            late = f"program {submission_id} does not end"
+            self._submissions.stop(submission_id, Deadline(_PATIENCE, late, "repeat the command"))
         jobs = [job for job in reports_of_all(_PATIENCE) if job.ray_submission in listed | self._submitted]
         for job in [_ended(job) for job in jobs]:
             if _has_committed(job) and job.restored_from == savepoint:
@@ -265,7 +266,11 @@ class Upgrade:
                 f"{restore_command(savepoint, 'python OLD_PROGRAM')}"
             )
             raise PenstockError(msg)
-        ray.get(keeper.start.remote(back, savepoint))
+        try:
+            ray.get(keeper.start.remote(back, savepoint), timeout=_PATIENCE)
+        except ray.exceptions.GetTimeoutError as error:
+            msg = f"the old program was not started within {_PATIENCE:g} s: repeat the command"
+            raise PenstockError(msg) from error
 
 
 def back_id(job_id: str, savepoint: str) -> str:

@@ -39,6 +39,12 @@ TimeoutOption = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", min=0, help="Maximum time to wait. Default: no limit."),
 ]
+AllowNonRestoredOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-non-restored-state", help="Drop the state of operators that the job does not have."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 

@@ -12,6 +12,7 @@ import typer
 from penstock.actors.client.program import run_program
 from penstock.actors.command_line.common import (
     AddressOption,
+    AllowNonRestoredOption,
     JobArgument,
     JsonOption,
     StorageOption,
@@ -173,12 +174,7 @@ def restore(
         list[str],
         typer.Argument(metavar="COMMAND...", help="Program that starts the job: `python job.py ...`."),
     ],
-    allow_non_restored_state: Annotated[
-        bool,
-        typer.Option(
-            "--allow-non-restored-state", help="Drop the state of operators that the job does not have."
-        ),
-    ] = False,
+    allow_non_restored_state: AllowNonRestoredOption = False,
 ) -> None:
     """Run a program whose job starts from a snapshot.
 

@@ -14,7 +14,13 @@ from penstock.actors.client.executor import ALLOW_NON_RESTORED_STATE, RESTORE_FR
 from penstock.actors.client.interrupts import explain
 from penstock.actors.client.master_calls import Deadline
 from penstock.actors.client.submissions import Submissions, program_of, python_here
-from penstock.actors.command_line.common import AddressOption, JsonOption, TimeoutOption, print_json
+from penstock.actors.command_line.common import (
+    AddressOption,
+    AllowNonRestoredOption,
+    JsonOption,
+    TimeoutOption,
+    print_json,
+)
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.error_text import escaped
@@ -46,12 +52,7 @@ def submit(
         str | None,
         typer.Option(metavar="SNAPSHOT", help="Path or URL of the snapshot that the job starts from."),
     ] = None,
-    allow_non_restored_state: Annotated[
-        bool,
-        typer.Option(
-            "--allow-non-restored-state", help="Drop the state of operators that the job does not have."
-        ),
-    ] = False,
+    allow_non_restored_state: AllowNonRestoredOption = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until the job runs.")] = False,
     timeout: TimeoutOption = None,
     address: AddressOption = None,

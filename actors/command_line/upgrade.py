@@ -12,7 +12,14 @@ from penstock.actors.client.interrupts import explain
 from penstock.actors.client.master_calls import Deadline
 from penstock.actors.client.submissions import Submissions, program_of, python_here
 from penstock.actors.client.upgrade import Upgrade
-from penstock.actors.command_line.common import AddressOption, JobArgument, JsonOption, named_job, print_json
+from penstock.actors.command_line.common import (
+    AddressOption,
+    AllowNonRestoredOption,
+    JobArgument,
+    JsonOption,
+    named_job,
+    print_json,
+)
 from penstock.actors.command_line.submit import ProgramArgument, WorkingDirOption, show_job, show_notes
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.error_text import escaped
@@ -31,12 +38,7 @@ def upgrade(
             metavar="FOLDER", help="Folder for the savepoint. Default: the job's checkpoint storage."
         ),
     ] = None,
-    allow_non_restored_state: Annotated[
-        bool,
-        typer.Option(
-            "--allow-non-restored-state", help="Drop the state of operators that the job does not have."
-        ),
-    ] = False,
+    allow_non_restored_state: AllowNonRestoredOption = False,
     timeout: Annotated[
         float,
         typer.Option(

@@ -1,8 +1,8 @@
 """Samples of the records that a subtask sends on an edge, while a user looks at them.
 
-Without a user who looks, sending costs nothing more. A sample replaces the partition
-among the outputs by a `SampledPartition`, and the partition comes back with the last sample. All of this runs
-in the task thread, except `OutputSample.records`.
+Without a user who looks, sending costs nothing more. A sample replaces the partition among the outputs by a
+`SampledPartition`, and the partition comes back with the last sample. All of this runs in the task thread,
+except `OutputSample.records`.
 
 A record becomes text at once, because the user's function may change the object later. A text shows at most
 `MOST_VALUES` values of containers and dataclasses. A sample ends early after `MOST_SECONDS`. Only a single

@@ -140,7 +140,7 @@ def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
         made.run("cancel", job_id, "--yes")
 
 
-def test_a_killed_upgrade_goes_back_when_it_is_repeated(shell: Shell) -> None:
+def test_a_killed_upgrade_goes_back_when_it_is_repeated_and_another_one_succeeds(shell: Shell) -> None:
     """The program that fails is repeated by the command that the killed one has printed."""
     first = shell.submit("good")
     repeat = shell.killed_upgrade(first, "fails", after=STOPPED)
@@ -153,14 +153,8 @@ def test_a_killed_upgrade_goes_back_when_it_is_repeated(shell: Shell) -> None:
     assert back in err.splitlines()[-1]
     assert f"penstock stop {back}" in out
     assert "restored from: " in out
-    shell.finish(back)
 
-
-@pytest.mark.long
-def test_a_job_that_has_gone_back_is_upgraded_again(shell: Shell) -> None:
-    shell.upgrade(shell.submit("good"), "fails", code=1)
-
-    upgraded = json.loads(shell.run("upgrade", "--json", shell.running(), *shell.program("good"))[0])
+    upgraded = json.loads(shell.run("upgrade", "--json", back, *shell.program("good"))[0])
 
     assert (upgraded["status"], upgraded["has_gone_back"]) == ("running", False)
     assert "savepoint" in upgraded["savepoint"]

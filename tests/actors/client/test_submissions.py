@@ -8,12 +8,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from ray.job_submission import JobStatus as ProgramStatus
 
 from penstock.actors.client import submissions
 from penstock.actors.client.executor import ray_submission
+from penstock.actors.client.master_calls import Deadline
 from penstock.actors.client.submissions import Program, Submissions, program_of
 from penstock.actors.client.upgrade import back_id
-from penstock.runtime.errors import ConfigurationError, DeploymentError
+from penstock.runtime.errors import ConfigurationError, DeploymentError, JobTimeoutError
 from penstock.runtime.snapshot.paths import check_job_id
 
 
@@ -79,6 +81,14 @@ def test_a_program_is_submitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asking(monkeypatch, ConnectionError(), "raysubmit_1")
     with pytest.raises(DeploymentError):
         asked.submit(Program("python job.py", Path("/jobs")), {}, {})
+
+
+def test_a_program_that_does_not_end_is_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asking(monkeypatch)
+    running = SimpleNamespace(status=ProgramStatus.RUNNING)
+    asked._client = cast("Any", SimpleNamespace(get_job_info=lambda _: running, stop_job=lambda _: True))
+    with pytest.raises(JobTimeoutError, match="it does not end after 0 s; look"):
+        asked.stop("raysubmit_1", Deadline(0, "it does not end", "look"))
 
 
 def test_a_program_knows_its_id_in_ray(monkeypatch: pytest.MonkeyPatch) -> None:

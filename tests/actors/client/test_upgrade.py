@@ -8,12 +8,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from ray import exceptions
 from ray.job_submission import JobDetails, JobType
 from ray.job_submission import JobStatus as ProgramStatus
 
 from penstock import JobStatus
 from penstock.actors.client import submissions, upgrade
 from penstock.actors.client.jobs import KnownJob
+from penstock.actors.client.master_calls import Deadline
 from penstock.actors.client.submissions import Program, Submissions
 from penstock.actors.client.upgrade import Upgrade, back_id
 from penstock.actors.shared import registry
@@ -65,7 +67,7 @@ class World:
             for each in self.programs
         ]
 
-    def stop(self, submission_id: str) -> None:
+    def stop(self, submission_id: str, deadline: Deadline) -> None:
         assert not may_have_jobs(submission_id), "no job may begin after the jobs were listed"
         self.steps.append(f"stop {submission_id}")
 
@@ -126,7 +128,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(upgrade, "forget", lambda job_id: made.steps.append("forget"))
     monkeypatch.setattr(upgrade, "RayJobHandle", lambda job_id, name: Handle(made, job_id, name))
     monkeypatch.setattr(upgrade, "MasterCalls", lambda job_id: SimpleNamespace(quick=lambda *_, **__: None))
-    monkeypatch.setattr(upgrade, "ray", SimpleNamespace(get=lambda answer: answer))
+    monkeypatch.setattr(
+        upgrade, "ray", SimpleNamespace(get=lambda answer, timeout: answer, exceptions=exceptions)
+    )
     monkeypatch.setattr(upgrade, "_PATIENCE", 0.0)
     monkeypatch.setattr(registry, "get", made.keys.get)
     monkeypatch.setattr(registry, "put", made.keys.__setitem__)
@@ -243,3 +247,16 @@ def test_the_old_program_is_kept_after_an_error_only_if_the_job_may_stop(
     with pytest.raises(JobTimeoutError):
         world.upgrade().stop(None, None)
     assert world.steps == steps
+
+
+def test_a_keeper_that_does_not_answer_is_not_awaited_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(answer: object, timeout: float) -> object:
+        raise exceptions.GetTimeoutError
+
+    monkeypatch.setattr(upgrade.ray, "get", late)
+    steps = Upgrade(cast("Any", Handle(world, "a-1")), cast("Any", world), world.steps.append)
+    with pytest.raises(PenstockError, match="old program was not started within 0 s: repeat the command"):
+        steps.go_back(SAVEPOINT)
+    assert steps.is_going_back
