@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.runtime.io.connectors.delta.staging import StagedFile
@@ -43,7 +44,7 @@ def staged_rows(
         finally:
             handle.close()
     rows = pa.concat_tables(parts)
-    numbered = rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
+    numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
     last = numbered.group_by(list(key)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
     return rows.take(last)
 
