@@ -150,6 +150,17 @@ def test_a_click_on_an_edge_shows_ten_records_of_now(graph: Any) -> None:
     graph.keyboard.press("Escape")
 
 
+def test_a_click_on_an_edge_waits_for_its_next_records(pipeline: PipelinePage) -> None:
+    pipeline.job.records_flow = False
+    page = pipeline.show("graph")
+    page.get_by_role("button", name="Records from parse to enrich").click()
+    dialog = page.get_by_role("dialog", name="Records from parse to enrich")
+    expect(dialog).to_contain_text("No record came within 2.0 s. Waiting for the next records")
+    pipeline.job.records_flow = True
+    expect(dialog.get_by_role("region", name="Records of now").locator("tbody tr")).to_have_count(10)
+    expect(dialog).not_to_contain_text("No record came")
+
+
 def test_a_server_that_hides_records_has_no_edge_to_click(browser: Any) -> None:
     with pipeline_page(browser, hides_records=True) as pipeline:
         page = pipeline.show("graph")

@@ -195,7 +195,6 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
     # A click on an edge shows the records that flow there now.
     page.get_by_role("button", name="Records from parse to enrich").click()
     flowing = page.get_by_role("region", name="Records of now").locator("tbody tr")
-    expect(flowing).to_have_count(10)
     expect(flowing.first).to_contain_text(re.compile(r"^parse\[0\].*\d+$"))
     picture("records")
     close(page)

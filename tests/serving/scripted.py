@@ -34,6 +34,7 @@ class ScriptedJob:
         #: Clear while its JobMaster does not answer.
         self.answers = threading.Event()
         self.answers.set()
+        self.records_flow = True
 
     @property
     def job_id(self) -> str:
@@ -47,7 +48,7 @@ class ScriptedJob:
             EdgeRecord(n % 2, 1_700_004_600_000_000 + n, f"{{'order': {n}, 'edge': {edge}}}")
             for n in range(most)
         ]
-        return found if self.current.graph.edges[edge].partitioning != "broadcast" else []
+        return found if self.records_flow else []
 
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
         return tuple(CheckpointDetails(each, {}) for each in self.current.checkpoint_history)
