@@ -39,7 +39,22 @@ _LONGEST_SCALAR: Final = 300
 _EXACT: Final = float(1 << 53)
 _MOST_BYTES: Final = (1 << 31) - 1
 
+#: Maximum digits of an integer, and of a float in all, that are read from two words.
+_MOST_DIGITS, _MOST_FLOAT_DIGITS = 16, 15
+#: Maximum width of texts that are copied by numpy, if all texts of a block have it.
+_WIDEST_COPY: Final = 256
+
 _Places: TypeAlias = npt.NDArray[np.int64]
+_Words: TypeAlias = npt.NDArray[np.uint64]
+
+
+def _in_each_byte(byte: int) -> np.uint64:
+    return np.uint64(byte * 0x0101010101010101)
+
+
+_ZEROS, _DOTS, _ONES = map(_in_each_byte, (_ZERO, _DOT, 1))
+#: The top bit of each byte, and what lifts a byte above nine to it.
+_TOPS, _ABOVE_NINE = map(_in_each_byte, (0x80, 0x76))
 
 
 class _Layout(NamedTuple):
@@ -64,7 +79,7 @@ def parse_alike(values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | 
     padded = b"\n".join([*values, _PADDING])
     length = len(padded) - len(_PADDING) - 1
     signs = np.frombuffer(padded, np.uint8)
-    if b"\\" in padded or length > _MOST_BYTES or np.count_nonzero(signs < _SPACE) != len(values):
+    if b"\\" in padded or length > _MOST_BYTES or np.count_nonzero(signs < np.uint8(_SPACE)) != len(values):
         return None
     quotes = np.flatnonzero(signs == _QUOTE)
     of_one = sum(literal.count(b'"') for literal in layout.literals)
@@ -160,7 +175,7 @@ class _Text(NamedTuple):
     padded: bytes
     length: int
     signs: npt.NDArray[np.uint8]
-    words: npt.NDArray[np.uint64]
+    words: _Words
 
     def has(self, places: _Places, literal: bytes) -> bool:
         """Whether a literal is at all these positions."""
@@ -194,7 +209,10 @@ class _Text(NamedTuple):
         if kind is not None and pa.types.is_boolean(kind):
             return self._booleans(starts, widths)
         if is_string:
-            return pa.nulls(0) if kind is None else self._taken(starts, ends)
+            return pa.nulls(0) if kind is None else self._texts(starts, ends, widths)
+        numbers = None if kind is None else self._plain_numbers(starts, widths, kind)
+        if numbers is not None:
+            return numbers
         taken = self._taken(starts, ends)
         if kind is None:
             return taken if widths.max() <= _LONGEST_SCALAR and _are_scalars(taken) else None
@@ -214,6 +232,92 @@ class _Text(NamedTuple):
             len(bounds) - 1, pa.py_buffer(bounds), pa.py_buffer(self.padded)
         )
         return values_and_gaps.take(pa.array(np.arange(0, len(bounds) - 1, 2)))
+
+    def _texts(self, starts: _Places, ends: _Places, widths: _Places) -> pa.Array:
+        width = int(widths[0])
+        if not 0 < width <= _WIDEST_COPY or (widths != width).any():
+            return self._taken(starts, ends)
+        at_each = np.ndarray(len(self.padded) - width + 1, f"V{width}", self.padded, strides=(1,))
+        bounds = np.arange(0, (len(starts) + 1) * width, width, dtype=np.int32)
+        return pa.StringArray.from_buffers(len(starts), pa.py_buffer(bounds), pa.py_buffer(at_each[starts]))
+
+    def _plain_numbers(self, starts: _Places, widths: _Places, kind: pa.DataType) -> pa.Array | None:
+        """Read numbers of few digits without an exponent; `None` if one of them is anything else."""
+        is_negative = self.signs[starts] == _MINUS
+        if is_negative.any():
+            starts, widths = starts + is_negative, widths - is_negative
+        if widths.min() < 1:
+            return None
+        values: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None
+        if pa.types.is_float64(kind):
+            values = self._plain_floats(starts, widths)
+        elif widths.max() <= _MOST_DIGITS and not self._has_leading_zero(starts, widths):
+            values = self._integers(starts, widths)
+            if values is not None and values.max() > np.iinfo(kind.to_pandas_dtype()).max:
+                return None
+        else:
+            return None
+        if values is None:
+            return None
+        if is_negative.any():
+            np.negative(values, where=is_negative, out=values)
+        return pa.array(values).cast(kind)
+
+    def _has_leading_zero(self, starts: _Places, widths: _Places) -> bool:
+        return bool(((self.signs[starts] == _ZERO) & (widths > 1)).any())
+
+    def _plain_floats(self, starts: _Places, widths: _Places) -> npt.NDArray[np.float64] | None:
+        """Read decimals of at most 15 digits, with at most eight on each side of the point.
+
+        Such digits and their power of ten are exact floats, so one division rounds as a parser must
+        (Clinger, "How to Read Floating Point Numbers Accurately", 1990).
+        """
+        marks = self.words[starts] ^ _DOTS
+        marks = (marks - _ONES) & ~marks & _TOPS
+        # The bits below the lowest mark count the bytes in front of the point.
+        whole = np.minimum(np.bitwise_count((marks & -marks) - np.uint64(1)) >> 3, widths)
+        parts = np.maximum(widths - whole - 1, 0)
+        if (
+            whole.min() < 1
+            or ((parts == 0) | (self.signs[starts + whole] != _DOT))[widths > whole].any()
+            or max(whole.max(), parts.max()) > _WORD
+            or (whole + parts).max() > _MOST_FLOAT_DIGITS
+            or self._has_leading_zero(starts, whole)
+        ):
+            return None
+        before, after = self._integers(starts, whole), self._integers(starts + whole + 1, parts)
+        if before is None or after is None:
+            return None
+        scale: npt.NDArray[np.float64] = np.power(10.0, np.arange(_WORD + 1))[parts]
+        values: npt.NDArray[np.float64] = (before * scale + after) / scale
+        return values
+
+    def _integers(self, starts: _Places, widths: _Places) -> npt.NDArray[np.int64] | None:
+        """Read digits, at most 16 from each position; `None` if something else is among them."""
+        if widths.max() <= _WORD:
+            values = self._digits(starts, widths)
+        else:
+            high = np.maximum(widths - _WORD, 0)
+            above, below = self._digits(starts, high), self._digits(starts + high, widths - high)
+            values = None if above is None or below is None else above * np.uint64(10**_WORD) + below
+        return None if values is None else values.view(np.int64)
+
+    def _digits(self, starts: _Places, widths: _Places) -> _Words | None:
+        """Read at most eight digits from each position, in the halves of a word at a time.
+
+        Lemire, "Quickly parsing eight digits", 2018.
+        """
+        digits = self.words[starts] ^ _ZEROS
+        digits <<= ((_WORD - widths) * 8).astype(np.uint64)  # a shift by all bits gives zero
+        if ((digits + _ABOVE_NINE | digits) & _TOPS).any():
+            return None
+        for factor, bits, mask in (
+            (10, 8, 0x00FF00FF00FF00FF),
+            (100, 16, 0x0000FFFF0000FFFF),
+            (10_000, 32, 0x00000000FFFFFFFF),
+        ):
+            digits = digits * np.uint64(factor) + (digits >> np.uint64(bits)) & np.uint64(mask)
+        return digits
 
     def _booleans(self, starts: _Places, widths: _Places) -> pa.Array | None:
         first_four = self.words[starts] & np.uint64((1 << 32) - 1)

@@ -27,7 +27,13 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.kafka.clients import ENDED
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, passes
-from penstock.runtime.io.connectors.kafka.consumed import by_partition, errors_in, without_collections
+from penstock.runtime.io.connectors.kafka.consumed import (
+    CHUNK,
+    PartitionRun,
+    by_partition,
+    errors_in,
+    without_collections,
+)
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import offset_of
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer
@@ -219,22 +225,22 @@ class KafkaFetcher:
 
     def _poll(self) -> None:
         messages = self._consumer.consume(1, _POLL)
-        if messages:
-            with without_collections():
-                if self.max_rows > 1:
-                    messages += self._consumer.consume(self.max_rows - 1, 0)
-                self._sort(messages)
-                messages.clear()
-
-    def _sort(self, messages: list[Message]) -> None:
+        if not messages:
+            return
+        runs: dict[TopicPartition, PartitionRun] = {}
         ended: dict[TopicPartition, int] = {}
-        if errors_in(messages):
-            messages = self._without_errors(messages, ended)
-        if messages:
-            topic = next(iter(self._topics)) if len(self._topics) == 1 else None
-            for name, some in by_partition(messages, topic).items():
-                if name in self._stops:  # else left over from a partition that has ended
-                    self._fetched(name, some)
+        with without_collections():
+            left = self.max_rows
+            if left > 1:
+                messages += self._consumer.consume(min(left, CHUNK) - 1, 0)
+            while messages:
+                left -= len(messages)
+                self._sort(messages, runs, ended)
+                messages.clear()
+                if left > 0:
+                    messages = self._consumer.consume(min(left, CHUNK), 0)
+            for name, run in runs.items():
+                self._put_run(name, run)
         for name, offset in ended.items():
             if name not in self._stops:
                 continue  # its last record has just been fetched
@@ -243,6 +249,46 @@ class KafkaFetcher:
                 self._put(Fetched(name, Polled(), stop, is_last=True))
             elif offset > self._next[name]:
                 self._put(Fetched(name, Polled(), offset))
+
+    def _sort(
+        self,
+        messages: list[Message],
+        runs: dict[TopicPartition, PartitionRun],
+        ended: dict[TopicPartition, int],
+    ) -> None:
+        """Add messages to the runs of their partitions, and the ends of partitions to `ended`."""
+        if errors_in(messages):
+            messages = self._without_errors(messages, ended)
+        if not messages:
+            return
+        topic = next(iter(self._topics)) if len(self._topics) == 1 else None
+        for name, some in by_partition(messages, topic).items():
+            if name not in self._stops:
+                continue  # left over from a partition that has ended
+            run = runs.get(name)
+            if run is None:
+                runs[name] = run = PartitionRun(name, keeps_messages=self._deserializer.reads_messages)
+            if not run.is_last:
+                self._add(run, some, self._stops[name])
+
+    def _add(self, run: PartitionRun, messages: list[Message], stop: int | None) -> None:
+        self._bytes_in.increment(sum(map(len, messages)))
+        reaches_stop = stop is not None and offset_of(messages[-1]) + 1 >= stop
+        if reaches_stop:
+            messages = [message for message in messages if offset_of(message) < stop]  # type: ignore[operator]
+        if messages:
+            run.add(messages)
+        if reaches_stop:
+            run.end(stop)  # type: ignore[arg-type]
+
+    def _put_run(self, name: TopicPartition, run: PartitionRun) -> None:
+        deserializer = self._deserializer
+        polled = (
+            deserializer.polled(run.messages)
+            if deserializer.reads_messages
+            else deserializer.polled_values(run.values, run.origin)
+        )
+        self._put(Fetched(name, polled, run.next_offset, run.is_last))
 
     def _without_errors(self, messages: Sequence[Message], ended: dict[TopicPartition, int]) -> list[Message]:
         left = []
@@ -257,16 +303,6 @@ class KafkaFetcher:
             elif error.fatal():  # of no partition
                 raise self._cluster.failure(error)
         return left
-
-    def _fetched(self, name: TopicPartition, messages: list[Message]) -> None:
-        self._bytes_in.increment(sum(map(len, messages)))
-        stop = self._stops[name]
-        next_offset = offset_of(messages[-1]) + 1
-        is_last = False
-        if stop is not None and next_offset >= stop:
-            next_offset, is_last = stop, True
-            messages = [message for message in messages if offset_of(message) < stop]
-        self._put(Fetched(name, self._deserializer.polled(messages), next_offset, is_last))
 
     def _put(self, fetched: Fetched) -> None:
         if fetched.is_last:

@@ -85,6 +85,28 @@ class MessageDeserializer(Generic[M]):
     on_error: OnError
     keys: KeyDecoder[M] | None = None
 
+    @property
+    def reads_messages(self) -> bool:
+        """Whether records have more than the values of their messages."""
+        return bool(self.fields) or self.keys is not None
+
+    def polled_values(self, values: Sequence[bytes | None], origin: Callable[[int], str]) -> Polled[Any]:
+        """Make the records of one split's values; the same as `polled` unless `reads_messages`.
+
+        Args:
+            origin: Returns the place of a value's message, by the index of the value.
+
+        Raises:
+            UnreadableInputError: A record can't be decoded, and `on_error` is `"fail"`.
+        """
+        if not values:
+            return Polled()
+        decoded = self.values.decode(values)
+        bad = BadRecords(self.on_error, advice="Leave")
+        for index, reason in decoded.bad:
+            bad.report(values[index], reason, origin(index))
+        return bad.polled(None if len(decoded.bad) == len(values) else decoded.batch)
+
     def polled(self, messages: Sequence[M]) -> Polled[Any]:
         """Make the records of one split's messages.
 
@@ -94,6 +116,9 @@ class MessageDeserializer(Generic[M]):
         if not messages:
             return Polled()
         value, origin = self.parts.value, self.parts.origin
+        if not self.reads_messages:
+            values = [value(message) for message in messages]
+            return self.polled_values(values, lambda index: origin(messages[index]))
         decoded = self.values.decode([value(message) for message in messages])
         keys = None if self.keys is None else self.keys.decode(messages)
         bad = BadRecords(self.on_error, advice="Leave")

@@ -22,6 +22,8 @@ TOKENS = [
     *("0", "-0", "7", "-12", "007", "-01", "+1", "-", "--1", "0x5", "1_0", "9007199254740993"),
     *("9223372036854775807", "9223372036854775808", "128", "1.0", "1.", ".5", "-.5", "1.5", "0.1", "00.5"),
     *("1e5", "1E-5", "1.e5", "1e", "0e1", "0.e1", "1e400", "-1e-400", "123456789012345678.5", "1.5.5"),
+    *("12345678.12345678", "1234567.7654321", "123456789.5", "0.00000001", "-0.0", "1.123456789", "-00.5"),
+    *("99999999", "100000000", "9999999999999999", "10000000000000000", "-9999999999999999", "1234567:"),
     *("inf", "nan", "NaN", "Infinity", "true", "false", "tru", "True", "fals", "falsy", "null", "nul"),
     *(
         '""',
@@ -92,6 +94,30 @@ def test_what_is_read_is_what_arrow_reads(values: list[bytes]) -> None:
         assert found.schema == expected.schema
         # As texts, so that -0.0 is not 0.0.
         assert repr(found.to_pylist()) == repr(expected.to_pylist())
+
+
+DIGITS = st.integers(0, 10**17).map(str)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["", "-"]), DIGITS, st.none() | DIGITS.flatmap(lambda d: st.just(d[::-1]))),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_plain_numbers_are_those_of_python(numbers: list[tuple[str, str, str | None]]) -> None:
+    floats = [sign + whole + ("" if part is None else f".{part}") for sign, whole, part in numbers]
+    texts = [
+        b'{"i": %s%s, "f": %s}' % (sign.encode(), whole.encode(), number.encode())
+        for number, (sign, whole, _) in zip(floats, numbers, strict=True)
+    ]
+    found = parse_alike(texts, pa.schema({"i": pa.int64(), "f": pa.float64()}))
+    if found is not None:
+        assert found["i"].to_pylist() == [int(sign + whole) for sign, whole, _ in numbers]
+        assert repr(found["f"].to_pylist()) == repr([float(number) for number in floats])
+    elif all(len(whole) <= 8 and len(part or "") <= 7 for _, whole, part in numbers):
+        pytest.fail("plain numbers must not be left to Arrow")
 
 
 @given(

@@ -8,7 +8,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from penstock.runtime.io.connectors.kafka.consumed import by_partition, errors_in, without_collections
+from penstock.runtime.io.connectors.kafka.consumed import (
+    PartitionRun,
+    by_partition,
+    errors_in,
+    without_collections,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +46,31 @@ def test_an_error_among_the_messages_is_seen() -> None:
     end = Message("a", 0, 2, error=KafkaError(KafkaError._PARTITION_EOF))
     assert errors_in([*messages(("a", 0)), end])
     assert not errors_in(messages(("a", 0), ("a", 1)))
+
+
+def at(*offsets: int) -> list[Message]:
+    return [Message("a", 1, offset, value=b"%d" % offset) for offset in offsets]
+
+
+def test_the_values_of_a_run_know_where_they_come_from_across_markers_and_chunks() -> None:
+    run = PartitionRun(("a", 1), keeps_messages=False)
+    for chunk in (at(5, 6, 7), at(9, 12), at(13)):
+        run.add(chunk)
+    offsets = [5, 6, 7, 9, 12, 13]
+    assert run.values == [b"%d" % offset for offset in offsets]
+    assert [run.origin(index) for index in range(len(offsets))] == [f"a[1]@{offset}" for offset in offsets]
+    assert (run.next_offset, run.is_last, run.messages) == (14, False, [])
+    with pytest.raises(IndexError):
+        run.origin(len(offsets))
+
+
+def test_a_run_keeps_messages_of_which_more_than_the_values_is_read() -> None:
+    run = PartitionRun(("a", 1), keeps_messages=True)
+    run.add(at(5))
+    run.add(at(6))
+    run.end(8)
+    assert [each.offset() for each in run.messages] == [5, 6]
+    assert (run.next_offset, run.is_last, run.values) == (8, True, [])
 
 
 def test_nothing_is_collected_within_the_block_even_if_it_fails() -> None:

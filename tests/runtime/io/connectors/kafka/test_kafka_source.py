@@ -18,6 +18,7 @@ from penstock.formats import CsvLines, Json, Text
 from penstock.kafka import KafkaSource, OffsetsInitializer
 from penstock.runtime.errors import ConnectorError, OperatorError
 from penstock.runtime.io.connectors.errors import UnreadableInputError
+from penstock.runtime.io.connectors.kafka import fetcher
 from penstock.runtime.io.connectors.kafka.enumerator import owner
 from penstock.runtime.trust.data import read_schema
 from penstock.testing import SourceHarness
@@ -158,6 +159,20 @@ def test_a_value_that_can_not_be_decoded_fails_is_skipped_or_becomes_a_dead_lett
         assert numbers_of(harness.read_all()) == [1, 2]
         (letter,) = harness.dead_letters
     assert (letter.record, letter.origin) == (b"{oops", f"{topic.name}[0]@1")
+
+
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_a_poll_of_many_chunks_gives_each_record_once_and_knows_where_a_bad_one_is(
+    topic: Topic, batch_format: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "CHUNK", 4)
+    for partition in (0, 1):
+        topic.put([*numbered(*range(50)), b"{oops", *numbered(50)], partition)
+    settings = {"batch_format": batch_format, "value_format": NUMBERS, "on_error": "dead_letter"}
+    with SourceHarness(topic.source(**settings)) as harness:
+        assert sorted(numbers_of(harness.read_all())) == sorted([*range(51), *range(51)])
+        origins = sorted(letter.origin for letter in harness.dead_letters)
+    assert origins == [f"{topic.name}[0]@50", f"{topic.name}[1]@50"]
 
 
 # -- keys -----------------------------------------------------------------------------------------------
