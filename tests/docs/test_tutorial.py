@@ -37,6 +37,7 @@ def test_every_program_is_saved_and_run() -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.long
 def test_the_tutorial_counts_each_reading_once(tmp_path: Path, ray_environment: dict[str, str]) -> None:
     for name, code in PROGRAMS.items():
         (tmp_path / name).write_text(code, encoding="utf-8")

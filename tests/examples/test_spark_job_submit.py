@@ -48,6 +48,7 @@ def test_a_stream_goes_from_spark_into_a_job_and_back(cluster: Cluster, tmp_path
     assert "every reading was counted once" in run.stdout
 
 
+@pytest.mark.long
 def test_the_notebook_is_executed_as_a_job_and_shows_what_is_committed(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -140,6 +140,7 @@ def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
         made.run("cancel", job_id, "--yes")
 
 
+@pytest.mark.long
 def test_a_killed_upgrade_goes_back_when_it_is_repeated_and_another_one_succeeds(shell: Shell) -> None:
     """The program that fails is repeated by the command that the killed one has printed."""
     first = shell.submit("good")

@@ -46,7 +46,7 @@ def answers(count: int) -> list[str]:
     return sorted(lines(count))
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("ordered", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_calls_of_a_real_server_are_answered_once_though_processes_die(
     tmp_path: Path, service: Service, ordered: bool
 ) -> None:
@@ -79,6 +79,7 @@ def test_calls_of_a_real_server_are_answered_once_though_processes_die(
     assert again, "what was in flight came again with its key"
 
 
+@pytest.mark.long
 def test_five_thousand_calls_of_one_subtask_wait_at_once_over_as_many_connections(tmp_path: Path) -> None:
     """The service answers no request before all 5,000 wait."""
     count = 5_000

@@ -128,6 +128,7 @@ def test_a_gcs_that_stands_still_stops_no_checkpoint_and_costs_no_job_master(tmp
     assert_exactly_once(tmp_path / "out", lines(4_500))
 
 
+@pytest.mark.long
 def test_a_regular_expression_that_keeps_the_lock_is_named_and_survives(tmp_path: Path) -> None:
     # Longer than the heartbeat timeout, after which a process that stands still would be killed.
     job = submit(stuck_job(tmp_path, Backtracks(4.0), QUICK))

@@ -109,6 +109,7 @@ def prometheus_has_the_lag_and_what_the_connectors_count(job: RayJobHandle) -> N
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_the_page_has_a_table_of_partitions(job: RayJobHandle) -> None:
     from playwright.sync_api import expect
     from serving.browser import PATIENCE, browser, opened

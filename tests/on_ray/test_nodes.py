@@ -34,6 +34,7 @@ def nodes() -> Iterator[Nodes]:
         yield started
 
 
+@pytest.mark.long
 def test_a_flame_graph_is_taken_on_the_node_of_its_subtask(
     tmp_path: Path, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def collector() -> Iterator[Collector]:
     running.server.server_close()
 
 
+@pytest.mark.long
 def test_checkpoints_a_restart_and_a_rescale_of_a_real_job_reach_a_collector(
     tmp_path: Path, collector: Collector
 ) -> None:

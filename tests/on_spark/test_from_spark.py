@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 from pipelines.jobs import (
     PATIENCE,
     Slowed,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 def test_rows_arrive_once_while_spark_waits_for_a_slow_job_and_covered_frames_are_released(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 def test_a_task_that_fails_and_a_killed_executor_cost_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """One task fails after some frames of its partition; another one's executor is killed then."""
     stops = StopsOnce(tmp_path, at=70_000, partitions=(2, 3))

@@ -120,6 +120,7 @@ def test_spark_commits_a_micro_batch_only_when_a_checkpoint_covers_it_however_of
     assert result.statistics.restarts == 2
 
 
+@pytest.mark.long
 def test_a_job_goes_on_from_a_savepoint_behind_the_micro_batch_that_spark_has_not_committed(
     spark: SparkSession, tmp_path: Path
 ) -> None:

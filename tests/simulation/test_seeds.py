@@ -1,4 +1,4 @@
-"""Seven hundred seeds: whole jobs with failures, each judged by an oracle that knows only the input."""
+"""Whole jobs with failures, each judged by an oracle that knows only the input: 200 seeds, 700 if long."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
 
 SEEDS_IN_A_PART = 100
 PARTS = SEEDS // SEEDS_IN_A_PART
+#: Number of parts that also run in the short version.
+SHORT_PARTS = 2
 
 
 @cache
@@ -35,13 +37,16 @@ def part(number: int) -> tuple[Summary, tuple[str, ...]]:
     return summary, tuple(lines)
 
 
-@pytest.mark.parametrize("number", range(PARTS))
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=() if n < SHORT_PARTS else pytest.mark.long) for n in range(PARTS)]
+)
 def test_nothing_is_lost_and_nothing_counts_twice_whatever_fails(number: int) -> None:
     summary, lines = part(number)
     assert not summary.failed, "\n".join(lines)
     assert summary.passed == SEEDS_IN_A_PART
 
 
+@pytest.mark.long
 def test_every_kind_of_failure_has_really_happened(record_property: Callable[[str, object], None]) -> None:
     total = Summary()
     for number in range(PARTS):

@@ -12,7 +12,7 @@ RunExample = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("version", [[], ["--arrow"]])
+@pytest.mark.parametrize("version", [["--arrow"], pytest.param([], marks=pytest.mark.long)])
 def test_program_prints_the_last_results(run_example: RunExample, version: list[str]) -> None:
     done = run_example("nexmark/__main__.py", "q17", "--events", "5000", "--parallelism", "2", *version)
     assert done.returncode == 0, done.stdout

@@ -52,6 +52,7 @@ def proxied(broker: Broker) -> str:
     return str(broker.client("PROXIED")["bootstrap.servers"])
 
 
+@pytest.mark.long
 def test_connections_that_are_cut_in_the_middle_of_a_request_cost_no_record(
     words: KafkaWords, proxy: KafkaProxy, proxied: str
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_subtask_that_dies_between_flush_and_commit_costs_no_record(
     assert sum(each.records for each in ended if each.end == "ABORT") > 0
 
 
+@pytest.mark.long
 def test_the_only_broker_is_killed_and_away_for_longer_than_the_timeout_of_checkpoints(
     words: KafkaWords, broker: Broker, proxy: KafkaProxy, proxied: str
 ) -> None:
