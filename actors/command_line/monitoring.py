@@ -121,7 +121,8 @@ PANELS: Final = (
                 "completed",
             ),
             (
-                f"sum by (job_name, cause) (ray_penstock_job_failures_total{_JOBS})",
+                "sum by (job_name, cause) "
+                f"(increase(ray_penstock_job_failures_total{_JOBS}[$__rate_interval]))",
                 "failures: {{cause}}",
             ),
         ),

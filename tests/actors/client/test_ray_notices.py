@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -109,9 +108,8 @@ def test_a_notice_is_an_info_of_its_own_logger(files: NoticeFiles, caplog: pytes
 
 
 @pytest.fixture
-def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[threading.Thread]]:
+def listening(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace Ray's listener and its printing; the listener prints one notice and ends."""
-    threads: list[threading.Thread] = []
 
     def listen(worker: str, stopped: threading.Event) -> None:
         stopped.wait()
@@ -123,7 +121,6 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[threading.Thread
 
     monkeypatch.setattr(ray_worker, "listen_error_messages", listen)
     monkeypatch.setattr(ray_worker, "print_to_stdstream", printing)
-    return threads
 
 
 def connect(notice: str, name: str = "ray_listen_error_messages") -> tuple[threading.Thread, threading.Event]:
