@@ -1,4 +1,4 @@
-"""Words from a topic of Kafka are counted by second into another topic, each count exactly once.
+"""Counts the words of a Kafka topic by second, and writes each count to another topic exactly once.
 
     pip install 'penstock[kafka]'
     python examples/kafka_word_count.py --bootstrap-servers localhost:9092 --kill

@@ -204,7 +204,7 @@ class StreamCorruptError(PenstockError):
 
 
 class DeploymentError(PenstockError):
-    """A cluster can't be joined, or a process can't be started there; the message says what to do."""
+    """A cluster, a process or a server can't be started, reached or used; the message says why."""
 
 
 class CheckpointError(PenstockError):

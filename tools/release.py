@@ -73,7 +73,7 @@ def wrong_heading(changelog: list[str], version: str, today: date) -> Iterator[s
 
 
 def wrong_entries(changelog: list[str]) -> Iterator[str]:
-    """Lines of the newest version that are not one sentence or more on a line of their own."""
+    """Errors in the newest version: entries that are not one line of whole sentences, and repeated lines."""
     seen: dict[str, int] = {}
     is_list = False
     for number, line in enumerate(changelog, 1):

@@ -300,7 +300,7 @@ def _jobs_of(submission_id: str, reports: Sequence[JobReport]) -> list[JobReport
 
 
 def _may_count(program: JobDetails, jobs: Sequence[JobReport]) -> bool:
-    """Whether a submitted program, or one of its jobs, has not failed."""
+    """Whether one of a program's jobs has not failed; without jobs, whether the program has not ended."""
     if not jobs:
         return not has_ended(program)
     return any(map(_has_not_failed, jobs))

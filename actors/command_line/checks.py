@@ -122,7 +122,7 @@ def check_python(wanted: SpecifierSet, found: str) -> CheckResult:
 
 
 def check_dependencies(requirements: Iterable[Requirement], installed: Installed) -> Iterator[CheckResult]:
-    """Check the packages without which no job runs; those that fit share one line."""
+    """Check the packages without which no job runs. Ray and Arrow have a line each; the rest share one."""
     fitting, problems = 0, []
     for requirement in requirements:
         found = installed(requirement.name)

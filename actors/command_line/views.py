@@ -112,7 +112,7 @@ def _troubles(info: SubtaskInfo) -> Iterator[str]:
 
 def _history_line(entry: HistoryEntry) -> str:
     if isinstance(entry, Takeover):
-        return f"{_time_of_day(entry.at)} the JobMaster died, another process took over"
+        return f"{_time_of_day(entry.at)} the JobMaster died; another process took over"
     cause = f": {entry.cause}" if entry.cause else ""
     return f"{_time_of_day(entry.at)} {entry.source.value} -> {entry.target.value}{cause}"
 

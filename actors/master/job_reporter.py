@@ -393,7 +393,7 @@ class JobReporter:
                 self._slow = explain_completed(self._graph, details)
 
     def _slow_checkpoint(self, seen: SchedulerStatistics | None) -> SlowCheckpoint | None:
-        """The newest completed checkpoint, or the running one once it has taken longer."""
+        """The newest completed checkpoint if it was slow, or a slow running one that has taken longer."""
         if self._scheduler is None or seen is None or seen.state is not JobState.RUNNING:
             return None
         awaited = self._scheduler.awaited_acknowledgements()

@@ -333,7 +333,7 @@ def headline(cause: FailureCause) -> str:
 
 
 def bounded(record: FailureRecord) -> FailureRecord:
-    """The record with texts of at most a few thousand characters, and no tracebacks of later failures."""
+    """The record with short messages and no tracebacks of its secondary failures."""
     secondary = (
         replace(cause, message=shortened(cause.message, _LONGEST_SECONDARY), traceback="")
         for cause in record.secondary

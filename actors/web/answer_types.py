@@ -233,7 +233,7 @@ class EdgeRecordForm(TypedDict):
 
 
 class EdgeRecordsAnswer(TypedDict):
-    """Records that flow on an edge now; none on an edge that is still for `seconds`."""
+    """Records that flow on an edge now; empty if none passes within `seconds`."""
 
     source: str
     target: str

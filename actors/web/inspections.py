@@ -178,7 +178,7 @@ def take_stacks(
         stacks, problem = _recorded(pid, seconds, "--idle", "--threads")
         stacks = _of_thread(thread, stacks)
     else:
-        # py-spy does not mark stacks of threads that wait. So two of it sample at the same time.
+        # py-spy does not mark stacks of threads that wait. So two py-spy processes sample at the same time.
         with ThreadPoolExecutor(2) as pool:
             all_stacks = pool.submit(_recorded, pid, seconds, "--idle", "--threads")
             running = pool.submit(_recorded, pid, seconds, "--threads", may_be_empty=True)

@@ -49,7 +49,7 @@ _DIGITS: Final = 18
 #: Seconds between two checks of a silent job, and between two keep-alive comments for proxies.
 _LOOK: Final = 1.0
 _BEAT: Final = 10.0
-#: Maximum number of records in a sample of an edge, and seconds for them to come.
+#: Maximum number of records in a sample of an edge, and maximum seconds to wait for them.
 _RECORDS: Final = 10
 _SAMPLED: Final = 2.0
 #: Seconds between two checks of the list of jobs.

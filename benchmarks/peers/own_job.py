@@ -13,7 +13,7 @@ from penstock.cluster import JobReport, RayJobHandle
 from .report import Ended
 
 #: Seconds between two samples of processor time. A report costs the JobMaster milliseconds, so reports are
-#: requested as often only until the job runs.
+#: requested at this rate only until the job runs.
 _LOOK = 0.05
 
 

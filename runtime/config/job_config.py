@@ -97,7 +97,7 @@ class HeapState(Settings):
 
 @dataclass(frozen=True, slots=True)
 class RocksDB(Settings):
-    """Keyed state in RocksDB on the local disk of the subtask's node: larger than memory.
+    """Keyed state in RocksDB on the local disk of the subtask's node, for state larger than memory.
 
     Needs the package of the extra `rocksdb` wherever subtasks run.
 
@@ -241,7 +241,7 @@ class JobConfig(Settings):
             restart does not wait for a new process. Each takes about 70 MB. Subtasks with `num_cpus`,
             `num_gpus` or `resources` can't use them.
         end_of_partition: Meaning of a channel's end for a checkpoint that waits for the channel's barrier:
-            `counts_as_barrier`, or `aborts` as in Flink 1.11. `aborts` is refused with at least once.
+            `counts_as_barrier`, or `aborts` as in Flink 1.11. `aborts` excludes `mode="at_least_once"`.
         state_backend: Backend of operators without a backend of their own: `HeapState()`, or `RocksDB()` for
             state that is larger than memory.
         advanced: Settings that tune a job; few jobs need them.

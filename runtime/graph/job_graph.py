@@ -100,7 +100,7 @@ class OperatorSpec:
 
 @dataclass(frozen=True, slots=True)
 class JobVertex:
-    """A chain of operators that runs in one subtask without an exchange in between; it may fork.
+    """A chain of operators without an exchange in between, which may fork; each subtask runs all of it.
 
     Attributes:
         operators: In topological order.

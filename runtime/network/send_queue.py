@@ -106,7 +106,7 @@ class SendQueue:
         return barrier, overtaken
 
     def take_frame(self, credits: int) -> OutgoingFrame:
-        """Remove the elements of one frame, up to an aligned barrier or the last credit; it may have none."""
+        """Remove the elements of one frame, up to an aligned barrier or the last credit; it may be empty."""
         elements: list[bytes] = []
         credited = rows = 0
         while self._elements:

@@ -1,4 +1,4 @@
-"""`CoordinatorHost`: runs the coordinator of one operator, a new object in each attempt.
+"""`CoordinatorHost`: runs the coordinator of one operator; each `start` makes a new coordinator object.
 
 Coordinators of users' operators and those of sources with an enumerator are hosted alike. Events of the
 operator's subtasks and of the coordinator are handled exactly once relative to checkpoints.

@@ -1,8 +1,8 @@
 """A completed checkpoint: its content, the restored state of a subtask, and the permit to commit.
 
-A sink needs a `CommitPermit` to commit. Only a completed checkpoint, whose record is in the decision log,
-issues one, so code that commits too early has no permit. A subtask of a job without checkpoints gets the
-permit of its ended input.
+A sink needs a `CommitPermit` to commit. In a job with checkpoints, only a completed checkpoint, whose record
+is in the decision log, issues one. So code that commits too early has no permit. A subtask of a job without
+checkpoints gets the permit of its ended input.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CarriedState:
 
 @dataclass(frozen=True, slots=True)
 class CompletedCheckpoint:
-    """A checkpoint that every subtask has acknowledged; it exists once its record is in the decision log.
+    """A checkpoint with all acknowledgements; it is complete once its record is in the decision log.
 
     Attributes:
         triggered_at: Wall-clock seconds.

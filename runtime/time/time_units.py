@@ -1,6 +1,6 @@
 """Units of timestamps that are plain numbers, and the check that a unit is the right one.
 
-Seconds, milliseconds and nanoseconds are all common, and a number does not show which it is. A wrong unit
+Seconds, milliseconds and nanoseconds are all common, and a number does not show its unit. A wrong unit often
 raises no error: event time merely runs a thousand or a million times too slowly or too fast. But it moves
 today's moments into 1970, or far beyond 2200. So timestamps there are suspicious.
 """

@@ -9,6 +9,7 @@ Programs begin with `from penstock import StreamEnvironment`. Other public names
 - `penstock.connected`: functions of two connected streams;
 - `penstock.operators`: for authors of operators;
 - `penstock.kafka`: source and sink of Kafka topics;
+- `penstock.delta`: source and sink of Delta Lake tables;
 - `penstock.files`: settings of `FileSource`;
 - `penstock.redis`, `penstock.nats`, `penstock.mqtt`: sources of Redis Streams, NATS JetStream and MQTT;
 - `penstock.http`: a source of HTTP requests, and a sink that sends them;

@@ -319,7 +319,7 @@ class DataStream(JoinOperations[T_co]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> dict[str, DataStream[T_co]]:
-        """Split the stream: each record goes to the first predicate that is true for it.
+        """Split the stream: each record goes to the result of the first predicate that is true for it.
 
         Args:
             predicates: Functions of a record, or expressions of columns, by the name of the result. With

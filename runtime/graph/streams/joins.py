@@ -246,7 +246,7 @@ class BySide:
 class Product:
     """All pairs of left and right records of a window that meet `where`; none for a null key.
 
-    The output has the column names of all records of the window and key.
+    Each merged record has the columns of all records of its window and key.
     """
 
     def __init__(self, output: Callable[[], OutputRows], where: Callable[[Any, Any], Any] | None) -> None:

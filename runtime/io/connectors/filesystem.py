@@ -39,7 +39,7 @@ class WalksFiles(Protocol):
     def walk(self, pattern: str) -> Iterator[FileInfo]:
         """Yield all files that match as in `find`, with their modification times, in any order.
 
-        A file may come twice. An empty file of an object store may stand for a folder.
+        A file may be yielded twice. An empty file of an object store may stand for a folder.
 
         Raises:
             OSError: The folder is missing, or can't be listed.

@@ -128,9 +128,10 @@ class JetStreamReceiver:
     async def _create_alone(
         self, jetstream: JetStreamContext, stream: StreamInfo, before: Sequence[ConsumerInfo]
     ) -> str:
-        """Create the consumer of a work queue, which allows one only and keeps its messages without one.
+        """Create the consumer of a work queue.
 
-        An earlier attempt that still lives may create its consumer at the same time. It does so only once.
+        A work queue allows one consumer per filter, and keeps its messages while it has none. An earlier
+        attempt that still lives may create its consumer at the same time. It does so only once.
         """
         from nats.js.errors import BadRequestError
 

@@ -1,4 +1,4 @@
-"""`ConnectorTests`: what the tests of sources and of sinks have in common."""
+"""`ConnectorTests`: the common base class of the tests of sources and of sinks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ConnectorTests(Generic[W]):
     """The settings of a class of tests, its worlds and records, and the simulation of a whole job.
 
     Attributes:
-        seeds: Seeds of the simulated jobs with failures, for aligned and for unaligned checkpoints.
+        seeds: Seeds of the simulated jobs with failures; used with aligned and with unaligned checkpoints.
         faults: Additional faults of the simulated jobs.
         steps: Steps of a job after which it dies; leave out some for a slow real system.
         simulated: Whether whole jobs are simulated. Set it to false for a real system that is too slow.
@@ -49,7 +49,7 @@ class ConnectorTests(Generic[W]):
         return None
 
     def record(self, number: int) -> Any:
-        """Return a record that differs from all others; the world and its connector return the same."""
+        """Return a record that differs from all others; the world and its connector must not change it."""
         return {"number": number}
 
     def records(self, count: int, first: int = 0) -> list[Any]:

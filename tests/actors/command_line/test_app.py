@@ -139,7 +139,7 @@ def test_the_status_shows_state_cause_history_operators_and_checkpoints() -> Non
         "warning: take care",
         "failed because of\n  operator 'out' (subtask 1 of 2) broke\n  Traceback ...",
         "history (UTC)\n  04:00:00.000 created -> deploying",
-        "04:00:00.500 the JobMaster died, another process took over",
+        "04:00:00.500 the JobMaster died; another process took over",
         "04:00:01.000 running -> failing: out[0]: broke",
         "04:00:02.000 out 1 -> 2: redeployed after 1.5 s",
         "04:00:04.000 out 2 -> 3: not done, its checkpoint failed",

@@ -15,7 +15,10 @@ from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact
 
 @dataclass(frozen=True, slots=True)
 class FixedSchema:
-    """Converts rows and batches to one schema, without loss; `advice` ends the error of a misfit."""
+    """Converts rows and batches to one schema; only Python's floats may be rounded.
+
+    `advice` ends the error of a misfit.
+    """
 
     schema: pa.Schema
     advice: str

@@ -1,8 +1,8 @@
 """`FileCleaner`: deletes or archives files whose records a completed checkpoint covers.
 
-Every step may be repeated: a restored job cleans again what its checkpoint counts as read. A file of the same
-name that came since has another size or time, and stays. The marker of a file is deleted before the file.
-A marker that is left alone would make the next file of this name complete too early.
+Every step may be repeated: a restored job again cleans up the files that its checkpoint counts as read. A
+newer file of the same name has another size or time, and stays. The marker of a file is deleted before the
+file. A marker that is left alone would make the next file of this name complete too early.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class FileCleaner:
     """Cleans up the files of one source.
 
     Args:
-        trusts_paths: Whether files outside of the locations may be touched, as a snapshot names them.
+        trusts_paths: Whether files outside of the locations may be touched if a snapshot names them.
 
     Raises:
-        ValueError: The settings don't allow to clean up.
+        ValueError: The settings don't allow files to be cleaned up.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class FileCleaner:
                 error = cause
         if error is not None:
             logger.warning(
-                "%d file(s) are read but could not be cleaned (clean_source=%r); it is tried again after the "
-                "next checkpoint. The last is %s: %s",
+                "%d file(s) were read but could not be cleaned up (clean_source=%r); they are tried again "
+                "after the next checkpoint. The last is %s: %s",
                 len(left),
                 self._watch.clean_source,
                 left[-1].path,
@@ -132,7 +132,7 @@ def _disk_of(path: str) -> int:
 
 
 def _is_older(filesystem: FileSystem, name: str, info: FileInfo) -> bool:
-    """Whether an object in the archive is older than a file: then it is no copy of it."""
+    """Whether an object in the archive is older than a file, and so is not a copy of the file."""
     if "://" not in name or not isinstance(filesystem, WalksFiles):
         return False
     archived = filesystem.info(name)

@@ -2,8 +2,8 @@
 
 The files are on local disks or in object stores. They are listed once, when the job starts without a
 snapshot; the source ends after reading them. With `watch` it lists them again and again
-(`watching_enumerator.py`). Every position is exact, so a restored job continues with the
-very next record. Several subtasks share the files and the ranges of large files.
+(`watching_enumerator.py`). Every position is exact, so a restored job continues with the very next record.
+Several subtasks share the files and the ranges of large files.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             such folders below the locations become columns; with records of text or bytes they are ignored.
             The default leaves a warning about such folders in the job's report.
 
-    With `watch` the source also reads files that come later. It is the time between two listings, or a
+    With `watch` the source also reads files that come later. `watch` is the time between two listings, or a
     `FolderWatch`. Inferred columns and the types of folder columns are then those of the first files.
     """
 
@@ -427,7 +427,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         warnings: list[str],
         folders: pa.Schema | None,
     ) -> tuple[list[Any], pa.Schema]:
-        """Divide files into splits; return also their folder columns.
+        """Divide files into splits; also return their folder columns.
 
         Args:
             folders: Folder columns of files that were divided before; these keep their types.

@@ -1,6 +1,6 @@
 """`FolderLister`: finds the new and complete files of a watched folder, a bounded number at a time.
 
-A file is complete when it has rested, and when it has its marker if there are markers. `rest` is measured
+A file is complete when it has rested and, if the watch has a marker, has its marker. `rest` is measured
 between listings of this job, so the clocks of other machines don't matter. Markers are listed before the
 files: a file whose marker was seen first was complete when it was listed. A glob pattern for files need not
 match their markers, so these have a pattern of their own.
@@ -48,7 +48,7 @@ class Listing:
 
     Attributes:
         new: New files that are complete, in their order; `known` has them, too.
-        resting: New files that are not complete yet, by path.
+        resting: New files that have not rested long enough, by path.
         has_more: Whether there are more new files than were returned.
         notes: Facts for the log, without repetitions.
     """
@@ -174,7 +174,7 @@ class _Marker:
         return f"{folder}/{name}{self._end}" if self._is_of_file else f"{folder}{self._end}"
 
     def seen(self, paths: Iterable[str]) -> Any:
-        """Digests of what the markers among these paths name."""
+        """Digests of the files or folders that the markers among these paths name."""
         return names_of(path[: -len(self._end)] for path in paths if path.endswith(self._end))
 
 

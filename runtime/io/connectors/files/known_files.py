@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from penstock.runtime.io.connectors.filesystem import FileInfo
 
-#: Seconds for which a file is missing that was missed for the first time: not 0, which means present.
+#: Value of `missing_for` for a file that a listing misses for the first time; 0 would mean present.
 _JUST_NOW: Final = 1e-6
 
 

@@ -5,12 +5,12 @@ wait in a queue. Some of them at a time are divided into splits. Idle readers ge
 dividing and deleting block, so they run in the background, and their results change the state in one step.
 
 **Exactly once.** The step that adds files to the queue also makes them known. So a checkpoint either has both
-or neither. It holds each file in one place: as not known, in the queue, as splits that wait, or as splits in
-a reader. A restored job lists again, and finds exactly the files that its checkpoint does not know.
+or neither. It holds each file in one place: as not known, in the queue, as splits that wait, as splits in a
+reader, or as read. A restored job lists again, and finds exactly the files that its checkpoint does not know.
 
-**Bounds.** A listing returns at most 10,000 new files, and the next one waits until half of them have been
-divided. So memory and state hold that many paths, and 20 or 12 bytes for each known file, however large the
-folder is. The walk keeps no list of the folder, except for patterns with wildcards on disk.
+**Bounds.** A listing returns at most 10,000 new files. The next one waits while the queue holds more than
+5,000. So the queue never holds more than 15,000 paths. Each known file takes 20 bytes in memory and 12 in the
+state. The walk keeps no list of the folder, except for patterns with wildcards on disk.
 
 **Schemas.** Columns that must be inferred, and the types of folder columns, are learned from the first files
 that have some. They are in the state, so all later files have them, too.
@@ -56,8 +56,8 @@ class WatchState(TypedDict):
     Attributes:
         queue: Files that are known, but not divided into splits.
         splits: Splits that no reader has.
-        unread: Files of which a reader may have a split, if files are cleaned up.
-        read: Files that are covered if this checkpoint completes, and are to be cleaned up.
+        unread: Files with splits that may not be read to their end; empty if files are not cleaned up.
+        read: Files to clean up once this checkpoint is complete.
     """
 
     known: KnownState

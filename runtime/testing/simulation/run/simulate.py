@@ -119,7 +119,7 @@ def simulate(
         seeds: Seeds of the runs with failures, one run each.
         equal: Returns whether two outputs are equal; by default outputs are compared as multisets of rows.
         interleavings: Number of runs without failures, which come first.
-        rescale: Whether operators are rescaled during runs.
+        rescale: Whether runs with failures may also change the parallelism of operators.
         faults: Additional faults by name, such as `"zombies"`. `docs/testing.md` lists them. With
             `"damaged_files"` and `"lost_files"` a job may also fail, if its error names the file. With
             `allow_older` its sinks may then repeat rows; no row may be missing.
