@@ -74,7 +74,7 @@ def describe_failure(error: BaseException) -> SubtaskFailed:
             failure_details(error),
             error.location,
             recoverable,
-            # Penstock raised it: the line would be that of a library, and an outage is no bug of the user.
+            # Penstock raised it: the line would be that of a library, and an outage is not the user's bug.
             raised_at=None if isinstance(error.__cause__, ConnectorError) else error.raised_at,
             is_bad_input=isinstance(error.__cause__, BadInputError),
         )

@@ -233,7 +233,7 @@ def read_state(
     Raises:
         RestoreError: The snapshot does not exist or is incomplete.
         ConfigurationError: The snapshot lacks this operator or state; the message names the existing ones.
-        NoArrowTypeError: No Arrow type fits the keys or values; the message shows one.
+        NoArrowTypeError: No Arrow type fits the keys or values; the message shows such a value.
         CorruptSnapshotError: A file is damaged, or a value can't be decoded here.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)

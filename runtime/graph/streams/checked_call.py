@@ -47,7 +47,7 @@ class refusals:
 
 
 def need_function(call: str, function: object, *arguments: str) -> None:
-    """Refuse an object that is no function, or that can't be called with these positional arguments.
+    """Refuse an object that is not a function, or that can't be called with these positional arguments.
 
     Args:
         arguments: Names of the arguments for the message; none skips that check.

@@ -95,7 +95,7 @@ def _split(predicates: Any) -> tuple[str, dict[str, Any], OperatorFactory]:
 class DataStream(JoinOperations[T_co]):
     """A stream of records of type `T_co`.
 
-    Each method returns a new stream and does not change this one. So a stream may be used several times, and
+    Transformations return new streams and do not change this one. So a stream may be used several times, and
     every use gets all of its records. Nothing runs before the environment's `run` or `submit`. A stream may
     remain without a reader as long as the graph has a sink.
 

@@ -45,7 +45,7 @@ class JetStreamReceiver:
 
     Args:
         where: The split, for errors.
-        prefix: Beginning of the names of the split's consumers, also of earlier attempts.
+        prefix: Prefix of the names of the split's consumers, including those of earlier attempts.
         connect: Connects to a server.
     """
 
@@ -105,7 +105,7 @@ class JetStreamReceiver:
         if self._source.on_lost == "error":
             self._check_nothing_lost(stream, [each for each in before if each.name != self._consumer])
         elif stream.state.last_seq + 1 < (self._split.next_sequence or 0):
-            # Numbers begin anew, and a message below the position would be dropped as a redelivery.
+            # Numbers start again, and a message below the position would be dropped as a redelivery.
             self._split, self._covered = self._split.moved_to((1, None, 0)), 0
         if stream.config.retention == "workqueue":
             self._consumer = await self._create_alone(jetstream, stream, before)

@@ -33,7 +33,7 @@ class CsvLines:
 
     Args:
         columns: Names of all columns, in their order; by default those of the schema.
-        schema: Types of some columns; others are text. An empty field is null, in a text column `""`.
+        schema: Types of some columns; others are text. An empty field is null, but `""` in a column of text.
         null_values: Texts that are null in every column.
 
     Raises:

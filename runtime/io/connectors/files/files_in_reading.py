@@ -1,4 +1,4 @@
-"""`FilesInReading`: which files are read to their end, and which of them a completed checkpoint covers.
+"""`FilesInReading`: tracks the files that are read to their end, and those that a checkpoint covers.
 
 Only the enumerator can know: the splits of a file go to several readers. A reader that asks for a split has
 read all its earlier ones. So a file has been read when none of its splits waits, and each reader that got one

@@ -1,8 +1,8 @@
 """`KnownFiles`: the files that a watched folder has given, 20 bytes for each in memory, 12 in the state.
 
 **A name identifies a file.** The set holds a 64-bit digest of each path, sorted, in one array. A new file is
-taken for a known one with probability n / 2^64, for n known files: a million files make that 5e-14. Beside
-the digest stands a 32-bit stamp of size and modification time. It shows that a file has changed since.
+taken for a known one with probability n / 2^64, for n known files: a million files make that 5e-14. Each
+digest has a 32-bit stamp of size and modification time. The stamp shows that a file has changed since.
 
 **Modification times decide nothing.** Spark drops files that are older than the newest one by a limit. Then a
 file with an old time is lost: after `mv`, `cp -p` or rsync, or by the clock of another machine. Here each

@@ -118,7 +118,7 @@ def simulate(
             ends event time first. The job is stopped when completed checkpoints cover all input of `world`.
         seeds: Seeds of the runs with failures, one run each.
         equal: Returns whether two outputs are equal; by default outputs are compared as multisets of rows.
-        interleavings: Number of runs without failures, which come first.
+        interleavings: Number of runs without failures, at least one; these runs come first.
         rescale: Whether runs with failures may also change the parallelism of operators.
         faults: Additional faults by name, such as `"zombies"`. `docs/testing.md` lists them. With
             `"damaged_files"` and `"lost_files"` a job may also fail, if its error names the file. With

@@ -97,7 +97,7 @@ class WorldContext:
         return self._world.is_calm or not self._with_failures
 
     def struck(self, fault: str) -> None:
-        """Count a fault that has really happened; the errors that follow from it are no bugs."""
+        """Count a fault that has really happened; the errors that follow from it are not bugs."""
         self.happened[fault] += 1
         self._world.external_faults += 1
         self.note("!!", fault)
