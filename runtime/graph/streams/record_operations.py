@@ -365,8 +365,8 @@ class RecordOperations(AsyncOperations[T_co]):
 
         Each subtask has an equal share, even if others have nothing to read. A subtask that has used up its
         share takes no records for a moment, which slows down the source or the senders. It still processes
-        barriers, cancellation and timers. Records that wait in channels delay aligned checkpoints, as with any
-        slow operator. So limit the rate directly after the source, or use unaligned checkpoints.
+        barriers, cancellation and timers. Records that wait in channels delay aligned checkpoints, as with
+        any slow operator. So limit the rate directly after the source, or use unaligned checkpoints.
 
         Args:
             per_second: Maximum number of records per second, greater than 0. A burst has at most about a
