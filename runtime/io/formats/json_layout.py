@@ -269,8 +269,8 @@ class _Text(NamedTuple):
     def _plain_floats(self, starts: _Places, widths: _Places) -> npt.NDArray[np.float64] | None:
         """Read decimals of at most 15 digits, with at most eight on each side of the point.
 
-        Such digits and their power of ten are exact floats, so one division rounds as a parser must
-        (Clinger, "How to Read Floating Point Numbers Accurately", 1990).
+        Such digits and their power of ten are exact floats, so one division rounds as a parser must. Source:
+        Clinger, "How to Read Floating Point Numbers Accurately", 1990.
         """
         marks = self.words[starts] ^ _DOTS
         marks = (marks - _ONES) & ~marks & _TOPS

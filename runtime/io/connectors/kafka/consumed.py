@@ -6,8 +6,8 @@ than anything else: 1.4 of 2.9 microseconds a message. Messages are in no cycles
 within a second.
 
 A batch is consumed in chunks. Where only values are read, a chunk's messages are dropped before the next
-chunk, which gets their memory while it is still in the processor's cache. That saves a third of the client's
-time per message.
+chunk. That one gets their memory while it is still in the processor's cache, which saves a third of the
+client's time per message.
 """
 
 from __future__ import annotations
