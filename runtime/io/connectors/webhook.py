@@ -26,6 +26,7 @@ import ipaddress
 import time
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar
@@ -231,6 +232,7 @@ class _WebhookReceiver:
         self._reading = 0
         self._requests = 0
         self._runner: web.AppRunner | None = None
+        self._starting: asyncio.Future[None] | None = None
         self.where = f"the webhook at {source.host}:{source.port}"
         self.transient: tuple[type[BaseException], ...] = (OSError,)
 
@@ -249,7 +251,10 @@ class _WebhookReceiver:
             application.router.add_post(self._source.path, self._handle)
             self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN)
             await self._runner.setup()
-        await web.TCPSite(self._runner, self._source.host, self._source.port, reuse_address=True).start()
+        site = web.TCPSite(self._runner, self._source.host, self._source.port, reuse_address=True)
+        # A start that is cancelled halfway would leave a socket that listens.
+        self._starting = asyncio.ensure_future(site.start())
+        await asyncio.shield(self._starting)
 
     async def _put(self, inbox: Inbox, requests: list[_Request]) -> None:
         polled = self._deserializer.polled(requests)
@@ -289,6 +294,9 @@ class _WebhookReceiver:
     async def close(self) -> None:
         for request in tuple(self._uncovered):
             self._answer(request, 503, "the job has ended or restarts")
+        if self._starting is not None:
+            with suppress(OSError):  # the receiver has tried again, or has ended
+                await self._starting
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from http.client import HTTPConnection
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
@@ -17,6 +19,7 @@ from serving.kafka import free_ports
 from penstock import Checkpointing, ConfigurationError, JobConfig
 from penstock.formats import Json
 from penstock.http import HttpSink, WebhookSource
+from penstock.runtime.io.connectors.webhook import _WebhookReceiver  # noqa: PLC2701
 from penstock.testing import OperatorHarness, SourceHarness
 
 TOKEN = "open-sesame"
@@ -262,6 +265,26 @@ def test_a_port_is_taken_over_when_the_attempt_before_has_ended(webhook: Webhook
             before.close()
             webhook.send(1)
             assert polled(harness, 1) == [1]
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_listener_that_ends_while_it_starts_leaves_its_port(turns: int) -> None:
+    (port,) = free_ports(1)
+    source = WebhookSource[Any](port)
+    (split,) = source.splits(1)
+
+    async def begin_and_end() -> None:
+        receiver = _WebhookReceiver(source, split, deserializer=MagicMock())
+        receiving = asyncio.ensure_future(receiver.receive(MagicMock()))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        receiving.cancel()
+        await asyncio.wait([receiving])
+        await receiver.close()
+        with socket.create_server(("127.0.0.1", port)):
+            pass
+
+    asyncio.run(begin_and_end())
 
 
 def test_a_port_that_stays_in_use_fails_the_attempt(
