@@ -144,8 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
             for kind in ("ratios", "rates", "seconds")
         }
-        newest = next(iter(collected.values()))
-        record = {**merged, "versions": newest["versions"], "machine": newest["machine"]}
+        used = {name: number for each in collected.values() for name, number in each["versions"].items()}
+        first = next(iter(collected.values()))
+        record = {**merged, "versions": used, "machine": first["machine"]}
         Path(given.json).write_text(json.dumps(record, indent=2) + "\n")
     return 0
 

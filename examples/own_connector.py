@@ -35,7 +35,7 @@ class SqliteSource:
     table: str
 
     def splits(self, parallelism: int) -> Sequence[Split]:
-        """A few ranges for each subtask; called once, when the job starts without a snapshot."""
+        """A few ranges for each subtask; called for each attempt that restores no state of this source."""
         if not Path(self.database).is_file():
             raise ConnectorError(f"{self.database} does not exist; create it, or name another database")
         with closing(connect(self.database)) as database:

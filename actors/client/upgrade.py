@@ -188,10 +188,11 @@ class Upgrade:
         """
         report = self._submissions.wait_for_job(submission_id, deadline)
         if report.restored_from != savepoint:
-            msg = (
-                f"job {report.job_id} starts from {report.restored_from or 'nothing'}, not from the "
-                "savepoint, because the program names a snapshot itself: leave out its restore_from"
-            )
+            if report.restored_from is None:
+                how = f"without a snapshot, because {RESTORE_FROM} was not set in its program: don't unset it"
+            else:
+                how = f"from {report.restored_from}, which its program names: leave out its restore_from"
+            msg = f"job {report.job_id} did not start from the savepoint but {how}"
             raise JobFailedError(msg)
         self._say(f"job {report.job_id} runs from the savepoint")
         handle = RayJobHandle(report.job_id, report.name)

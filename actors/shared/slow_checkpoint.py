@@ -45,7 +45,7 @@ class CheckpointPart(Enum):
 _TEXTS: Final = {
     CheckpointPart.START_DELAY: "its barrier waited {time} in front of {subtask} (start delay)",
     CheckpointPart.ALIGNMENT: "{subtask} waited {time} for the barriers of its other inputs (alignment)",
-    CheckpointPart.SYNC: "{subtask} stood still for {time} to capture its state (synchronous part)",
+    CheckpointPart.SYNC: "{subtask} stopped for {time} to capture its state (synchronous part)",
     CheckpointPart.ASYNC: "{subtask} uploaded its state for {time} (asynchronous part)",
     CheckpointPart.MISSING: "{subtask} has not acknowledged it",
 }

@@ -77,6 +77,9 @@ class World:
         self.steps.append("submit")
         return submission_id
 
+    def wait_for_job(self, submission_id: str, deadline: Deadline) -> JobReport:
+        return next(job for job in self.jobs if job.ray_submission == submission_id)
+
     # -- the cluster ----------------------------------------------------------------------------------------
 
     def known(self) -> list[KnownJob]:
@@ -260,3 +263,19 @@ def test_a_keeper_that_does_not_answer_is_not_awaited_for_ever(
     with pytest.raises(PenstockError, match="old program was not started within 0 s: repeat the command"):
         steps.go_back(SAVEPOINT)
     assert steps.is_going_back
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, r"but without a snapshot, because PENSTOCK_RESTORE_FROM was not set in its program"),
+        ({"restore_from": "/other"}, r"but from /other, which its program names"),
+    ],
+    ids=["without a snapshot", "from another snapshot"],
+)
+def test_a_new_job_that_does_not_start_from_the_savepoint_is_explained(
+    world: World, settings: dict[str, str], text: str
+) -> None:
+    world.jobs = [report("b-1", JobStatus.RUNNING, settings=settings)]
+    with pytest.raises(JobFailedError, match=rf"job b-1 did not start from the savepoint {text}"):
+        world.upgrade().first_checkpoint("raysubmit_1", SAVEPOINT, Deadline(0.0, "late", "wait"))

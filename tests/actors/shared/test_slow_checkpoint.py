@@ -90,7 +90,7 @@ def test_a_late_input_is_put_down_to_the_sender_that_stood_still() -> None:
 @pytest.mark.parametrize(
     ("parts", "text"),
     [
-        ((0.1, 0, 8.0, 0.1), "`enrich[1]` stood still for 8.0 s to capture its state (synchronous part)"),
+        ((0.1, 0, 8.0, 0.1), "`enrich[1]` stopped for 8.0 s to capture its state (synchronous part)"),
         ((0.1, 0, 0.1, 71.0), "`enrich[1]` uploaded its state for 1 min 11 s (asynchronous part)"),
     ],
 )
