@@ -73,7 +73,7 @@ class RayCollector:
         self._actor: ActorHandle[Any] | None = start_actor(CollectorActor, self._name, num_cpus=0)
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
-        """Keep the rows of one transaction; called by the sink. Fails once the program has ended."""
+        """Keep the rows of one transaction; called by the sink. Fails once the collector is closed."""
         self.add_of_run("", key, rows)
 
     def add_of_run(self, run: str, key: CollectKey, rows: Sequence[Any]) -> None:
@@ -185,7 +185,10 @@ def _rows(
 
 
 def _end(job: RayJobHandle, stop: BaseException | None = None) -> None:
-    """Cancel the job if it runs, and wait for its end; if that fails, add a note to `stop`, the reason."""
+    """Cancel the job if it runs, and wait for its end.
+
+    If that fails, this adds a note to the error `stop`, or logs a warning if there is none.
+    """
     try:
         with interrupts_delivered():
             if not job.status().is_terminal:

@@ -328,12 +328,12 @@ class RayJobHandle(NearestMembers):
     @checked_keywords
     @checked_keywords
     def sample_edge(self, edge: int, *, most: int = 10, timeout: Duration = 2.0) -> list[EdgeRecord]:
-        """Records that the job sends on an edge now. Nothing keeps them.
+        """Records that the job sends on an edge now; they are not stored.
 
         The senders show the next records that they send, so an edge where nothing flows shows none.
 
         Args:
-            edge: Place of the edge in `report().graph.edges`.
+            edge: Index of the edge in `report().graph.edges`.
             most: Maximum number of records, up to 100.
             timeout: Maximum time to wait for these records, up to 30 seconds.
 

@@ -4,7 +4,7 @@ Two limits of Ray are fixed:
 
 - `ray.init` waits 30 s for its new node to register. Here it waits longer, but not for a node that has ended.
 - The node waits 15 s for each of its agents to write the port that it has chosen, and then crashes (Ray's
-  issue 65983). Here the agents get free ports, and the files with the ports are there before the node starts.
+  issue 65983). Here the agents get free ports, and the files with the ports exist before the node starts.
   The ports are below those that Linux and macOS give to outgoing connections. So no connection takes one
   before its agent listens. Ray's default for one agent is 52365, which often belongs to another cluster. The
   agent would try for seconds to listen there.

@@ -110,7 +110,7 @@ def _require_refusal(storage: ObjectStorage, path: str) -> None:
 
 
 def check_cluster() -> CheckResult:
-    """Start a local cluster and run a job with two chains, unless this process is in a cluster already."""
+    """Run a job with two chains, in a new local cluster unless this process is in a cluster already."""
     begun, is_own = time.monotonic(), not ray.is_initialized()
     try:
         if is_own:

@@ -41,7 +41,7 @@ WorkingDirOption = Annotated[
         "current folder for a command.",
     ),
 ]
-#: Commands whose last argument is a program; its options are its own.
+#: Settings of a command whose last argument is a program: options after it belong to the program.
 OWN_OPTIONS: Final = {"allow_interspersed_args": False}
 
 

@@ -4,7 +4,7 @@ An upgrade ends the old job before it knows whether the new program works. By th
 program may have changed, and its JobMaster ends with the job. So the JobMaster first starts this actor. Ray
 keeps the pickled graph and settings in the specification of the actor, as it does for a JobMaster. The actor
 inherits the runtime environment and the module path of the old program, and so does each JobMaster that it
-starts. It is detached and restarted, so it outlives the command that upgrades, and its own death.
+starts. It is detached, so it outlives the command that upgrades. Ray restarts it if it dies.
 """
 
 from __future__ import annotations

@@ -220,7 +220,8 @@ class JobOperators:
     ) -> None:
         """Restore coordinators and hooks for a whole job that starts from a checkpoint, or from nothing.
 
-        `then` is called with `None` when all hooks are restored, and with the failure of each failed hook.
+        `then` is called with the failure of each hook that could not be restored. It is called with `None`
+        if the last hook was restored, or if there is no hook.
 
         Raises:
             PenstockError: The checkpoint does not fit.

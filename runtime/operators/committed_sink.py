@@ -9,7 +9,7 @@ The exchange between both is global, so barriers of unaligned checkpoints stay i
 checkpoint thus covers exactly the committables that were sent before its barriers.
 
 The committer's `max_parallelism` is 1, so no rescale can add a second one. Flink's counterpart is the global
-committer of a sink with `SupportsPreCommitTopology`.
+committer (`StandardSinkTopologies.addGlobalCommitter`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HasCommitter(Protocol):
     def committer(self, context: SinkContext) -> SinkWriter[Any]:
         """Make the only committer. Its `write` takes what the writers' `prepare_commit` has returned.
 
-        Within one checkpoint the order of the writers is open. Records of an earlier checkpoint come first.
+        Within one checkpoint the order of the writers is undefined. Records of an earlier checkpoint come first.
         """
         ...
 

@@ -7,7 +7,7 @@ type (`row_columns.py`).
     bool, int, float, str, bytes     bool; int64, or uint64 if larger; double; string; binary
     date, time, timedelta            date32, time64[us], duration[us]
     datetime                         timestamp[us], with its zone
-    times of pandas and numpy        timestamp or duration in their own unit, nanoseconds included
+    times of pandas and numpy        timestamp or duration in their own unit; dates of numpy: date32
     numbers of numpy                 as Python's
     Decimal                          decimal128 of its scale
     list, dict with string keys      list, struct

@@ -1,7 +1,7 @@
 """`ColumnNames`: finds names of columns that records do not have.
 
-A name that a dict lacks is null, since fields of records may be optional. So a misspelt name would give nulls
-in silence. A name that no record of a whole batch has is probably misspelt.
+A name that a dict lacks is null, since fields of records may be optional. So a misspelt name would silently
+give nulls. A name that no record of a whole batch has is probably misspelt.
 
 Only the first batch of an operator is checked, so later batches cost nothing. A job that is restored has run
 before, and an optional field may be missing from its first batch. There the check only logs a warning,
@@ -58,7 +58,7 @@ class ColumnNames:
         self._only_warns = True
 
     def check(self, rows: Sequence[Any]) -> None:
-        """Check the operator's first batch; records that are no dicts are left to the operator's own check.
+        """Check the operator's first batch; records that are not dicts are left to the operator's own check.
 
         Raises:
             PenstockError: No record has a name; the message has the nearest name that one has.

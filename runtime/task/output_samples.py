@@ -1,6 +1,6 @@
 """Samples of the records that a subtask sends on an edge, while a user looks at them.
 
-Without a user who looks, sending costs nothing more. A sample replaces the partition among the outputs by a
+Without a sample, sending has no extra cost. A sample replaces the partition among the outputs by a
 `SampledPartition`, and the partition comes back with the last sample. All of this runs in the task thread,
 except `OutputSample.records`.
 
@@ -140,7 +140,7 @@ def shown(record: object) -> str:
 def _records_of(batch: Batch) -> Iterator[SampledRecord]:
     try:
         rows = rows_of(batch)
-    except Exception as error:  # Arrow has values that Python has not, such as nanoseconds
+    except Exception as error:  # Arrow has values that Python lacks, such as nanoseconds
         text = f"<a batch of {len(batch)} rows, which can't be shown: {type(error).__name__}: {error}>"
         yield SampledRecord(text[:MOST_CHARACTERS])
         return
@@ -201,7 +201,7 @@ class Emits(Protocol):
 
 
 class SampledPartition:
-    """A partition whose records samples see first; `on_last` is called when the last sample has ended."""
+    """A partition that shows its records to samples first; calls `on_last` when the last sample has ended."""
 
     def __init__(self, partition: Emits, on_last: Callable[[], None]) -> None:
         self.partition = partition

@@ -5,6 +5,7 @@
 - `filesystem`: the port to files. `local_files`, `object_files`: its two implementations.
 - `messages/`: common parts of the sources of messages, which are `redis_streams`, `jetstream`, `mqtt`,
   `webhook` and Kafka's. `kafka/`: Kafka's topics. `http_sink`: sends records as HTTP requests.
+- `delta/`: Delta tables.
 - `generator_source`: generated records. `collect_sink`: rows that are collected in the program, previewed or
   dropped.
 - `errors`, `arrow_batches`: parts that several connectors share.

@@ -56,7 +56,7 @@ class BadRecords:
 
         Args:
             origin: Place of the record, such as `file:offset`.
-            line: Returns the number of its line in the file for the error, from 1; `None` if it is unknown.
+            line: Returns the number of its line in the file, counted from 1; `None` if it is unknown.
         """
         if self._on_error == "fail":
             number = line()

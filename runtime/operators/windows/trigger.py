@@ -97,7 +97,7 @@ class TriggerContext:
 
     @property
     def current_processing_time(self) -> int:
-        """The time of day in microseconds since the epoch."""
+        """The wall-clock time in microseconds since the epoch."""
         return self._now
 
     def register_event_time_timer(self, at: datetime | int) -> None:
@@ -105,7 +105,7 @@ class TriggerContext:
         self._register("event", at, EVENT_TIMERS)
 
     def register_processing_time_timer(self, at: datetime | int) -> None:
-        """Call `on_processing_time` when the time of day reaches `at`, which must not be in the past."""
+        """Call `on_processing_time` when the wall-clock time reaches `at`, which must not be in the past."""
         self._register("processing", at, PROCESSING_TIMERS)
 
     def delete_event_time_timer(self, at: datetime | int) -> None:
