@@ -6,7 +6,7 @@
 - `repeated-argument`: the same few words describe the same argument in more than three docstrings.
 - `repeats-signature`: every word in the description of an argument is also in its name, its type, or the
   name of its function. Words such as "the" don't count. The same rule applies to the one-line docstring of
-  a private function and its signature.
+  a private function or class and its signature.
 - `habit`: a sentence has a turn of phrase that reads as translated, or a docstring opens with a question
   word.
 

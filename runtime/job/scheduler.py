@@ -357,7 +357,7 @@ class JobScheduler:
         return None if self._job.coordinator is None else self._job.coordinator.history.newest_completed()
 
     def awaited_acknowledgements(self) -> AwaitedAcknowledgements | None:
-        """Return the subtasks that the oldest checkpoint waits for; `None` unless it waits only for subtasks."""
+        """Return the subtasks that the oldest checkpoint awaits; `None` unless only subtasks are missing."""
         return None if self._job.coordinator is None else self._job.coordinator.awaited_acknowledgements()
 
     @property

@@ -58,7 +58,7 @@ class HasCommitter(Protocol):
     def committer(self, context: SinkContext) -> SinkWriter[Any]:
         """Make the only committer. Its `write` takes what the writers' `prepare_commit` has returned.
 
-        Within one checkpoint the order of the writers is undefined. Records of an earlier checkpoint come first.
+        Within one checkpoint the order of writers is undefined. Records of an earlier checkpoint come first.
         """
         ...
 

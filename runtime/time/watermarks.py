@@ -194,7 +194,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     def for_bounded_out_of_orderness(most: Duration) -> WatermarkStrategy[Any]:
         """Watermarks for records that are at most `most` older than the newest record before them.
 
-        An older record is late.
+        An older record may be late.
 
         Args:
             most: A `timedelta`, or seconds.
@@ -204,7 +204,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     @staticmethod
     @checked_keywords
     def for_monotonous_timestamps() -> WatermarkStrategy[Any]:
-        """Watermarks for timestamps that never decrease within one subtask."""
+        """Watermarks for timestamps that never decrease within a subtask, or within a split of a source."""
         return WatermarkStrategy(0)
 
     @staticmethod

@@ -74,7 +74,7 @@ def fates_of(world: object) -> DecidesFates:
     if isinstance(calls, DecidesFates):
         return calls
     name = type(world).__name__
-    pytest.skip(f"{name} has no next_fate and is no ExternalWorld: calls that go wrong are not tested")
+    pytest.skip(f"{name} has no next_fate and is not an ExternalWorld: calls that go wrong are not tested")
 
 
 def arm(calls: DecidesFates, fate: Fate) -> bool:

@@ -1,7 +1,7 @@
 """`SinkJob`: a job with one sink, whose checkpoints, deaths and restarts a test decides.
 
 Each subtask is a harness with a copy of the sink, as each process of a cluster has its own. The input can be
-read again: a restart continues behind the last record that a completed checkpoint covers.
+read again: a restart continues after the last record that a completed checkpoint covers.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class SinkJob:
             self._committer.harness.end_of_data()
 
     def finish(self) -> None:
-        """Write all records that are left, end the job with its last checkpoint, and clean up after it."""
+        """Write the remaining records, end the job with its last checkpoint, and clean up after restarts."""
         self.write()
         self.end_of_data()
         if self._transactional:
@@ -206,13 +206,13 @@ class SinkJob:
         self._committer = None
 
     def fork(self) -> SinkJob:
-        """Let the running attempt live on by itself, as a process that was cut off; this job keeps none."""
+        """Move the running attempt to another job, where it lives on like a process that was cut off."""
         zombie = copy.copy(self)
         self._subtasks, self._operators, self._committer = [], [], None
         return zombie
 
     def with_input(self, records: Sequence[Any]) -> Self:
-        """Replace the input, such as by the one behind an older savepoint."""
+        """Replace the input, for example by the records after an older savepoint."""
         self._records = list(records)
         return self
 

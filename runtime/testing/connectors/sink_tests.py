@@ -265,7 +265,7 @@ class SinkTests(ConnectorTests[SinkWorld]):
     def test_an_attempt_that_was_declared_dead_and_lives_on_changes_nothing(
         self, world: SinkWorld, job: SinkJob, moment: str
     ) -> None:
-        """Its process was cut off. It writes on, and learns of a checkpoint that was completed before."""
+        """Its process was cut off. It continues to write, and learns of an earlier completed checkpoint."""
         run_steps(job, last=moment)
         zombie = job.fork()
         known = job.completed
@@ -340,7 +340,7 @@ class SinkTests(ConnectorTests[SinkWorld]):
         again.finish()
         advice = (
             "a job that starts from an older savepoint writes new transactions, which must not be taken for "
-            "committed ones: a number of the newest checkpoint does not tell them apart"
+            "committed ones: the id of the newest checkpoint does not distinguish them"
         )
         self.check(world, [*self.records(9), *written], advice)
 

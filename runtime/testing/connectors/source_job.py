@@ -191,10 +191,10 @@ class SourceJob:
         self.close()
 
     def read_until(self, is_so: Callable[[], object], what: str) -> None:
-        """Poll until something is so, also behind the last record of a source without an end.
+        """Poll until a condition holds, also after the last record of a source without an end.
 
         Raises:
-            AssertionError: The source has ended, or gives no more rows.
+            AssertionError: The condition does not hold after `most_polls` polls; `what` is the message.
         """
         for _ in range(self._most_polls):
             if is_so():
@@ -262,7 +262,7 @@ class SourceJob:
         self._enumerator = None
 
     def fork(self) -> SourceJob:
-        """Let the running attempt live on by itself, as a process that was cut off; this job keeps none."""
+        """Move the running attempt to another job, where it lives on like a process that was cut off."""
         zombie = copy.copy(self)
         zombie._read = list(self._read)
         self.subtasks, self._enumerator = [], None

@@ -63,11 +63,11 @@ class SourceTests(ConnectorTests[SourceWorld]):
     Attributes:
         guarantee: `"at_least_once"` allows records that are read repeatedly after a failure.
         is_bounded: Whether the source ends. If not, a test stops the job when it has read all records.
-        is_exclusive: Whether an attempt reads nothing before the one before has ended, as behind a port.
+        is_exclusive: Whether an attempt reads nothing until the previous one has ended, as with a port.
         refuses_bad_records: Whether a bad record is refused to its sender, and does not fail the job.
         is_resumable: Whether a record that a completed checkpoint covers can be read again, by any job.
-        knows_lag: Whether a reader with `lag` knows it. A system may not tell it for the bounded source of a
-            test.
+        knows_lag: Whether a reader with `lag` knows it. A system may not report it for a test's bounded
+            source.
         most_polls: Polls without a record after which a test no longer waits for the real system.
     """
 
@@ -244,7 +244,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
     def test_an_attempt_that_was_declared_dead_and_lives_on_takes_no_record_away(
         self, job: SourceJob, moment: str
     ) -> None:
-        """Its process was cut off. It reads on, and learns of a checkpoint that was completed before."""
+        """Its process was cut off. It continues to read, and learns of an earlier completed checkpoint."""
         run_steps(job, last=moment)
         zombie, known = job.fork(), job.completed
         job.start()
@@ -308,7 +308,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
     def test_a_record_is_acknowledged_only_when_a_completed_checkpoint_covers_it(
         self, world: SourceWorld, job: SourceJob
     ) -> None:
-        shows = offered(world, ShowsAcknowledged, "acknowledgements are not looked at")
+        shows = offered(world, ShowsAcknowledged, "acknowledgements are not checked")
         job.start()
         job.read(3)
         checkpoint = job.snapshot()
@@ -399,7 +399,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
 
         world = outside.new(write)
         splits = offered(world, HasSplits, "idle splits are not tried")
-        grows = offered(world, AddsSplitsLater, "a split that has no end is needed to be idle")
+        grows = offered(world, AddsSplitsLater, "only a split without an end can be idle")
         strategy = self.in_order().with_idleness(5)
         job = self.job_of(world, grows.growing_source(), parallelism=1, watermarks=strategy).start()
         job.read(12)
@@ -507,7 +507,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
     def read_behind(self, world: SourceWorld, job: SourceJob, count: int = 12, bad: int = 0) -> int:
         """Read to the end; return the number of rows.
 
-        If there is no end, the world gets another record. It and `bad` records are waited for.
+        Without an end, this adds another record to the world. It waits for it and for `bad` bad records.
         """
         if self.is_bounded:
             job.read_all()
@@ -599,7 +599,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
         return self.job_of(world, source, enumerated=True, **settings)
 
     def check_lag(self, job: SourceJob) -> None:
-        """Compare the lag with the records that are left of twelve; a lag of bytes only has an end."""
+        """Compare the lag with the rest of the twelve records; a lag in bytes is only compared with 0."""
         lag, left = job.lag(self.most_polls), 12 - len(job.rows)
         assert lag is not None, "`lag` stays unknown"
         advice = "`lag` must count what lies behind the position of each split"
@@ -636,7 +636,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
         raise AssertionError(msg)
 
 
-#: Looks at a real system until its acknowledgements must have arrived.
+#: Maximum number of polls until the acknowledgements to a real system must have arrived.
 _MOST_LOOKS = 1_000
 
 #: Largest number of a record in a test of event time.

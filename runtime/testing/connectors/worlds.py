@@ -162,7 +162,7 @@ class CleansUp(Protocol):
 
 
 def offered(world: object, kind: type[T], without: str) -> T:
-    """Return the world if it offers this; otherwise skip the test, which is about `without`."""
+    """Return the world if it offers `kind`; else skip the test: `without` says what is not tested."""
     if isinstance(world, kind):
         return world
     members = sorted(name for name in vars(kind) if not name.startswith("_"))

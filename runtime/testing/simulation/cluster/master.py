@@ -164,7 +164,7 @@ class Master:
     """Holds a scheduler and delivers messages to it.
 
     Args:
-        number: Sequence number of the JobMaster, from 1.
+        number: Sequence number of the JobMaster, counted from 1.
         on_death: Called with the JobMaster that has died in the middle of its work.
 
     Attributes:

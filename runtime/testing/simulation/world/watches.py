@@ -126,7 +126,7 @@ class RunObserver:
     def process_died(self) -> None: ...
 
     def jobmaster_begun(self, master: object) -> None:
-        """Called when a JobMaster has made its scheduler, and before it starts it."""
+        """Called after a JobMaster has made its scheduler, and before the scheduler starts."""
 
     def jobmaster_died(self) -> None: ...
 
@@ -134,7 +134,7 @@ class RunObserver:
         """Called before a JobMaster deploys the whole job."""
 
     def checkpoint_triggered(self, master: object, checkpoint_id: int) -> None:
-        """Called before the barriers of a checkpoint are sent."""
+        """Called before the triggers of a checkpoint are sent to the subtasks."""
 
     def fail_next_hook(self) -> None: ...
 

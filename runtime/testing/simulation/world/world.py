@@ -84,7 +84,7 @@ class World:
         stored: Number of acknowledgements of alignments that stored elements.
         spilled: Number of acknowledgements of alignments that did not fit into memory.
         external_faults: Number of faults of an `ExternalWorld`. An error of a task that was deployed before
-            the last of them is no bug, unless it shows a mistake in a program.
+            the last of them is not a bug, unless it shows a mistake in a program.
         external_explains: Whether an error names something that an `ExternalWorld` has really lost.
         before_effect: Called before users' code has an effect outside its process, which may die there.
         thread: Runs a part of another thread of the process that runs now; `None` outside of a process.
