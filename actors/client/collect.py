@@ -73,7 +73,12 @@ class RayCollector:
         self._actor: ActorHandle[Any] | None = start_actor(CollectorActor, self._name, num_cpus=0)
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
-        """Keep the rows of one transaction; called by the sink. Fails after `close` or the end of the program."""
+        """Keep the rows of one transaction; called by the sink.
+
+        Raises:
+            PenstockError: The collector is closed, or its actor has died, as at the end of the program.
+            NoAnswerError: Its actor does not answer within 60 s.
+        """
         self.add_of_run("", key, rows)
 
     def add_of_run(self, run: str, key: CollectKey, rows: Sequence[Any]) -> None:

@@ -382,7 +382,7 @@ class RayJobHandle(NearestMembers):
     ) -> JobResult:
         """Wait for the job to end.
 
-        Logs each restart of the job with its cause. The same cause is logged once, and then counted.
+        Logs why the job restarts. A cause that occurs again is logged at its 2nd, 4th, 8th time and so on.
 
         Args:
             timeout: Seconds to wait at most; `None` waits for ever.

@@ -32,14 +32,14 @@ from penstock.runtime.errors import DeploymentError
 _PATIENCE: Final = 180.0
 
 _LOOK_AGAIN: Final = 0.5
-#: As `services.start_raylet` and the files of the ports name them.
+#: Names of the agents' ports, in `services.start_raylet` and in the files with the ports.
 _AGENT_PORTS: Final = (
     "metrics_agent_port",
     "metrics_export_port",
     "dashboard_agent_listen_port",
     "runtime_env_agent_port",
 )
-#: Above Ray's own ports for workers, and below the ports of outgoing connections.
+#: Ports above those of Ray's workers, and below those of outgoing connections.
 _PORTS: Final = range(20_000, 32_768)
 
 

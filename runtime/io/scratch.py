@@ -30,7 +30,7 @@ from typing import IO, Final
 
 from penstock.runtime.errors import StorageError
 
-#: Bytes of one read.
+#: Minimum bytes of one read, unless the file ends before.
 _READ_AHEAD: Final = 1024 * 1024
 
 _ROOM: Final = (

@@ -452,7 +452,7 @@ def _require_conditional_put(storage: ObjectStorage) -> None:
     msg = (
         f"{storage.url} can't be a checkpoint storage: it overwrites an object that a writer may only "
         "create, so two attempts of a job could both become its owner. Use a storage with conditional "
-        "writes: AWS S3, Google Cloud Storage, Azure Blob Storage, MinIO from 2024, or a file system"
+        "writes: AWS S3, Google Cloud Storage, Azure Blob Storage, MinIO 2024 or newer, or a file system"
     )
     raise StorageError(msg)
 

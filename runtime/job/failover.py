@@ -86,7 +86,7 @@ class FixedDelayStrategy:
 class ExponentialBackoffStrategy:
     """Delays each restart longer than the last, up to a maximum.
 
-    The delays begin anew when the job has run for `reset_after` without a failure. The jitter comes from a
+    The delays start over when the job has run for `reset_after` without a failure. The jitter comes from a
     hash of the job and its failures: different between jobs, repeatable in tests.
     """
 

@@ -240,7 +240,7 @@ class SinkTests(ConnectorTests[SinkWorld]):
     def test_data_that_no_checkpoint_covers_is_removed_by_the_next_attempt(
         self, world: SinkWorld, job: SinkJob
     ) -> None:
-        shows = offered(world, ShowsHidden, "leftovers of dead attempts are not looked for")
+        shows = offered(world, ShowsHidden, "leftovers of dead attempts are not searched")
         job.start()
         if not all(isinstance(writer, RemovesLeftovers) for writer in job.writers()):
             job.kill()
@@ -421,7 +421,7 @@ class SinkTests(ConnectorTests[SinkWorld]):
     def test_no_text_shows_the_secret(
         self, world: SinkWorld, job: SinkJob, caplog: pytest.LogCaptureFixture
     ) -> None:
-        secret = offered(world, HasSecret, "it can't be looked for in texts").secret
+        secret = offered(world, HasSecret, "texts are not searched for it").secret
         caplog.set_level(logging.DEBUG)
         job.start()
         shown: list[tuple[str, str | bytes]] = []
@@ -442,7 +442,7 @@ class SinkTests(ConnectorTests[SinkWorld]):
         shown: list[tuple[str, str]] = []
         for fate, (before, disturbed) in product(FATES, DISTURBED.values()):
             world = new_world()
-            secret = offered(world, HasSecret, "it can't be looked for in errors").secret
+            secret = offered(world, HasSecret, "errors are not searched for it").secret
             calls = fates_of(world)
             job = self.job_of(world).start()
             before(job)

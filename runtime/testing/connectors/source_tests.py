@@ -526,7 +526,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
     def test_no_text_shows_the_secret(
         self, world: SourceWorld, job: SourceJob, caplog: pytest.LogCaptureFixture
     ) -> None:
-        secret = offered(world, HasSecret, "it can't be looked for in texts").secret
+        secret = offered(world, HasSecret, "texts are not searched for it").secret
         caplog.set_level(logging.DEBUG)
         source = world.source()
         name = type(source).__name__
@@ -550,7 +550,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
             if fate in impossible:
                 continue
             world = new_world()
-            secret = offered(world, HasSecret, "it can't be looked for in errors").secret
+            secret = offered(world, HasSecret, "errors are not searched for it").secret
             calls = fates_of(world)
             job = self.job_of(world).start()
             before(job)
@@ -602,7 +602,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
         """Compare the lag with the rest of the twelve records; a lag in bytes is only compared with 0."""
         lag, left = job.lag(self.most_polls), 12 - len(job.rows)
         assert lag is not None, "`lag` stays unknown"
-        advice = "`lag` must count what lies behind the position of each split"
+        advice = "`lag` must count what follows the position of each split"
         assert lag.records in (None, left), f"the lag is {lag.records} records, and {left} are left; {advice}"
         assert lag.bytes != 0 or not left, f"the lag is 0 bytes, and {left} records are left; {advice}"
         if job.is_finished:
