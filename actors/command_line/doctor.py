@@ -34,7 +34,7 @@ def doctor(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Path or URL of the checkpoint storage of jobs. Default: the storage of jobs that name none.",
+            help="Path or URL of a checkpoint storage for jobs. Default: the storage of jobs that name none.",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Start no cluster, and run no job.")] = False,

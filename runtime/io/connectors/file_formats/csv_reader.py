@@ -11,9 +11,9 @@ come from batches. A block that Arrow can't read goes through `CsvReader`: `csv.
 hundred at a time, and Arrow converts them. If that fails, each row is converted alone, which finds the bad
 rows. Then Arrow tries the rest of the block again.
 
-Columns and types are decided when the files are listed, without restored state. Every split contains them, so
-a restored job keeps the inferred types. A type that the program declares replaces the saved one. A file's
-header may name the columns in another order.
+Columns and types are decided when the files are first listed. Every split contains them, so a restored job
+keeps the inferred types. A type that the program declares replaces the saved one. A file's header may name
+the columns in another order.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ block. Arrow's parser ignores line ends. So the lines of a block must begin with
 there must be as many lines as objects. A block that fails these checks is halved repeatedly to find the bad
 lines.
 
-The user gives the columns, or they are inferred from a sample when the source starts without state. Every
+The user gives the columns, or they are inferred from a sample when the files are first listed. Every
 split contains inferred columns, so a restored job continues with the same types. Strings that look like times
 stay strings, as in rows.
 """
