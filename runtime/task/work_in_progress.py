@@ -163,7 +163,7 @@ class WorkInProgress:
 
     Args:
         duration: Intended seconds of a slice.
-        whole_batches: Whether `settle` processes the whole batch, and the watermark behind it, because a
+        whole_batches: Whether `settle` processes the whole batch, and the watermark after it, because a
             source can't take the rest back.
 
     Attributes:
