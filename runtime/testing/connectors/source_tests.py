@@ -386,7 +386,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
             job.read(1)
             late = [row for row in job.rows[known:] if reached and self.moment(row) <= reached[0]]
             assert not late, (
-                f"{late} came after a later watermark. A reader of several splits needs `split_progress`, and "
+                f"{late} came after a later watermark. A reader of many splits needs `split_progress`, and "
                 "each batch its split: Polled(batch, split=...)"
             )
         job.close()
