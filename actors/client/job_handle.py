@@ -326,7 +326,6 @@ class RayJobHandle(NearestMembers):
         return self._master.quick("checkpoints", checkpoint_id, of_ended=_ended_checkpoints)
 
     @checked_keywords
-    @checked_keywords
     def sample_edge(self, edge: int, *, most: int = 10, timeout: Duration = 2.0) -> list[EdgeRecord]:
         """Records that the job sends on an edge now; they are not stored.
 

@@ -159,7 +159,7 @@ class FunctionTimerService:
 
     @property
     def current_processing_time(self) -> int:
-        """The time of day of this machine in microseconds since the epoch."""
+        """This machine's wall-clock time, in microseconds since the epoch."""
         return int(self._clock.now() * _SECOND)
 
     def register_event_time_timer(self, at: datetime | int) -> None:
