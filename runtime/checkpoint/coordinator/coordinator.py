@@ -456,7 +456,7 @@ class CheckpointCoordinator:
         )
 
     def awaited_acknowledgements(self) -> AwaitedAcknowledgements | None:
-        """The subtasks that the oldest running checkpoint waits for; `None` if coordinators or hooks are late."""
+        """The subtasks that the oldest running checkpoint waits for; `None` if it waits not only for them."""
         pending = next(iter(self._pending.values()), None)
         if pending is None or pending.missing_coordinators or pending.missing_masters or not pending.missing:
             return None
