@@ -62,7 +62,7 @@ linkcheck_ignore = ["http://127.0.0.1"]
 
 
 def empty_folder(name: str) -> Path:
-    """A folder for generated pages; those of an earlier build are gone."""
+    """Return an empty folder for generated pages; deletes the pages of an earlier build."""
     folder = DOCS / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -72,7 +72,7 @@ def empty_folder(name: str) -> Path:
 def write_reference() -> None:
     """Write a page for each public module, whose text Sphinx takes from the docstrings.
 
-    A class has its own methods and those of bases that are not public. A public base has its methods itself.
+    A class has its own methods and those of bases that are not public. A public base documents its own.
     """
     folder = empty_folder("reference")
     public = {value.__name__ for value in public_values().values() if isinstance(value, type)}

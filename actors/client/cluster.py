@@ -42,12 +42,13 @@ from penstock.runtime.errors import DeploymentError
 _LOOPBACK: Final = "127.0.0.1"
 
 _CLUSTER_SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-#: The program and the cluster's address in the command line of a node's raylet.
+#: The program in the command line of a node's raylet.
 _RAYLET: Final = "raylet"
 
 #: Resource that Ray gives the head node.
 _HEAD: Final = "node:__internal_head__"
 
+#: The argument in that command line that names the cluster's address.
 _GCS: Final = "--gcs-address="
 
 _AUTH_LOGGER: Final = "ray._private.authentication.authentication_token_setup"

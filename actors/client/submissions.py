@@ -27,11 +27,11 @@ from penstock.runtime.graph.executor import JobStatus
 
 #: Logger of Ray's client, which reports each upload.
 _SDK: Final = "ray.dashboard.modules.dashboard_sdk"
-#: Seconds between two looks.
+#: Seconds between two polls.
 _POLL: Final = 0.5
-#: Seconds between two questions to Ray's Jobs API, which answers slowly.
+#: Seconds between two polls of Ray's Jobs API, which answers slowly.
 _PROGRAM_POLL: Final = 2.0
-#: Number of times that a question is put to Ray's Jobs API, and the seconds between them.
+#: Maximum number of tries of a request to Ray's Jobs API, and the seconds between two tries.
 _TRIES: Final = 5
 _BETWEEN_TRIES: Final = 1.0
 #: Maximum number of lines of a failed program that are shown.
@@ -222,7 +222,7 @@ def job_of(submission_id: str) -> JobReport | None:
 
 
 def _hides_a_job() -> bool:
-    """Whether a job has a JobMaster that has not answered; it may be the job that is looked for."""
+    """Whether a job has a JobMaster that has not answered; it may be the job that a caller waits for."""
     return any(known.problem and known.has_master for known in cluster_jobs())
 
 

@@ -345,7 +345,7 @@ _OWNER: Final = ("prefix", "job_id", "operator_id", "attempt", "subtask", "numbe
 
 
 def _print_results(results: Iterable[CommitResult], *, as_json: bool) -> None:
-    """Print what has become of each transaction.
+    """Print the outcome of each transaction.
 
     Raises:
         LostOutputError: One of them can't be committed any more, or it is not known whether it was.

@@ -177,7 +177,7 @@ class AsksForLists:
         """A list of this subtask, which belongs to no key; always the same object for one name.
 
         Request it in `open` or later. A restored list that is not requested stays in every checkpoint. A
-        class can also declare it; see `OperatorListState`.
+        function's class can also declare its lists; see `OperatorListState`.
 
         Args:
             name: Unique in the operator.

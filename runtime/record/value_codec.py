@@ -282,7 +282,7 @@ def _deque(native: Any) -> deque[Any]:
 def _check_distinct(written: int, built: int, what: str) -> None:
     if written != built:
         msg = (
-            f"of {written} {what} only {built} are left, because some became equal when they were decoded. "
+            f"only {built} of {written} {what} are left, because some became equal when they were decoded. "
             "Their classes must compare and hash by what is encoded"
         )
         raise CodecError(msg)

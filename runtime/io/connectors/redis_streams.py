@@ -259,7 +259,7 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
 
 
 def _check_no_cluster(info: Any, where: str) -> None:
-    """Refuse a node of a cluster: it has some of the streams only, and after a failover none of them."""
+    """Refuse a node of a cluster: it has only some of the streams, and after a failover none of them."""
     if info.get("cluster_enabled"):
         msg = (
             f"{where} is a node of a Redis Cluster, which RedisStreamSource does not support. Keep the "
@@ -419,7 +419,7 @@ class _RedisReceiver:
                 kept = f"{first}-{second + 1}" if second < _LAST else f"{first + 1}-0"
                 await self._client.xtrim(stream, minid=kept, approximate=False)
         except redis.ResponseError as error:
-            raise refused(self.where, "note what is covered", error) from None
+            raise refused(self.where, "be acknowledged or trimmed", error) from None
 
     async def _set_group(self, stream: str, group: str, position: str) -> None:
         import redis

@@ -52,9 +52,9 @@ class JsonColumns:
         self.empty: pa.RecordBatch = pa.RecordBatch.from_pylist([], schema)
         self._unknown = unknown
         self._encoding = encoding
-        #: Whether objects may be parsed by their layout. After a failure some blocks skip this: the number of
-        #: blocks that still do, and the number after the next failure.
+        #: Whether objects may be parsed by their layout.
         self._reads_alike = unknown == "ignore" and encoding == "utf-8"
+        #: Blocks that still go to Arrow's parser after a failure, and the number after the next failure.
         self._waits, self._next_wait = 0, 1
 
     def of_values(self, values: Sequence[bytes]) -> pa.RecordBatch | None:

@@ -44,7 +44,8 @@ class Json:
             With `"infer"` a source learns the schema when the job starts without a snapshot.
         default: Converts an object unknown to JSON into a JSON value when records are written. Without
             `default` a `datetime` becomes a string in ISO 8601. With a schema a decimal becomes text, too.
-        sample: Number of values from which `"infer"` learns the schema; for files the first lines are used.
+        sample: Number of values from which `"infer"` learns the schema. Sources of files ignore it, and use
+            the first lines of some files.
 
     Raises:
         ConfigurationError: The schema has a name twice, or a setting has a value that is not allowed.
@@ -144,7 +145,7 @@ class JsonColumnDecoder:
 
 
 def _as_text(value: Any) -> str:
-    """A timestamp or a decimal as a column of its type reads it."""
+    """Convert a timestamp or a decimal to text that a column of its type can read."""
     return str(value) if isinstance(value, Decimal) else _time_as_text(value)
 
 

@@ -1,8 +1,8 @@
 """JSON values that are validated against a JSON Schema.
 
 jsonschema-rs validates the values that Python's parser returns. With a registry each value begins with the
-id of its schema. The registered schema says what the writer promised; the reader validates against its own
-schema if it has one.
+id of its schema. The reader validates values against its own schema if it has one, otherwise against that
+registered schema.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class JsonSchema:
         columns: Names and types of the columns, as the schema of `Json`; rows then have these types. By
             default rows are any JSON, and columns have the properties of the schema.
         registry: A schema registry. Each value then begins with the id of its schema (Confluent's format).
-        subject: The subject in the registry. Connectors with topics set `topic-value` or `topic-key` by
-            `for_topic`.
+        subject: The subject in the registry. If it is omitted, a connector with a single topic sets
+            `topic-value` or `topic-key` by `for_topic`.
         register: Whether to register the schema when it is not in the registry.
 
     Raises:

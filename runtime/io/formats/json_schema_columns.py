@@ -43,7 +43,7 @@ class _Described:
     """One place in a schema.
 
     Attributes:
-        document: The whole schema, in which references without a name look.
+        document: The whole schema, in which references without a name are looked up.
         path: Names of the properties that lead here, for errors.
         followed: References that were followed to come here.
     """
@@ -98,7 +98,7 @@ class _Described:
 
     def _referred(self, reference: str) -> _Described:
         if reference in self.followed:
-            self._refuse(f"holds itself by {reference!r}")
+            self._refuse(f"refers to itself by {reference!r}")
         name, _, pointer = reference.partition("#")
         if name and name not in self.parts:
             self._refuse(f"refers to {reference!r}, which is not registered with it")

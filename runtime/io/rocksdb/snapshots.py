@@ -24,7 +24,7 @@ so reads never show them. The range deletion is older than the ingested rows, so
 
 **Expired entries.** Files of RocksDB may hold entries that had expired when they were saved. Each part
 records the latest expired stamp by table. The restored time hides these entries if all parts were saved at
-one time. Otherwise, or with a longer TTL than before, they are deleted when the state is first used.
+the same time. Otherwise, or with a longer TTL than before, they are deleted when the state is first used.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class NativeSnapshot:
         return (self.linked / name).read_bytes()
 
 
-#: Prefixes of RocksDB's corruption errors; the last one reports that a file named by another is missing.
+#: Prefixes of RocksDB's corruption errors; the last one reports a missing file that another file names.
 _DAMAGE: Final = ("Corruption:", "Invalid argument:", "Not implemented:", "IO error: No such file")
 #: A key that sorts after the rows of all key groups.
 _END: Final = b"\xff"

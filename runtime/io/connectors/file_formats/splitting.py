@@ -8,7 +8,7 @@ middle and are one split each.
 
 This module also opens files. Compressed files are recognised by their extension. A file whose size has
 changed since it was listed is refused. Bytes of files in UTF-16, UTF-32, ISO-2022-KR and HZ are converted to
-UTF-8 while reading. In these encodings the byte 10 may be part of a letter, or the meaning of a byte may
+UTF-8 while reading. In these encodings the byte 10 may be part of a character, or the meaning of a byte may
 depend on bytes far before it. Positions count the bytes of the text in UTF-8. Invalid text becomes invalid
 UTF-8, so that its line is a bad record.
 """

@@ -34,7 +34,7 @@ class Worker(Protocol):
     """A thread that runs a function again and again."""
 
     def wake(self) -> None:
-        """Let the function run again, if it rests."""
+        """Run the function again at once if the thread waits."""
         ...
 
     def join(self, timeout: float) -> bool:
@@ -54,7 +54,7 @@ class KafkaClients(Protocol):
     def connections(
         self, settings: Mapping[str, Any], timeout: float
     ) -> AbstractContextManager[tuple[Any, Any]]:
-        """Open connections of kafka-python: its loop and its manager; `settings` are its own."""
+        """Open connections of kafka-python: its loop and its manager; `settings` are kafka-python's."""
         ...
 
     def run(self, work: Callable[[], T]) -> Future[T]:
@@ -102,7 +102,7 @@ class LibraryClients:
         from kafka.net.manager import KafkaConnectionManager
         from kafka.net.selector import NetworkSelector
 
-        # At INFO it writes a dozen lines for each request.
+        # At INFO kafka-python logs a dozen lines for each request.
         logging.getLogger("kafka").setLevel(logging.WARNING)
         net = NetworkSelector()
         manager = KafkaConnectionManager(

@@ -49,7 +49,7 @@ class Subscription:
         pattern: Regular expression that matches whole names of topics.
         stopping: `None` for a source without an end.
         discover_every: Seconds after which the enumerator looks for new partitions again; `None` looks once.
-        wait: Waits in a background thread until an event is set, or for so many seconds.
+        wait: Waits in a background thread until an event is set, or until the given seconds have passed.
         learn: Learns the schema of values.
     """
 
@@ -169,7 +169,7 @@ class KafkaSourceEnumerator:
 
 
 def owner(partition: TopicPartition, parallelism: int) -> int:
-    """The reader of a partition: those of one topic go to the readers in turn.
+    """The reader of a partition; the partitions of one topic go to the readers in turn.
 
     Example:
         >>> sorted(owner(("orders", number), 3) for number in range(6))
@@ -179,7 +179,7 @@ def owner(partition: TopicPartition, parallelism: int) -> int:
     return (zlib.crc32(topic.encode()) + number) % parallelism
 
 
-#: Attempts to list the partitions for the first time; each waits for brokers for up to `REQUEST_TIMEOUT`.
+#: Maximum attempts to list the partitions for the first time; each waits up to `REQUEST_TIMEOUT` for brokers.
 _MOST_FIRST_LOOKS: Final = 3
 
 #: Seconds after which the enumerator looks for new partitions again.

@@ -65,8 +65,9 @@ TRANSACTION_TIMEOUT: Final = 900.0
 class KafkaSink(Generic[T_contra], metaclass=NearestNames):
     """Writes each record as a message.
 
-    `topic`, `key`, `headers`, `timestamp` and `partition` may be functions of the record. With Arrow batches
-    these get rows as dicts. `key` may also be the name of a field or column.
+    `headers`, `timestamp` and `partition` are functions of the record. `topic` and `key` may be functions of
+    the record, too. With Arrow batches these functions get rows as dicts. `key` may also be the name of a
+    field or column.
 
     Attributes:
         bootstrap_servers: Brokers as `host:port`, separated by commas.
@@ -75,9 +76,10 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         key: Without `key_format` a `str` is encoded as UTF-8, `bytes` are taken as they are, and other values
             become JSON.
         key_format: Encodes the keys of messages. A message whose key would be `None` has no key.
-        headers: A dict or a list of pairs; values are `str`, `bytes` or `None`.
-        timestamp: Microseconds since the epoch; by default the time of sending.
-        partition: Number of the partition. By default it follows from the key, as in Kafka's own producer.
+        headers: Returns a dict or a list of pairs; values are `str`, `bytes` or `None`.
+        timestamp: Returns microseconds since the epoch; by default a message has the time of sending.
+        partition: Returns the number of the partition. By default it follows from the key, as in Kafka's own
+            producer.
         delivery_guarantee: `"exactly_once"` by transactions, or `"at_least_once"`, which needs none: a
             restart then repeats records since the last checkpoint.
         transactional_id_prefix: Beginning of all transactional ids. If you choose it, the sink also aborts

@@ -1,11 +1,11 @@
 """`KafkaSource`: reads topics of Kafka, each record exactly once (Flink's `KafkaSource`).
 
 The position of each partition is in the job's checkpoints. A restored job continues there, whatever a
-consumer group has committed. The group's offsets are for monitoring only. They are committed when a
-checkpoint is complete.
+consumer group has committed. With `group_id`, the offsets of completed checkpoints are also committed to the
+group. They serve monitoring, and a job without a snapshot that starts at `committed_offsets`.
 
-- `enumerator.py` finds partitions and gives each to a reader. `offsets.py` says where to start and stop.
-- `fetcher.py` polls the consumer in a thread of its own. `records.py` decodes what it gets.
+- `enumerator.py` finds partitions and gives each to a reader. `offsets.py` has their starts and stops.
+- `fetcher.py` polls the consumer in a thread of its own. `records.py` decodes the messages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 logger = logging.getLogger(__name__)
 
-#: Settings of librdkafka that a user may replace. With its own defaults a full queue waits a second.
+#: Settings of librdkafka that a user may replace. By default librdkafka waits a second at a full queue.
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "fetch.queue.backoff.ms": 10,
     "queued.min.messages": 1_000_000,
@@ -70,7 +70,7 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         bootstrap_servers: Brokers as `host:port`, separated by commas.
         topics: A topic or several; give either these or `topic_pattern`.
         topic_pattern: Regular expression that matches whole names of topics; names that begin with `__` are
-            left out. Topics that come later are read.
+            left out. New topics are found with new partitions, as `discover_every` says.
         value_format: Decodes the values of messages.
         metadata: Fields of the message that are added to the fields of the value: `"topic"`,
             `"partition"`, `"offset"`, `"timestamp"` (microseconds), `"headers"`, `"key"`. They replace fields
@@ -86,7 +86,8 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         isolation_level: `"read_committed"` leaves out records of open and aborted transactions.
         offset_reset: What happens if the record at a partition's offset has been deleted. `"error"` fails the
             job. `"earliest"` and `"latest"` continue at that end of the partition.
-        discover_every: Interval at which the source looks for new partitions; `None` looks once.
+        discover_every: Interval at which the source looks for new partitions. With `None` or `bounded` it
+            looks only once.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
         properties: Further settings of librdkafka, such as `security.protocol`. Secrets are never shown.
@@ -192,7 +193,7 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
     def enumerator(
         self, context: SplitEnumeratorContext, state: EnumeratorState | None
     ) -> KafkaSourceEnumerator:
-        """Make the enumerator, which assigns partitions also while the job runs."""
+        """Make the enumerator, which also assigns partitions while the job runs."""
         return KafkaSourceEnumerator(self._subscription, context, state)
 
     def reader(self, context: ConnectorContext, splits: Sequence[KafkaPartitionSplit]) -> KafkaReader[T_co]:
@@ -235,7 +236,7 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
 
 
 def _committed(succeeded: Counter, failed: Counter, error: Any, partitions: Any) -> None:
-    """Count commits, and log offsets that the group did not take; they are for monitoring only."""
+    """Count commits, and log a failed one; no restored job uses these offsets."""
     if error is None:
         succeeded.increment()
     else:

@@ -8,7 +8,7 @@ A receiver whose broker can't be reached is started again, and continues after t
 into the inbox. After `give_up_after` without an answer the attempt fails.
 
 **Lag.** The fetcher asks the receivers for the ends of their splits every two seconds, also while inboxes are
-full. So the lag of a slow job grows with its splits.
+full. So the reported lag of a slow job grows as its splits grow.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class MessageFetcher:
         receivers: One for each split, by the split's name. All of a reader's splits are in it.
         give_up_after: Seconds without an answer of a broker until the attempt fails.
         on_end: Called in the fetcher's thread when all receivers are closed.
-        failure: Message of the error that then fails the attempt, with `where`, `seconds` and `error`.
+        failure: Template of the error for a broker without an answer, with `where`, `seconds` and `error`.
     """
 
     def __init__(
@@ -180,8 +180,8 @@ class MessageFetcher:
         """Return the next batch of a split that is not paused, if one is ready.
 
         Raises:
-            ConnectorError: A broker gives no answer; raised when no earlier batch is left, except of paused
-                splits. These may wait for the split that has failed.
+            ConnectorError: A broker gives no answer, or refuses a request. Raised when only batches of paused
+                splits are left, because these splits may wait for the one that has failed.
         """
         with self._lock:
             for index, fetched in enumerate(self._ready):

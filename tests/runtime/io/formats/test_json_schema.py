@@ -150,7 +150,7 @@ def test_without_types_columns_have_the_properties_of_the_schema():
         ({"properties": {"a": True}}, "the property 'a' has no type"),
         ({"properties": {"a": {"type": ["string", "integer"]}}}, "'a' has the types string, integer"),
         ({"properties": {"a": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}}, "several alternatives"),
-        ({"properties": {"a": {"$ref": "#"}}}, "'a.a' holds itself by '#'"),
+        ({"properties": {"a": {"$ref": "#"}}}, "'a.a' refers to itself by '#'"),
     ],
 )
 def test_a_schema_without_columns_is_refused_and_its_property_named(schema, why):

@@ -27,7 +27,7 @@ from penstock.runtime.io.connectors.kafka.simulated.connection import Connection
 
 T = TypeVar("T")
 
-#: Seconds of a call without a timeout.
+#: Timeout of a call that sets none, in seconds.
 _TIMEOUT: Final = 60.0
 #: Values of an `OffsetSpec` in the protocol.
 _LATEST: Final = -1

@@ -89,7 +89,7 @@ class Connection:
 
 
 def failure(code: int, *, fatal: bool = False) -> KafkaException:
-    """The exception of confluent-kafka for a number of an error."""
+    """The exception of confluent-kafka for an error number."""
     return KafkaException(error_of(code, fatal=fatal))
 
 

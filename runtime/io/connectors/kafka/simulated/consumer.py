@@ -21,7 +21,7 @@ from penstock.runtime.io.connectors.kafka.simulated.connection import Connection
 from penstock.runtime.io.connectors.kafka.simulated.log import PartitionEntry, PartitionLog
 from penstock.runtime.testing.simulation.world.external import Fate
 
-#: Seconds of a call without a timeout.
+#: Timeout of a call that sets none, in seconds.
 _FOR_EVER: Final = 300.0
 #: Kind of a timestamp that the producer has given.
 _CREATE_TIME: Final = 1
@@ -105,7 +105,7 @@ class SimulatedConsumer:
         return found[0] if found else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Take records, partition by partition; the first partition is drawn."""
+        """Take records, partition by partition; the first partition is chosen at random."""
         if self._is_closed:
             msg = "Consumer closed"
             raise RuntimeError(msg)
@@ -155,7 +155,10 @@ class SimulatedConsumer:
         read_to[place] = max(read_to.get(place, 0), position.next_offset)
 
     def _resolve(self, place: Place, position: _Position, log: PartitionLog) -> Message | None:
-        """Turn a logical or lost offset into a real one; an offset that is lost may be an error."""
+        """Turn a logical offset, or an offset outside of the log, into a real one.
+
+        Returns an error message for an offset outside of the log if `auto.offset.reset` names no end.
+        """
         if position.next_offset in (OFFSET_BEGINNING, OFFSET_END):
             is_end = position.next_offset == OFFSET_END
             position.next_offset = log.readable_end(is_committed=self._is_committed) if is_end else log.start

@@ -146,7 +146,7 @@ class KafkaWorld(ExternalWorld):
             key: Returns the key of a value, a `str` or `bytes`.
             partition: By default the partitions in turn.
             timestamp: Milliseconds since the epoch; by default the time of their arrival.
-            after: Time from the start of the run to their arrival; by default the topic has them before.
+            after: Time from the start of the run to their arrival. By default they are there from the start.
         """
         if topic not in self._topics:
             hint = nearest_name(topic, self._topics) or "."
@@ -231,7 +231,7 @@ class KafkaWorld(ExternalWorld):
         return any(name in cause for name in {repr(name) for name in self._served.expired} | partitions)
 
     def calm_down(self) -> None:
-        """Let all brokers live."""
+        """Bring all brokers back."""
         self._served.leaders.calm_down()
 
     def strike(self, fault: str) -> None:

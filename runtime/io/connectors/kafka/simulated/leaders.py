@@ -18,7 +18,7 @@ _NEVER: Final = float("-inf")
 
 
 class Leaders:
-    """The leaders of a cluster whose brokers have the numbers from 1. One of them is dead at a time."""
+    """The leaders of a cluster whose brokers are numbered from 1. At most one of them is dead at a time."""
 
     def __init__(self, brokers: int, clock: Clock) -> None:
         self.brokers = brokers
@@ -46,5 +46,5 @@ class Leaders:
         self._dead = {broker: (now + election, now + absence)}
 
     def calm_down(self) -> None:
-        """Let all brokers live."""
+        """Bring all brokers back."""
         self._dead = {}

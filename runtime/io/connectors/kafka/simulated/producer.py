@@ -18,7 +18,7 @@ from penstock.runtime.testing.simulation.world.external import Fate
 
 #: `message.max.bytes` of librdkafka.
 _LARGEST: Final = 1_000_000
-#: Seconds of a call without a timeout.
+#: Timeout of a call that sets none, in seconds.
 _FOR_EVER: Final = 300.0
 #: Seconds until records are sent again to a partition that had no leader.
 _RETRY: Final = 0.05

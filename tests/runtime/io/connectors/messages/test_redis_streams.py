@@ -221,7 +221,7 @@ def test_a_group_that_the_user_may_not_change_fails_the_job(own_server: RedisSer
     with SourceHarness(stream.numbers(group="jobs")) as harness:
         polled(harness, 1)
         covered(harness)
-        with pytest.raises(OperatorError, match=r"can't note what is covered: .*xgroup"):
+        with pytest.raises(OperatorError, match=r"can't be acknowledged or trimmed: .*xgroup"):
             polled(harness, 1)
 
 
