@@ -39,7 +39,7 @@ def ui(
         bool,
         typer.Option(
             "--hide-records",
-            help="Hide sampled records and the values of keys. Errors and logs may still quote records.",
+            help="Hide sampled records and the values of keys. Errors and logs may quote records.",
         ),
     ] = False,
     token_file: Annotated[
