@@ -6,8 +6,9 @@ process that was wrongly considered dead takes no message from its successor. Me
 with a lower number than the position is a redelivery: it is dropped.
 
 **What is acknowledged.** Messages that a completed checkpoint covers. A stream with the retention `interest`
-or `workqueue` deletes them then. At most `max_unacknowledged` messages are open: the server sends no more
-until the next checkpoint is complete. So the rate is at most this number per checkpoint interval.
+or `workqueue` deletes them then. At most `max_unacknowledged` messages of a split are open: the server sends
+no more until the next checkpoint is complete. So the rate of a split is at most this number per checkpoint
+interval.
 
 **Gaps.** The server numbers its deliveries. If one is missing, such as after a lost connection, a new
 consumer begins after the last covered message. If messages after the position are gone, the job fails: limits
@@ -130,7 +131,7 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
         consumer: Beginning of the names of consumers; by default it contains the job's id. A job that
             replaces another one takes over its consumers if both have this name. For a stream without
             `limits` retention, a replacing job needs it. Two running jobs must not share it.
-        max_unacknowledged: Maximum number of messages that are read before a checkpoint covers them.
+        max_unacknowledged: Maximum number of messages that each split reads before a checkpoint covers them.
         on_lost: What happens if messages after the position are gone. `"error"` fails the job, and
             `"continue"` reads what is left. If the stream ends before the position, that is the whole stream.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
@@ -185,7 +186,7 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
         object.__setattr__(self, "give_up_after", seconds)
 
     def check_job_config(self, config: JobConfig) -> None:
-        """Refuse a job without checkpoints: it would stop after `max_unacknowledged` messages."""
+        """Refuse a job without checkpoints: each split would stop after `max_unacknowledged` messages."""
         check_takes_checkpoints(config)
 
     def splits(self, parallelism: int) -> Sequence[JetStreamSplit]:

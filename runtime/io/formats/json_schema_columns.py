@@ -2,7 +2,7 @@
 
 A property is a column of its only type besides null. Keywords that only restrict values, such as `minimum`,
 don't matter. A property that may have several types has no column, and neither has an object without
-properties: `columns=` then says what to read.
+properties. Such schemas need `columns=`.
 """
 
 from __future__ import annotations

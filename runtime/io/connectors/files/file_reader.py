@@ -253,7 +253,7 @@ class Partitions:
         table = pa.RecordBatch.from_arrays(values, names=list(self.names))
         self._rows = {path: table.slice(at, 1) for at, path in enumerate(found)} if self.names else {}
         self._found = found
-        #: Columns whose types are known from here on: a column of nulls shows no type.
+        #: Columns whose types are decided now; a watched folder decides the type of a column of nulls later.
         self.schema = pa.schema(
             [field for field in table.schema if field.name in inferred or any(texts[field.name])]
         )

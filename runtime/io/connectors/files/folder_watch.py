@@ -1,4 +1,4 @@
-"""`FolderWatch`: how a `FileSource` looks for new files while the job runs."""
+"""`FolderWatch`: the settings of a `FileSource` that reads new files while the job runs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class FolderWatch(metaclass=NearestNames):
             A file that is found later comes later, whatever its time.
         rest: Time for which the size and the modification time of a file must stay the same before it is
             read. By default `every` on disks and 0 in object stores, whose objects appear complete.
-        marker: Name of the files that mark others as complete; only these are read. `"*.done"`: the file
-            `a.csv` is complete when `a.csv.done` exists. `"_SUCCESS"`: a folder's files are complete when
+        marker: Name of the files that mark other files as complete; only marked files are read. `"*.done"`:
+            the file `a.csv` is complete when `a.csv.done` exists. `"_SUCCESS"`: a folder's files are complete when
             this file is in the same folder.
         clean_source: What happens to a file when a completed checkpoint covers its records: `"off"` leaves
             it, `"delete"` deletes it, `"archive"` moves it to `archive_dir`.

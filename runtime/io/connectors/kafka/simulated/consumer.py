@@ -45,7 +45,7 @@ class SimulatedConsumer:
     """A consumer of one process.
 
     Args:
-        wait: Called with the seconds that the caller waits for records in vain.
+        wait: Called with the seconds that a call waits when there are no records.
     """
 
     def __init__(
