@@ -66,7 +66,7 @@ def upgrade(
     options += [*_option("--address", address), "--timeout", f"{timeout:g}"]
     options += ["--allow-non-restored-state"] if allow_non_restored_state else []
     repeat = join(["penstock", "upgrade", *options, handle.job_id, *program])
-    say(f"if this command is killed, repeat it: {repeat}")
+    say(f"if this command is killed, repeat: {repeat}")
     steps = Upgrade(handle, submissions, say)
     try:
         if not steps.is_going_back:

@@ -36,8 +36,8 @@ class FolderWatch(metaclass=NearestNames):
         rest: Time for which the size and the modification time of a file must stay the same before it is
             read. By default `every` on disks and 0 in object stores, whose objects appear complete.
         marker: Name of the files that mark other files as complete; only marked files are read. `"*.done"`:
-            the file `a.csv` is complete when `a.csv.done` exists. `"_SUCCESS"`: a folder's files are complete when
-            this file is in the same folder.
+            the file `a.csv` is complete when `a.csv.done` exists. `"_SUCCESS"`: a folder's files are complete
+            when this file is in the same folder.
         clean_source: What happens to a file when a completed checkpoint covers its records: `"off"` leaves
             it, `"delete"` deletes it, `"archive"` moves it to `archive_dir`.
         archive_dir: Folder on the same disk or in the same bucket, outside of the watched locations. Files
