@@ -158,8 +158,8 @@ class Submissions:
         """Wait until the program's newest job runs or has finished, and return its report.
 
         Raises:
-            JobFailedError: The program ended without a job that ran; the message begins with the cause, and
-                its notes are the program's last lines.
+            JobFailedError: The job has failed or was cancelled, or the program has ended without a job. The
+                message begins with the cause. Without a job, its notes are the program's last lines.
             JobTimeoutError: No job runs after the deadline; the program continues.
         """
         asked_at = -_PROGRAM_POLL
