@@ -168,4 +168,4 @@ def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) ->
     except BaseException as error:  # the caller raises `stop`, whatever happens here
         name_job(stop, job_id, f"may run ({type(error).__name__} when it was cancelled)")
     else:
-        stop.add_note(f"job {job_id} was being submitted, and is cancelled")
+        stop.add_note(f"job {job_id} was cancelled during its submission")

@@ -115,9 +115,7 @@ def lag(
     opened = _opened(str(snapshot))
     positions = positions_in(opened)
     if not positions:
-        msg = (
-            f"{snapshot} has no position of a KafkaSource: the job reads no topic, or has read all to the end"
-        )
+        msg = f"{snapshot} has no position of a KafkaSource: the job reads no topic, or has read all of them"
         raise ConfigurationError(msg)
     with _quiet_clients():
         lags = partition_lags(cluster, positions)

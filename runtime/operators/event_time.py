@@ -96,7 +96,7 @@ def _micros(column: pa.Array, name: str, unit: TimeUnit) -> pa.Int64Array:
         raise PenstockError(msg) from error
     what = "has no time zone; cast it to one, for example pa.timestamp('us', 'UTC')"
     if not kinds.is_timestamp(kind):
-        what = "holds no timestamps; it takes timestamps with a time zone, or integers of microseconds"
+        what = "holds no timestamps; it takes timestamps with a time zone, or integers in the given unit"
         if kinds.is_floating(kind):
             what += '; with unit="s" or unit="ms" it takes floats, too'
     msg = f"the timestamp column {name!r} of type {kind} {what}"

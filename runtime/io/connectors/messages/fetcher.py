@@ -209,7 +209,7 @@ class MessageFetcher:
         self._call(self._is_closing.set)
         self._thread.join(_END)
         if self._thread.is_alive():
-            logger.warning("the clients of %s do not end", [each.where for each in self._receivers.values()])
+            logger.warning("the clients of %s still run", [each.where for each in self._receivers.values()])
 
     def _call(self, callback: Callable[[], None]) -> None:
         """Run a callback in the fetcher's thread, unless it has ended."""
