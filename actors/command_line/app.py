@@ -1,8 +1,8 @@
 """`penstock list | status | logs | gc | --version`, and the entry point of all commands.
 
 `list`, `status`, `logs` and `gc` first join the cluster at `--address` or `RAY_ADDRESS`, by default the
-cluster on this machine. With `--storage`, `list` and `status` need no cluster. An error of Penstock or Ray
-prints one line on stderr, and the exit code is 1.
+cluster on this machine. With `--storage` and without `--address`, `list` and `status` need no cluster. An
+error of Penstock or Ray prints one line on stderr, and the exit code is 1.
 """
 
 from __future__ import annotations
