@@ -32,8 +32,8 @@ StorageOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Checkpoint storage (path or URL) to search for ended jobs as well. Without --address, no cluster "
-        "has to run.",
+        help="Checkpoint storage (path or URL) to search for ended jobs as well. Without --address, no "
+        "cluster has to run.",
     ),
 ]
 TimeoutOption = Annotated[
