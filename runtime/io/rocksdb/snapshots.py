@@ -24,7 +24,8 @@ so reads never show them. The range deletion is older than the ingested rows, so
 
 **Expired entries.** Files of RocksDB may hold entries that had expired when they were saved. Each part
 records the latest expired stamp by table. The restored time hides these entries if all parts were saved at
-the same time. Otherwise, or with a longer TTL than before, they are deleted when the state is first used.
+the same time. Otherwise, or with a longer TTL than before, they are deleted when the state is first used. A
+snapshot before that deletes them if the parts have recorded different stamps.
 """
 
 from __future__ import annotations
