@@ -21,7 +21,7 @@ dictionaries, run ends, views, large strings, extension types. Times become micr
 becomes one bit pattern and -0.0 becomes 0.0. The results are booleans, numbers, text, bytes, decimals, dates,
 times and durations. Nulls stay nulls.
 
-Lists, maps and structs are refused: they have no stable hash that would equal the hash of a dict's value.
+Lists, maps and structs are refused: no stable hash of them is the same for dicts and for columns.
 """
 
 from __future__ import annotations

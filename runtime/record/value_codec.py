@@ -188,7 +188,7 @@ def _member(cls: type[Enum], token: Any, *, may_call: bool) -> Enum:
 
 
 def _flags(cls: type[Flag], number: int, *, may_call: bool) -> Flag:
-    """The combination of flags with a number. Python calls a method of the class to make a new one."""
+    """Return the flags with a number; a method of the class makes a combination that has no member yet."""
     known = cls._value2member_map_.get(number)
     if known is not None:
         return cast("Flag", known)

@@ -1,8 +1,8 @@
 """`OperatorCoordinatorHolder`: one operator coordinator with its valve (Flink's classes).
 
 The holder closes the `OperatorEventValve` for the coordinator's snapshot. As in Flink's later versions, the
-snapshot also waits for the answers to all events that were sent before. No snapshot holds a split in transit,
-so the split would be lost if its reader failed before it arrived.
+snapshot also waits for the answers to all events that were sent before. Otherwise a split in transit would be
+in no snapshot, and would be lost if its reader failed before it arrived.
 
 A coordinator and its subtasks take a checkpoint at different moments, so an event between them could be in
 both snapshots or in neither. For example, a coordinator assigns a split after its own snapshot, and the split
