@@ -21,7 +21,7 @@ dictionaries, run ends, views, large strings, extension types. Times become micr
 becomes one bit pattern and -0.0 becomes 0.0. The results are booleans, numbers, text, bytes, decimals, dates,
 times and durations. Nulls stay nulls.
 
-Lists, maps and structs are refused: no stable hash of them is the same for dicts and for columns.
+Lists, maps and structs are refused: their Python values, lists and dicts, have no stable hash.
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ _NO_COLUMNS = bytes(pa.schema([]).serialize().to_pybytes())
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The columns that the first files have shown: serialized Arrow schemas, empty before.
+    """The columns that files have shown so far: serialized Arrow schemas, empty before the first files.
 
     Attributes:
         schema: Columns of the files, for formats that infer them.
-        folders: Columns of folders `name=value`.
+        folders: Columns of folders `name=value`; later files may add columns.
     """
 
     schema: bytes = b""
