@@ -18,6 +18,7 @@ import typer
 
 from penstock._version import __version__
 from penstock.actors.client.garbage import collect
+from penstock.actors.client.interrupts import EXIT_CODE
 from penstock.actors.client.jobs import join, known_jobs
 from penstock.actors.client.logs import LogReader
 from penstock.actors.command_line.cancel import cancel
@@ -206,7 +207,7 @@ def main() -> None:
         warn(escaped(lines[0] if lines else type(error).__name__))
         sys.exit(1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(EXIT_CODE)
 
 
 def _print_lines(reader: LogReader, tail: int | None = None) -> None:
