@@ -2,8 +2,8 @@
 
     make docs-links
 
-Exit codes: 0 if every link works; 1 if a link is broken, because its host said so; 2 if no link is known to be
-broken, but a host did not answer. Without an internet connection no host answers, so nothing is known.
+Exit codes: 0 if every link works; 1 if a host said that a link is broken; 2 if no link is known to be broken,
+but a host did not answer. Without an internet connection no host answers, so nothing is known.
 """
 
 from __future__ import annotations
@@ -76,10 +76,11 @@ def check(docs: Path, folder: Path, trees: Path) -> Links:
     """
     results = folder / "output.json"
     results.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "sphinx", "-q", "--keep-going", "-d", trees, "-b", "linkcheck", docs, folder]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "sphinx", "-q", "--keep-going", "-d", trees, "-b", "linkcheck"]
+    done = subprocess.run([*command, docs, folder], capture_output=True, text=True, check=False)
     if not results.exists():
-        raise SystemExit(f"{done.stderr}\nSphinx can't read the pages: `make docs` shows more")
+        msg = f"{done.stderr}\nSphinx can't read the pages: `make docs` shows more"
+        raise SystemExit(msg)
     return judged(json.loads(line) for line in results.read_text(encoding="utf-8").splitlines())
 
 

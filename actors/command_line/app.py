@@ -152,7 +152,7 @@ def gc(
 ) -> None:
     """Delete the records and the printed lines of ended jobs from the cluster.
 
-    Upgrades of these jobs that were killed can no longer be repeated: the old programs that they kept go, too.
+    Upgrades of these jobs that were killed can no longer be repeated: the programs that they kept go, too.
     Checkpoints and savepoints are never touched. `penstock status --storage` still shows a job whose report
     is in that storage.
     """
@@ -168,8 +168,8 @@ def gc(
         f"{done.records} record(s), {done.files} log file(s) of {done.bytes:,} B"
     )
     for job_id in done.jobs:
-        is_kept = job_id in done.kept_programs
-        print(f"  {job_id}{' (and its program, kept by an upgrade that was not completed)' if is_kept else ''}")
+        program = " (and the program that an upgrade has kept)" if job_id in done.kept_programs else ""
+        print(f"  {job_id}{program}")
     for job_id in done.unknown_jobs:
         print(f"  {job_id} (the cluster no longer knows this job; only log files)")
     if done.silent_nodes:

@@ -5,7 +5,7 @@ program may have changed, and its JobMaster ends with the job. So the JobMaster 
 keeps the pickled graph and settings in the specification of the actor, as it does for a JobMaster. The actor
 inherits the runtime environment and the module path of the old program, and so does each JobMaster that it
 starts. It is detached and restarted, so it outlives the command that upgrades, and its own death. The command
-ends it. If the command is killed and not repeated, `penstock gc` ends it together with the records of its job.
+ends it. If the command is killed and not repeated, `penstock gc` ends it, with the records of its job.
 """
 
 from __future__ import annotations

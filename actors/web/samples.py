@@ -126,8 +126,8 @@ class VerticesSample:
 
     def __init__(self, report: JobReport, at: float) -> None:
         self.at = at
-        vertices = report.graph.vertices
-        self._chains = _shared(tuple((vertex.id, tuple(o.id for o in vertex.operators)) for vertex in vertices))
+        chains = ((vertex.id, tuple(o.id for o in vertex.operators)) for vertex in report.graph.vertices)
+        self._chains = _shared(tuple(chains))
         self._figures = array("d")
         rates = _operator_rates(report)
         for (_, chain), summary in zip(self._chains, report.vertices, strict=True):

@@ -73,9 +73,7 @@ def test_an_ended_job_says_what_is_left_and_a_restored_one_from_what(browser: An
         expect(left).to_have_count(0)
 
         counted = JobStatistics(JobStatus.FAILED, attempt=1, completed_checkpoints=3, last_checkpoint_id=3)
-        pipeline.job.current = pipeline_report(
-            status=JobStatus.FAILED, statistics=counted, settings=restored
-        )
+        pipeline.job.current = pipeline_report(status=JobStatus.FAILED, statistics=counted, settings=restored)
         expect(left.locator("p")).to_have_text(
             [
                 f"Kept: its checkpoints in /storage/{JOB}",

@@ -25,8 +25,7 @@ def test_a_link_that_its_host_does_not_know_is_broken() -> None:
     links = judged([gone, result("nowhere.md", "broken")])
     assert links.exit_code == 1
     assert str(links).splitlines() == [
-        "broken: https://a.example/1 in page.md:3 "
-        "(404 Client Error: Not Found for url: https://a.example/1)",
+        "broken: https://a.example/1 in page.md:3 (404 Client Error: Not Found for url: https://a.example/1)",
         "broken: nowhere.md in page.md:3 (there is no such file)",
     ]
 
@@ -65,7 +64,10 @@ def test_the_results_are_those_of_sphinx(tmp_path: Path) -> None:
         socket.socket() as closed,
     ):
         closed.bind(("127.0.0.1", 0))
-        gone, silent = f"http://127.0.0.1:{server.server_port}/", f"http://localhost:{closed.getsockname()[1]}/"
+        gone, silent = (
+            f"http://127.0.0.1:{server.server_port}/",
+            f"http://localhost:{closed.getsockname()[1]}/",
+        )
         (tmp_path / "conf.py").write_text("linkcheck_retries = 1\n")
         (tmp_path / "index.rst").write_text(f"Title\n=====\n\n`gone <{gone}>`_ and `silent <{silent}>`_\n")
         thread = threading.Thread(target=server.serve_forever)
