@@ -130,7 +130,7 @@ def test_each_operator_shows_what_it_has_counted_and_the_metrics_of_its_user(pip
     for value in (2, 2, 5):
         histogram.update(value)
     counted = OperatorStatistics(
-        1_200,
+        1_200_345,
         900,
         records_skipped=3,
         extra={"late_records": 7, "price": histogram.statistics(), "cached": GaugeStatistics(4.0, 6.5, 10.5)},
@@ -140,7 +140,7 @@ def test_each_operator_shows_what_it_has_counted_and_the_metrics_of_its_user(pip
     page = pipeline.show("subtasks/parse")
     row = page.get_by_role("region", name="Operators of parse").locator("tbody tr")
     expect(row.locator("td").nth(0)).to_contain_text("order_totals.py:20")
-    expect(row.locator("td.number")).to_have_text(["1,200", "900"])
+    expect(row.locator("td.number")).to_have_text(["1,200,345", "900"])
     expect(row.locator("li")).to_have_text(
         [
             "records_skipped 3",

@@ -1,10 +1,12 @@
 // The operators of a vertex, with what they have counted in this attempt: records, Penstock's counters, metrics of users.
 
 import { html } from "./vendor/htm-preact.js";
-import { count } from "./format.js";
+import { DASH } from "./format.js";
 import { Table } from "./parts.js";
 
-const number = (value) => (Number.isInteger(value) ? count(value) : Number(value.toPrecision(4)).toLocaleString("en"));
+// Totals are shown exactly, because they are compared with each other.
+const total = (value) => (value === undefined ? DASH : value.toLocaleString("en"));
+const number = (value) => (Number.isInteger(value) ? total(value) : Number(value.toPrecision(4)).toLocaleString("en"));
 const span = ({ least, greatest }) => (least === greatest ? number(least) : `${number(least)} to ${number(greatest)}`);
 
 // A counter is a number. A gauge of several subtasks has the least and the greatest of their values.
@@ -12,7 +14,7 @@ function metric(value) {
   if (typeof value === "number") return number(value);
   if (!value.buckets) return span(value);
   const values = value.buckets.reduce((sum, [, each]) => sum + each, 0);
-  return values ? `${count(values)} values, ${span(value)}, average ${number(value.total / values)}` : "no values";
+  return values ? `${total(values)} values, ${span(value)}, average ${number(value.total / values)}` : "no values";
 }
 
 // The names and values of everything that an operator counts besides its records.
@@ -25,8 +27,8 @@ const columnsFor = (counters) => {
   const of = (row) => counters[row.id];
   return [
     { name: "Operator", kind: "name", of: (row) => html`<code>${row.id}</code> ${row.name}${row.defined_at && html`<br /><span class="faint">${row.defined_at.file}:${row.defined_at.line} in ${row.defined_at.function}</span>`}` },
-    { name: "Records in", kind: "number", of: (row) => (row.is_source ? "–" : count(of(row)?.records_in)) },
-    { name: "Records out", kind: "number", of: (row) => (row.is_sink ? "–" : count(of(row)?.records_out)) },
+    { name: "Records in", kind: "number", of: (row) => total(row.is_source ? undefined : of(row)?.records_in) },
+    { name: "Records out", kind: "number", of: (row) => total(row.is_sink ? undefined : of(row)?.records_out) },
     { name: "Counters and metrics", of: (row) => of(row) && html`<ul class="plain">${metricsOf(of(row)).map(([name, text]) => html`<li key=${name}><code>${name}</code> ${text}</li>`)}</ul>` },
   ];
 };
