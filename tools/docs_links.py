@@ -2,8 +2,8 @@
 
     make docs-links
 
-Exit codes: 0 if every link works; 1 if a host said that a link is broken; 2 if no link is known to be broken,
-but a host did not answer. Without an internet connection no host answers, so nothing is known.
+The exit code is 0 if every link works. It is 1 if a host said that a link is broken. Otherwise it is 2, because
+a host did not answer. Without an internet connection no host answers, so nothing is known.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def check(docs: Path, folder: Path, trees: Path) -> Links:
     """
     results = folder / "output.json"
     results.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "sphinx", "-q", "--keep-going", "-d", trees, "-b", "linkcheck"]
+    command: list[str | Path] = [sys.executable, "-m", "sphinx", "-q", "--keep-going", "-d", trees, "-b", "linkcheck"]
     done = subprocess.run([*command, docs, folder], capture_output=True, text=True, check=False)
     if not results.exists():
         msg = f"{done.stderr}\nSphinx can't read the pages: `make docs` shows more"

@@ -146,7 +146,7 @@ class VerticesSample:
             of_vertex = list(islice(figures, _OF_VERTEX))
             operators = {operator: OperatorSample(next(figures), next(figures)) for operator in chain}
             if id == vertex:
-                return VertexSample(self.at, *of_vertex, operators)
+                return VertexSample(self.at, *of_vertex, operators=operators)
         return None
 
 

@@ -57,7 +57,7 @@ class _Unknown(http.server.BaseHTTPRequestHandler):
 
 
 def test_the_results_are_those_of_sphinx(tmp_path: Path) -> None:
-    """One server knows no page; nobody listens at the other port, whose socket is only bound."""
+    """One server knows no page; no server listens at the other port, whose socket is only bound."""
     pytest.importorskip("sphinx")
     with (
         http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Unknown) as server,
