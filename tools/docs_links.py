@@ -76,8 +76,9 @@ def check(docs: Path, folder: Path, trees: Path) -> Links:
     """
     results = folder / "output.json"
     results.unlink(missing_ok=True)
-    command: list[str | Path] = [sys.executable, "-m", "sphinx", "-q", "--keep-going", "-d", trees, "-b", "linkcheck"]
-    done = subprocess.run([*command, docs, folder], capture_output=True, text=True, check=False)
+    sphinx = [sys.executable, "-m", "sphinx", "-q", "--keep-going", "-b", "linkcheck"]
+    command = [*sphinx, "-d", str(trees), str(docs), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not results.exists():
         msg = f"{done.stderr}\nSphinx can't read the pages: `make docs` shows more"
         raise SystemExit(msg)

@@ -112,7 +112,7 @@ class VertexSample:
     busy: float | None = None
     backpressured: float | None = None
     lag: float | None = None
-    operators: Mapping[str, OperatorSample] = field(default_factory=dict)
+    operators: Mapping[str, OperatorSample] = field(default_factory=dict, kw_only=True)
 
 
 #: Figures of a vertex in a `VerticesSample`, without those of its operators.
