@@ -2,8 +2,8 @@
 
     make docs-links
 
-The exit code is 0 if every link works. It is 1 if a host said that a link is broken. Otherwise it is 2, because
-a host did not answer. Without an internet connection no host answers, so nothing is known.
+The exit code is 0 if every link works. It is 1 if a host said that a link is broken. Otherwise it is 2,
+because a host did not answer. Without an internet connection no host answers, so nothing is known.
 """
 
 from __future__ import annotations
