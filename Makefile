@@ -175,7 +175,7 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
-	MYPYPATH=tools $(BIN)/mypy --strict tools/check_prose.py tools/house.py tools/walks.py tools/write_api.py tools/release.py
+	MYPYPATH=tools $(BIN)/mypy --strict tools/check_prose.py tools/house.py tools/walks.py tools/write_api.py tools/release.py tools/docs_links.py
 
 # Counts findings of docs/style.md by folder; WITHIN="runtime/barrier docs" lists the places.
 prose: $(READY)
@@ -195,7 +195,7 @@ docs: $(VENV)/.docs
 
 # Needs the internet. tests/docs/test_links.py checks the other links each time.
 docs-links: $(VENV)/.docs
-	$(BIN)/python -m sphinx -q --keep-going -d $(VENV)/.doctrees -b linkcheck docs docs/_site/links
+	$(BIN)/python tools/docs_links.py --trees $(VENV)/.doctrees docs docs/_site/links
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install $(QUIETLY) --editable '.[docs]'

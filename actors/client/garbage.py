@@ -1,4 +1,4 @@
-"""Removes leftovers of ended jobs from Ray's key-value store and the nodes' disks, for `penstock gc`.
+"""Removes leftovers of ended jobs from Ray's cluster and the nodes' disks, for `penstock gc`.
 
 Ray keeps these leftovers until its cluster ends. After months a cluster would hold the report and the printed
 lines of every job that it has ever run.
@@ -14,6 +14,10 @@ records are deleted only if conditions 1 and 2 hold, and its report only if cond
    record whose actor is not listed belongs to an ended actor: an actor exists before it writes.
 3. All nodes have deleted the job's lines. Otherwise the next run finds the report, and deletes the other
    lines.
+
+An upgrade that was killed and never repeated leaves an actor that keeps the program of its job
+(`ProgramKeeper`). The actor is ended before the records of its job are deleted, so it is never without them.
+An upgrade can't be repeated without them either.
 
 The record of a JobMaster's job (`job-of-master`) is deleted if the JobMaster's actor and the job have ended.
 The offer of a process is deleted if the process's actor has ended. Records of unknown kinds stay.
@@ -38,6 +42,7 @@ from typing import Any, Final, TypeAlias
 
 import ray
 
+from penstock.actors.master.program_keeper import forget, keeper_name
 from penstock.actors.shared import registry
 from penstock.actors.shared.archive import list_cluster
 from penstock.actors.shared.job_report import JobReport
@@ -49,16 +54,20 @@ _NODE_TIMEOUT: Final = 30.0
 #: Prefixes of the ids of nodes that did not answer.
 _Silent: TypeAlias = tuple[str, ...]
 #: Kinds of records that are about one job; the rest of the key begins with its id.
-_OF_A_JOB: Final = frozenset({"job", "cancelled", "master-of", "process-of", "log-key"})
+_OF_A_JOB: Final = frozenset({"job", "cancelled", "master-of", "process-of", "log-key", "going-back"})
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """The jobs and records that may be deleted; `keys` excludes the keys in `reports`."""
+    """The jobs and records that may be deleted; `keys` excludes the keys in `reports`.
+
+    `programs` has the jobs whose program an upgrade has kept.
+    """
 
     jobs: tuple[str, ...]
     keys: tuple[str, ...]
     reports: tuple[str, ...]
+    programs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ class CollectedGarbage:
     Attributes:
         silent_nodes: Prefixes of the ids of nodes that did not answer.
         unknown_jobs: Ids of jobs that the cluster no longer knew; only their lines were deleted.
+        kept_programs: Ids of jobs whose program an upgrade had kept; its actor was ended.
     """
 
     jobs: tuple[str, ...]
@@ -76,6 +86,7 @@ class CollectedGarbage:
     bytes: int
     silent_nodes: tuple[str, ...] = ()
     unknown_jobs: tuple[str, ...] = ()
+    kept_programs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +113,8 @@ def find_garbage(records: Records, now: float, older_than: float) -> Garbage:
     gone = frozenset(jobs)
     keys = [key for key in records.values if _is_garbage(key, gone, records)]
     reports = [key for key in keys if key.startswith("job:")]
-    return Garbage(jobs, tuple(sorted(set(keys) - set(reports))), tuple(sorted(reports)))
+    programs = tuple(job_id for job_id in jobs if keeper_name(job_id) in records.actors)
+    return Garbage(jobs, tuple(sorted(set(keys) - set(reports))), tuple(sorted(reports)), programs)
 
 
 def find_unknown(
@@ -171,10 +183,12 @@ def collect(older_than: float, now: float, *, dry_run: bool = False) -> Collecte
     found, silent = _on_all_nodes(delete_files, patterns, dry_run) if patterns else ({}, ())
     keys = garbage.keys if silent else (*garbage.keys, *garbage.reports)
     if not dry_run:
+        for job_id in garbage.programs:
+            forget(job_id)
         for key in keys:
             registry.delete(key)
     size = sum(map(int, found.values()))
-    return CollectedGarbage(garbage.jobs, len(keys), len(found), size, silent, unknown)
+    return CollectedGarbage(garbage.jobs, len(keys), len(found), size, silent, unknown, garbage.programs)
 
 
 def _records() -> Records:

@@ -17,7 +17,9 @@ The handler decides in the main thread, between two bytecodes. It stops delivery
 interrupt can't break the handling of the first, unless that code delivers interrupts itself. Other threads
 get no interrupts. A program without a handler in Python (`SIG_DFL`, `SIG_IGN`) is left unchanged.
 
-An interrupt that names a job ends the program with its notes alone, without a traceback (`explain`).
+An interrupt that names a job ends the program with its notes alone, without a traceback (`explain`). The exit
+code is 130, as after Ctrl-C in a shell. Python alone would only sometimes end with it: code that runs in its
+own shutdown, such as Ray's, may change it to 1.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Final
+
+from penstock.actors.client.program import is_interactive
 
 
 class _Held:
@@ -135,6 +139,8 @@ def explain(stop: BaseException, text: str) -> None:
             sys.excepthook = _show_notes
 
 
+#: Exit code of a program that Ctrl-C has ended: 128 + SIGINT.
+EXIT_CODE: Final = 128 + signal.SIGINT
 #: Method of an exception whose lines a notebook shows instead of a traceback.
 _IN_NOTEBOOKS: Final = "_render_traceback_"
 #: Hooks that were installed before `_show_notes`, the newest last.
@@ -144,5 +150,7 @@ _EARLIER: Final[list[Callable[..., Any]]] = []
 def _show_notes(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, KeyboardInterrupt) and _IN_NOTEBOOKS in vars(error):
         print("\n".join(error.__notes__), file=sys.stderr)
+        if not is_interactive():
+            sys.exit(EXIT_CODE)
     else:
         _EARLIER[-1](kind, error, trace)

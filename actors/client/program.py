@@ -43,7 +43,8 @@ def own_program(command: Sequence[str] | None = None) -> str:
 def is_interactive() -> bool:
     """Whether this program is a notebook or a shell, which continues after an interrupt."""
     shell = sys.modules.get("IPython")
-    return hasattr(sys, "ps1") or (shell is not None and shell.get_ipython() is not None)
+    stays = bool(sys.flags.inspect) or hasattr(sys, "ps1")
+    return stays or (shell is not None and shell.get_ipython() is not None)
 
 
 def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:

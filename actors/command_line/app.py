@@ -18,6 +18,7 @@ import typer
 
 from penstock._version import __version__
 from penstock.actors.client.garbage import collect
+from penstock.actors.client.interrupts import EXIT_CODE
 from penstock.actors.client.jobs import join, known_jobs
 from penstock.actors.client.logs import LogReader
 from penstock.actors.command_line.cancel import cancel
@@ -151,6 +152,7 @@ def gc(
 ) -> None:
     """Delete the records and the printed lines of ended jobs from the cluster.
 
+    Upgrades of these jobs that were killed can no longer be repeated: the programs that they kept go, too.
     Checkpoints and savepoints are never touched. `penstock status --storage` still shows a job whose report
     is in that storage.
     """
@@ -166,7 +168,8 @@ def gc(
         f"{done.records} record(s), {done.files} log file(s) of {done.bytes:,} B"
     )
     for job_id in done.jobs:
-        print(f"  {job_id}")
+        program = " (and the program that an upgrade has kept)" if job_id in done.kept_programs else ""
+        print(f"  {job_id}{program}")
     for job_id in done.unknown_jobs:
         print(f"  {job_id} (the cluster no longer knows this job; only log files)")
     if done.silent_nodes:
@@ -204,7 +207,7 @@ def main() -> None:
         warn(escaped(lines[0] if lines else type(error).__name__))
         sys.exit(1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(EXIT_CODE)
 
 
 def _print_lines(reader: LogReader, tail: int | None = None) -> None:

@@ -11,7 +11,6 @@ import typer
 
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.executor import ALLOW_NON_RESTORED_STATE, RESTORE_FROM
-from penstock.actors.client.interrupts import explain
 from penstock.actors.client.master_calls import Deadline
 from penstock.actors.client.submissions import Submissions, program_of, python_here
 from penstock.actors.command_line.common import (
@@ -20,6 +19,7 @@ from penstock.actors.command_line.common import (
     JsonOption,
     TimeoutOption,
     print_json,
+    warn,
 )
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.checkpoint.recovery import open_snapshot
@@ -92,10 +92,8 @@ def wait_for_job(submissions: Submissions, submission_id: str, deadline: Deadlin
     except JobFailedError as error:
         show_notes(error)
         raise
-    except KeyboardInterrupt as stop:
-        explain(
-            stop, f"program {submission_id} was not stopped and continues: `ray job stop {submission_id}`"
-        )
+    except KeyboardInterrupt:
+        warn(f"program {submission_id} was not stopped and continues: `ray job stop {submission_id}`")
         raise
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from penstock.actors.client.interrupts import explain
 from penstock.actors.client.master_calls import Deadline
 from penstock.actors.client.submissions import Submissions, program_of, python_here
 from penstock.actors.client.upgrade import Upgrade
@@ -19,6 +18,7 @@ from penstock.actors.command_line.common import (
     JsonOption,
     named_job,
     print_json,
+    warn,
 )
 from penstock.actors.command_line.submit import ProgramArgument, WorkingDirOption, show_job, show_notes
 from penstock.actors.shared.job_report import JobReport
@@ -82,8 +82,8 @@ def upgrade(
             show_notes(error)
             print(escaped(str(error)), file=sys.stderr)
             _go_back(steps, handle.job_id, saved, as_json=as_json)
-    except KeyboardInterrupt as stop:
-        explain(stop, f"the upgrade is not complete; to continue: {repeat}")
+    except KeyboardInterrupt:
+        warn(escaped(f"the upgrade is not complete; to continue: {repeat}"))
         raise
     _show(report, as_json=as_json, has_gone_back=False)
 

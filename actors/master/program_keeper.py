@@ -4,7 +4,8 @@ An upgrade ends the old job before it knows whether the new program works. By th
 program may have changed, and its JobMaster ends with the job. So the JobMaster first starts this actor. Ray
 keeps the pickled graph and settings in the specification of the actor, as it does for a JobMaster. The actor
 inherits the runtime environment and the module path of the old program, and so does each JobMaster that it
-starts. It is detached, so it outlives the command that upgrades. Ray restarts it if it dies.
+starts. It is detached, so it outlives the command that upgrades. Ray restarts it if it dies. The command ends
+it. If the command is killed and not repeated, `penstock gc` ends it, with the records of its job.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from penstock.actors.shared.registry import (
 )
 
 _PREFIX: Final = "program-of:"
+
+
+def keeper_name(job_id: str) -> str:
+    """The name of the actor that keeps a job's program."""
+    return _PREFIX + job_id
 
 
 class ProgramKeeper:
@@ -65,7 +71,7 @@ def keep(master: type, job: SubmittedJob) -> Any:
     """Start the keeper of a job's program, or find it; returns its handle at once."""
     return start_actor(
         ProgramKeeper,
-        _PREFIX + job.job_id,
+        keeper_name(job.job_id),
         master,
         replace(job, chunks=()),
         *job.chunks,
@@ -79,7 +85,7 @@ def keep(master: type, job: SubmittedJob) -> Any:
 
 def find_keeper(job_id: str) -> Any | None:
     """The keeper of a job's program; `None` if there is none."""
-    name = _PREFIX + job_id
+    name = keeper_name(job_id)
     return find_actor(name) if is_living(name) else None
 
 

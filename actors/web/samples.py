@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
 from math import isnan, nan
 from statistics import linear_regression
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.record.elements import END_OF_TIME
@@ -78,6 +80,19 @@ def sample_of(report: JobReport, at: float) -> Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorSample:
+    """Figures of an operator at one time; `None` if unknown.
+
+    Attributes:
+        records_in: Records per second that it receives.
+        records_out: Records per second that it emits.
+    """
+
+    records_in: float | None = None
+    records_out: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class VertexSample:
     """Figures of a vertex at one time; `None` if unknown.
 
@@ -88,6 +103,7 @@ class VertexSample:
         busy: Average share of the time at work.
         backpressured: Average share of the time in which an output had no credit.
         lag: Seconds by which the vertex's watermark is behind the wall clock.
+        operators: The operators of the chain, by id, in the order of the chain.
     """
 
     at: float
@@ -96,33 +112,64 @@ class VertexSample:
     busy: float | None = None
     backpressured: float | None = None
     lag: float | None = None
+    operators: Mapping[str, OperatorSample] = field(default_factory=dict, kw_only=True)
 
 
-#: Figures of a vertex in a `VerticesSample`.
-_FIGURES: Final = 5
+#: Figures of a vertex in a `VerticesSample`, without those of its operators.
+_OF_VERTEX: Final = 5
 
 
 class VerticesSample:
-    """Figures of all vertices at one time, in 40 bytes for each vertex."""
+    """Figures of all vertices at one time, in 40 bytes for each vertex and 16 for each operator."""
 
-    __slots__ = ("_figures", "_vertices", "at")
+    __slots__ = ("_chains", "_figures", "at")
 
     def __init__(self, report: JobReport, at: float) -> None:
         self.at = at
-        self._vertices = tuple(vertex.id for vertex in report.graph.vertices)
+        chains = ((vertex.id, tuple(o.id for o in vertex.operators)) for vertex in report.graph.vertices)
+        self._chains = _shared(tuple(chains))
         self._figures = array("d")
-        for vertex in report.vertices:
-            shares = vertex.records_in, vertex.records_out, vertex.busy, vertex.backpressured
-            for figure in (*shares, _lag(vertex.watermark, at)):
-                self._figures.append(nan if figure is None else figure)
+        rates = _operator_rates(report)
+        for (_, chain), summary in zip(self._chains, report.vertices, strict=True):
+            shares = summary.records_in, summary.records_out, summary.busy, summary.backpressured
+            self._add(*shares, _lag(summary.watermark, at))
+            for operator in chain:
+                self._add(*rates.get(operator, (None, None)))
+
+    def _add(self, *figures: float | None) -> None:
+        self._figures.extend(nan if figure is None else figure for figure in figures)
 
     def of(self, vertex: str) -> VertexSample | None:
         """The figures of a vertex; `None` if the job did not have it."""
-        if vertex not in self._vertices:
-            return None
-        first = self._vertices.index(vertex) * _FIGURES
-        figures = self._figures[first : first + _FIGURES]
-        return VertexSample(self.at, *(None if isnan(figure) else figure for figure in figures))
+        figures = (None if isnan(figure) else figure for figure in self._figures)
+        for id, chain in self._chains:
+            of_vertex = list(islice(figures, _OF_VERTEX))
+            operators = {operator: OperatorSample(next(figures), next(figures)) for operator in chain}
+            if id == vertex:
+                return VertexSample(self.at, *of_vertex, operators=operators)
+        return None
+
+
+#: Vertices, each with the operators of its chain.
+_Chains: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@lru_cache(maxsize=64)
+def _shared(chains: _Chains) -> _Chains:
+    """Return an equal value that was given before, so that samples of one graph share it."""
+    return chains
+
+
+def _operator_rates(report: JobReport) -> dict[str, tuple[float, float]]:
+    """Records per second into and out of each operator, summed over its subtasks."""
+    sums: dict[str, tuple[float, float]] = {}
+    for subtask in report.subtasks:
+        if subtask.rates is None:
+            continue
+        for id, rates in subtask.rates.operators.items():
+            records_in, records_out = sums.get(id, (0.0, 0.0))
+            sums[id] = records_in + rates.records_in, records_out + rates.records_out
+    return sums
 
 
 def _lag(watermark: int | None, at: float) -> float | None:

@@ -54,6 +54,18 @@ def test_rows_are_filtered_and_lead_to_the_job(phone: Any) -> None:
     phone.go_back()
 
 
+def test_a_table_is_sorted_by_a_figure_and_states_have_their_numbers(phone: Any) -> None:
+    """One job ran for 20 s with one restart, the other one for an hour without any."""
+    phone.set_viewport_size({"width": 1000, "height": 800})
+    table = phone.get_by_role("region", name="Jobs")
+    names = table.locator("tbody a")
+    expect(phone.get_by_label("State").locator("option")).to_have_text(["all", "failed (1)", "finished (1)"])
+    for heading, first in (("Duration", "orders"), ("Restarts", "hurt"), ("Job", "hurt")):
+        table.get_by_role("button", name=heading).click()
+        expect(names.first).to_have_text(first)
+    phone.set_viewport_size({"width": 390, "height": 800})
+
+
 def test_a_wide_window_has_a_table(phone: Any) -> None:
     phone.get_by_role("list", name="Jobs").wait_for()
     phone.set_viewport_size({"width": 1000, "height": 800})

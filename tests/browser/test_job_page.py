@@ -14,6 +14,7 @@ from serving.pipeline import BEGAN, JOB, PipelinePage, pipeline_page, pipeline_r
 from penstock import JobStatus
 from penstock.actors.web.server import WebServer
 from penstock.runtime.errors import UserLocation
+from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -59,6 +60,42 @@ def test_an_ended_job_has_no_edge_that_is_full(browser: Any) -> None:
         expect(figure(page, "Ran for")).to_have_text("1 h 1 min")
         expect(page.locator(".edge.full")).to_have_count(0)
         expect(page.locator(".card.unknown")).to_have_count(4)
+
+
+def test_an_ended_job_says_what_is_left_and_a_restored_one_from_what(browser: Any) -> None:
+    restored = {"restore_from": "/saved/savepoint-1", "checkpointing.keep_after": "KeepAfter.FAILURE"}
+    with pipeline_page(browser) as pipeline:
+        page = pipeline.page
+        left = page.get_by_role("region", name="What is left")
+        expect(page.get_by_text("Restored from")).to_have_count(0)
+        pipeline.job.current = pipeline_report(settings=restored)
+        expect(page.get_by_text("Restored from /saved/savepoint-1", exact=True)).to_be_visible()
+        expect(left).to_have_count(0)
+
+        counted = JobStatistics(JobStatus.FAILED, attempt=1, completed_checkpoints=3, last_checkpoint_id=3)
+        pipeline.job.current = pipeline_report(status=JobStatus.FAILED, statistics=counted, settings=restored)
+        expect(left.locator("p")).to_have_text(
+            [
+                f"Kept: its checkpoints in /storage/{JOB}",
+                f"To continue: penstock restore /storage/{JOB} python PROGRAM",
+            ]
+        )
+        expect(left.locator("code").last).to_have_text(f"penstock restore /storage/{JOB} python PROGRAM")
+        expect(page.get_by_text("Restored from /saved/savepoint-1", exact=True)).to_be_visible()
+
+
+def test_an_ended_job_that_keeps_no_checkpoint_says_by_which_setting(browser: Any) -> None:
+    counted = JobStatistics(JobStatus.CANCELLED, attempt=1, completed_checkpoints=3, last_checkpoint_id=3)
+    with pipeline_page(browser) as pipeline:
+        pipeline.job.current = pipeline_report(
+            status=JobStatus.CANCELLED,
+            statistics=counted,
+            settings={"checkpointing.keep_after": "KeepAfter.FAILURE"},
+        )
+        left = pipeline.page.get_by_role("region", name="What is left")
+        expect(left).to_contain_text("Kept: nothing. Deleted: its checkpoints")
+        expect(left).to_contain_text("keep_after")
+        expect(left).not_to_contain_text("To continue")
 
 
 def test_rates_say_that_they_are_of_all_sources_and_all_sinks(pipeline: PipelinePage) -> None:

@@ -11,9 +11,15 @@ import pytest
 from playwright.sync_api import expect
 from serving.browser import PATIENCE
 from serving.live_page import LivePage
+from serving.pipeline import PipelinePage, pipeline_report
 from serving.reports import GRAPH
 
+from penstock import JobStatus
+from penstock.actors.shared.job_report import JobReport, SubtaskInfo
+from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.job.job_state import JobState, RescaleRecord, Transition
+from penstock.runtime.operators.metrics import GaugeStatistics, Histogram, OperatorStatistics
+from penstock.runtime.task.statistics import OperatorRates
 
 expect.set_options(timeout=PATIENCE)
 
@@ -101,7 +107,64 @@ def test_a_vertex_has_curves_with_restarts_and_rescales_in_them(live: LivePage) 
     live.page.unroute("**/vertices/count/samples")
 
 
+def test_each_operator_of_a_chain_has_a_curve_and_an_operator_alone_has_none(pipeline: PipelinePage) -> None:
+    """The server has earlier samples; the source's filter lets fewer records pass from now on."""
+    page = pipeline.show("subtasks/orders")
+    curves = page.get_by_role("region", name="Curves by operator of orders")
+    expect(curves.locator(".curve figcaption")).to_have_text(
+        ["orders: Source(orders)", "orders-1: assign timestamps", "orders-2: filter(is_paid)"]
+    )
+    expect(curves.locator(".curve .values")).to_have_text(
+        [re.compile("^out 5,000"), re.compile("^in 5,000out 5,000"), re.compile("^in 5,000out 5,000")]
+    )
+    pipeline.job.current = filtering(pipeline.job.current)
+    expect(curves.locator(".curve .values").last).to_have_text(re.compile("^in 5,000out 800"))
+    page = pipeline.show("subtasks/parse")
+    expect(page.get_by_role("region", name="Curves of parse", exact=True)).to_be_visible()
+    expect(page.get_by_role("region", name="Curves by operator of parse")).to_have_count(0)
+
+
+def test_each_operator_shows_what_it_has_counted_and_the_metrics_of_its_user(pipeline: PipelinePage) -> None:
+    """A histogram of the values 2, 2 and 5; a gauge of two subtasks."""
+    histogram = Histogram()
+    for value in (2, 2, 5):
+        histogram.update(value)
+    counted = OperatorStatistics(
+        1_200_345,
+        900,
+        records_skipped=3,
+        extra={"late_records": 7, "price": histogram.statistics(), "cached": GaugeStatistics(4.0, 6.5, 10.5)},
+    )
+    statistics = JobStatistics(JobStatus.RUNNING, attempt=2, operators={"parse": counted})
+    pipeline.job.current = pipeline_report(statistics=statistics)
+    page = pipeline.show("subtasks/parse")
+    row = page.get_by_role("region", name="Operators of parse").locator("tbody tr")
+    expect(row.locator("td").nth(0)).to_contain_text("order_totals.py:20")
+    expect(row.locator("td.number")).to_have_text(["1,200,345", "900"])
+    expect(row.locator("li")).to_have_text(
+        [
+            "records_skipped 3",
+            "cached 4 to 6.5",
+            "late_records 7",
+            "price 3 values, 2 to 5, average 3",
+        ]
+    )
+    expect(page.get_by_text("Totals of attempt 2, over all subtasks.")).to_be_visible()
+
+
+def filtering(report: JobReport) -> JobReport:
+    """Each subtask of the source emits 400 records per second."""
+
+    def changed(subtask: SubtaskInfo) -> SubtaskInfo:
+        if subtask.rates is None or subtask.subtask.vertex != "orders":
+            return subtask
+        operators = {**subtask.rates.operators, "orders-2": OperatorRates(2_500.0, 400.0)}
+        return replace(subtask, rates=replace(subtask.rates, operators=operators))
+
+    return replace(report, subtasks=tuple(map(changed, report.subtasks)))
+
+
 def earlier(at: float) -> dict[str, Any]:
     """The answer with one sample of that time."""
     figures = {"records_in": 5.0, "records_out": 5.0, "busy": 0.5, "backpressured": 0.0, "lag": 3.0}
-    return {"samples": [{"at": at, **figures}]}
+    return {"samples": [{"at": at, **figures, "operators": {}}]}

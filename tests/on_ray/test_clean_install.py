@@ -19,7 +19,7 @@ OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 #: The versions that the wheel supports, as far as Ray has wheels for them.
 PYTHONS = [
     pytest.param(version, marks=() if version == OWN else pytest.mark.long)
-    for version in ("3.11", "3.12", "3.13")
+    for version in ("3.11", "3.12", "3.13", "3.14")
 ]
 
 

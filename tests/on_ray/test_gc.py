@@ -14,6 +14,8 @@ from jobs.talking import talking_job
 
 from penstock import JobStatus
 from penstock.actors.client.logs import read_files
+from penstock.actors.client.master_calls import MasterCalls
+from penstock.actors.master.program_keeper import find_keeper
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.output_capture import log_file_name, log_file_pattern, logs_folder
 
@@ -40,6 +42,7 @@ def test_what_an_ended_job_has_left_goes_and_a_running_one_beside_it_can_still_b
     finish(ended)
     when_records_flow(running, "out", 500)
     after_checkpoints(running, 1)
+    MasterCalls(running.job_id).quick("keep_program", of_ended=lambda report: None)
     files = sorted(path for path in (tmp_path / "ended").rglob("*") if path.is_file())
     assert lines_left(ended.job_id) > 0
 
@@ -57,6 +60,7 @@ def test_what_an_ended_job_has_left_goes_and_a_running_one_beside_it_can_still_b
     assert sorted(path for path in (tmp_path / "ended").rglob("*") if path.is_file()) == files
 
     assert lines_left(running.job_id) > 0
+    assert find_keeper(running.job_id) is not None
     unknown = logs_folder() / log_file_name("forgotten-1", "count", 0, "2")
     unknown.write_text("a line of a job whose node was away\n")
     os.utime(unknown, (time.time() - 2 * DAY, time.time() - 2 * DAY))
@@ -69,6 +73,8 @@ def test_what_an_ended_job_has_left_goes_and_a_running_one_beside_it_can_still_b
     eventually("the JobMaster is back", lambda: running.statistics().restarts >= 1)
     running.cancel()
     eventually("it has ended", lambda: running.status() is JobStatus.CANCELLED)
+    eventually("its processes have left", lambda: running.job_id in gc("--older-than", "0")["jobs"])
+    assert find_keeper(running.job_id) is None, "its upgrade can't be repeated without its records"
 
 
 def test_an_age_that_is_none_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_ctrl_c_on_a_local_job_is_one_line_with_the_command_that_continues(
         return done.returncode, done.stdout, done.stderr
 
     code, out, line = interrupted(*program)
-    assert code != 0
+    assert code == 128 + signal.SIGINT, line
     assert out == "None\n", line
     (job,) = (path for path in (tmp_path / "kept").iterdir() if path.is_dir())
     restore = f"penstock restore {job} {' '.join(program)}"

@@ -131,7 +131,7 @@ class PipelinePage:
         """One view of the job, in a page that has seen nothing else."""
         self.page.goto(f"{self.address}#/jobs/{JOB}/{view}")
         self.page.reload()
-        self.page.locator(f'.tabs a[aria-current="page"][href$="/{view}"]').wait_for()
+        self.page.locator(f'.tabs a[aria-current="page"][href$="/{view.split("/")[0]}"]').wait_for()
         return self.page
 
     def write(self, *texts: str, vertex: str = "parse", subtask: int | None = 0, stream: str = "log") -> None:

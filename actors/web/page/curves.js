@@ -150,10 +150,30 @@ function Legend({ events, samples }) {
   return kinds.length > 0 && html`<p class="marks faint">Lines across the curves: ${kinds.map((kind) => html`<span key=${kind}><span class="mark ${kind}"></span>${KINDS[kind][0]} </span>`)}</p>`;
 }
 
+// Records per second of each operator of a vertex, summed over its subtasks.
+export function operatorRates(report, vertex) {
+  const known = report.subtasks.filter((each) => each.vertex === vertex && each.rates).map((each) => each.rates.operators);
+  const total = (id, field) => (known.some((each) => each[id]) ? known.reduce((sum, each) => sum + (each[id]?.[field] ?? 0), 0) : null);
+  const operators = report.graph.vertices.find((each) => each.id === vertex)?.operators ?? [];
+  return Object.fromEntries(operators.map(({ id }) => [id, { records_in: total(id, "records_in"), records_out: total(id, "records_out") }]));
+}
+
+// Nothing flows into a source or out of a sink.
+const linesOf = (operator) => [["in", "records_in"], ["out", "records_out"]].filter(([label]) => !(label === "in" ? operator.is_source : operator.is_sink));
+
+// Records per second of each operator of a chain; an operator alone has the curve of its vertex.
+function OperatorCurves({ operators, vertex, samples, events }) {
+  if (operators.length < 2) return null;
+  return html`<section aria-label="Curves by operator of ${vertex}"><h2>Records per second by operator</h2>
+    <div class="curves">${operators.map((operator) => html`<${Curve} key="${vertex} ${operator.id}" title="${operator.id}: ${operator.name}" unit=${count} mark=${countMark} steps=${COUNTS}
+      lines=${linesOf(operator)} samples=${samples.map((sample) => ({ at: sample.at, records_in: null, records_out: null, ...sample.operators[operator.id] }))} events=${events} />`)}</div></section>`;
+}
+
 // The curves of one vertex. The server has the earlier samples; each new report adds one.
 export function VertexCurves({ report, vertex, at, live }) {
   const [samples, setSamples] = useState(null);
   const summary = report.vertices.find((each) => each.id === vertex);
+  const operators = report.graph.vertices.find((each) => each.id === vertex)?.operators ?? [];
   const events = eventsOf(report);
   useEffect(() => {
     let wanted = true;
@@ -170,12 +190,13 @@ export function VertexCurves({ report, vertex, at, live }) {
     if (!live || !at || !summary || samples === null) return;
     const { records_in, records_out, busy, backpressured, watermark } = summary;
     const lag = watermark === null || watermark > 8.64e15 ? null : Math.max(0, at - watermark / 1e6);
-    setSamples((before) => (before.length && before.at(-1).at >= at ? before : [...before.filter((each) => each.at >= at - KEPT), { at, records_in, records_out, busy, backpressured, lag }]));
+    setSamples((before) => (before.length && before.at(-1).at >= at ? before : [...before.filter((each) => each.at >= at - KEPT), { at, records_in, records_out, busy, backpressured, lag, operators: operatorRates(report, vertex) }]));
   }, [at, samples === null]);
   if (samples === null) return html`<${Notice}>Loading the curves…<//>`;
   if (samples.length === 0) return html`<p class="faint">There are no curves: this server did not see the vertex run.</p>`;
   return html`<section aria-label="Curves of ${vertex}"><h2>Curves</h2><${Legend} events=${events} samples=${samples} />
-    <div class="curves">${OF_VERTEX.map((curve) => html`<${Curve} key="${vertex} ${curve.title}" ...${curve} samples=${samples} events=${events} />`)}</div></section>`;
+    <div class="curves">${OF_VERTEX.map((curve) => html`<${Curve} key="${vertex} ${curve.title}" ...${curve} samples=${samples} events=${events} />`)}</div></section>
+    <${OperatorCurves} operators=${operators} vertex=${vertex} samples=${samples} events=${events} />`;
 }
 
 export function Curves({ report, samples, live }) {

@@ -13,13 +13,13 @@ const readBy = (job) => (job.live ? job.records_in : null);
 // A job whose report can't be read has a `problem` and no figures.
 
 const COLUMNS = [
-  { name: "Job", of: (job) => html`<a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><br /><span class="faint">${job.job_id}</span>` },
+  { name: "Job", of: (job) => html`<a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><br /><span class="faint">${job.job_id}</span>`, kind: "id", by: (job) => job.name },
   { name: "State", of: (job) => html`<${Status} value=${job.status} />${job.problem && html`<br /><span class="faint">${job.problem}</span>`}` },
-  { name: "Since", of: (job) => (job.problem ? "" : moment(job.submitted_at)) },
-  { name: "Duration", kind: "number", of: (job) => duration(job.duration) },
-  { name: "Records in", kind: "number", of: (job) => rate(readBy(job)) },
-  { name: "Last checkpoint", of: (job) => moment(job.last_checkpoint) },
-  { name: "Restarts", kind: "number", of: (job) => count(job.restarts) },
+  { name: "Since", of: (job) => (job.problem ? "" : moment(job.submitted_at)), by: (job) => (job.problem ? null : job.submitted_at) },
+  { name: "Duration", kind: "number", of: (job) => duration(job.duration), by: (job) => job.duration },
+  { name: "Records in", kind: "number", of: (job) => rate(readBy(job)), by: readBy },
+  { name: "Last checkpoint", of: (job) => moment(job.last_checkpoint), by: (job) => job.last_checkpoint },
+  { name: "Restarts", kind: "number", of: (job) => count(job.restarts), by: (job) => job.restarts },
 ];
 
 // A job on a phone: two lines, then the figures with their names.
@@ -49,13 +49,14 @@ ray job submit -- python job.py</pre>
     <//>`;
   }
   const states = [...new Set(jobs.map((job) => job.status))].sort();
+  const numberOf = (state) => jobs.filter((job) => job.status === state).length;
   const wanted = text.toLowerCase();
   const shown = jobs.filter((job) => (!status || job.status === status) && (job.name.toLowerCase().includes(wanted) || job.job_id.includes(wanted)));
   return html`<h1>Jobs</h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label>Name or id <input type="search" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
       <label>State <select value=${status} onChange=${(event) => setStatus(event.target.value)}>
-        <option value="">all</option>${states.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
+        <option value="">all</option>${states.map((each) => html`<option key=${each} value=${each}>${each.replaceAll("_", " ")} (${numberOf(each)})</option>`)}
       </select></label>
       <span class="faint" role="status">${shown.length} of ${jobs.length}</span>
     </form>

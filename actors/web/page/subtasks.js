@@ -6,6 +6,7 @@ import { bytes, count, duration, percents, rate, share, subtasksOf, today, water
 import { VertexCurves } from "./curves.js";
 import { FlameGraph } from "./flame_graph.js";
 import { Lag } from "./lag.js";
+import { Operators } from "./operators.js";
 import { Bar, Dialog, Notice, Status, Table } from "./parts.js";
 
 const UNEVEN = 1.5; // a larger multiple of the average is skew
@@ -114,8 +115,7 @@ export function Subtasks({ report, picked, index, at, live }) {
     <${Table} key=${vertex.id} caption="Subtasks of ${vertex.id}" columns=${columnsFor(rows, setFlames)} rows=${rows} keyOf=${(row) => row.index} picked=${(row) => row.index === index} page=${100} />
     <${Lag} report=${report} vertex=${vertex} rows=${rows} />
     <${VertexCurves} report=${report} vertex=${vertex.id} at=${at} live=${live} />
-    <h2>Operators of the chain</h2>
-    <ul class="plain">${vertex.operators.map((operator) => html`<li key=${operator.id}><code>${operator.id}</code> ${operator.name}${operator.defined_at && html` <span class="faint">${operator.defined_at.file}:${operator.defined_at.line} in ${operator.defined_at.function}</span>`}</li>`)}</ul>
+    <${Operators} report=${report} vertex=${vertex} />
     ${flames && html`<${Dialog} title="Flame graph of ${nameOf(flames)}" large onClose=${() => setFlames(null)}>
       <${FlameGraph} ask=${(seconds, type) => look(`${jobPath(report.job_id)}/vertices/${encodeURIComponent(flames.vertex)}/flamegraph?subtask=${flames.index}&seconds=${seconds}&type=${type}`)} />
       <form method="dialog" class="buttons"><button autofocus>Close</button></form><//>`}

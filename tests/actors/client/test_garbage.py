@@ -19,6 +19,7 @@ from penstock.actors.client.garbage import (
     find_unknown,
     list_files,
 )
+from penstock.actors.master.program_keeper import keeper_name
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.output_capture import log_file_name, log_file_pattern
 from penstock.actors.shared.registry import SubmittedJob
@@ -104,6 +105,13 @@ def test_offers_of_processes_go_with_their_actors() -> None:
     offers = {"warm_master__m1": b"", "warm__01_ab__64__p1": b""}
     assert garbage_of(actors={"master:m1", "process:p1"}, **offers) == ((), ())
     assert set(garbage_of(**offers)[1]) == {"warm-master:m1", "warm:01-ab:64:p1"}
+
+
+def test_the_program_that_a_killed_upgrade_has_kept_goes_with_the_records_of_its_job() -> None:
+    reports = {"a": report("a"), "b": report("b", JobStatus.STOPPING), "c": report("c", ended_at=NOW)}
+    values = {f"{kind}:{job_id}": b"" for kind in ("job", "going-back") for job_id in reports}
+    found = find_garbage(Records(values, reports, {keeper_name(job_id) for job_id in reports}), NOW, LIMIT)
+    assert found == Garbage(("a",), ("going-back:a",), ("job:a",), programs=("a",))
 
 
 def test_records_of_unknown_kinds_stay() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,14 +28,25 @@ raise error
 NOTE = "job words-1 keeps running: `penstock cancel words-1`, or penstock.job('words-1').cancel(), ends it"
 
 
-def shown_by(error: str) -> str:
-    code = INTERRUPTED.format(error=error)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+def shown_by(error: str, *options: str) -> tuple[int, list[str]]:
+    """The exit code and the lines of a program that ends with an error."""
+    command = [sys.executable, *options, "-c", INTERRUPTED.format(error=error)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=60
+    )
+    return done.returncode, done.stderr.splitlines()
 
 
 def test_an_interrupt_that_names_a_job_is_one_line_and_other_errors_keep_their_traceback() -> None:
-    assert shown_by("KeyboardInterrupt()").splitlines() == [NOTE]
-    assert shown_by("ValueError()").splitlines() == ["a traceback"]
+    assert shown_by("KeyboardInterrupt()") == (128 + signal.SIGINT, [NOTE])
+    assert shown_by("ValueError()") == (1, ["a traceback"])
+
+
+def test_an_interrupt_does_not_end_a_program_that_stays_for_its_user() -> None:
+    """`python -i` shows a prompt after the program, and here its input ends at once."""
+    _, (note, *prompt) = shown_by("KeyboardInterrupt()", "-i")
+    assert note == NOTE
+    assert "".join(prompt).strip() == ">>>"
 
 
 def test_the_line_of_a_local_job_names_what_is_saved_and_the_command() -> None:
