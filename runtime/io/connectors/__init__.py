@@ -7,6 +7,7 @@
   `webhook` and Kafka's. `kafka/`: Kafka's topics. `http_sink`: sends records as HTTP requests.
 - `generator_source`: generated records. `collect_sink`: rows that are collected in the program, previewed or
   dropped.
+- `delta/`, `iceberg/`: tables of Delta Lake and Iceberg. `tables/`: common parts of both.
 - `errors`, `arrow_batches`: parts that several connectors share.
 
 `source` and `sinks` of `penstock.runtime.operators` describe the interfaces for your own sources and sinks.

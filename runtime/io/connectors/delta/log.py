@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from penstock.runtime.errors import ConnectorError
-from penstock.runtime.io.connectors.delta.tables import delta_schema
 from penstock.runtime.io.connectors.filesystem import FileSystem
+from penstock.runtime.io.connectors.tables.types import table_schema
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -154,4 +154,4 @@ def _file(about: Mapping[str, Any], change: str, path: str, version: int) -> Log
 def _schema(text: str) -> pa.Schema:
     from deltalake import Schema
 
-    return delta_schema(pa.schema(Schema.from_json(text).to_arrow()))
+    return table_schema(pa.schema(Schema.from_json(text).to_arrow()))

@@ -22,12 +22,13 @@ from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.delta.committer import DeltaCommitter
 from penstock.runtime.io.connectors.delta.staging import DeltaWriter, staged_prefix
-from penstock.runtime.io.connectors.delta.tables import check_installed, delta_schema
+from penstock.runtime.io.connectors.delta.tables import check_installed
 from penstock.runtime.io.connectors.delta.writable import refused_properties
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.file_formats.parquet_encoder import is_codec
 from penstock.runtime.io.connectors.filesystem import absolute
 from penstock.runtime.io.connectors.local_files import filesystem_for
+from penstock.runtime.io.connectors.tables.types import table_schema
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.redaction import without_secrets
@@ -109,7 +110,7 @@ class DeltaSink(metaclass=NearestNames):
             msg = f"properties={dict(self.properties)} are not allowed: the table has {', '.join(refused)}"
             raise ConfigurationError(msg)
         if self.schema is not None:
-            object.__setattr__(self, "schema", delta_schema(self.schema))
+            object.__setattr__(self, "schema", table_schema(self.schema))
 
     @property
     def adds_columns(self) -> bool:

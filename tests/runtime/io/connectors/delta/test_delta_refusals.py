@@ -13,8 +13,8 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 from penstock.delta import DeltaSink
 from penstock.operators import ArrowBatch
 from penstock.runtime.errors import BadRecordError, ConfigurationError, OperatorError
-from penstock.runtime.io.connectors.delta.tables import delta_schema
-from penstock.runtime.io.connectors.delta.writable import null_in
+from penstock.runtime.io.connectors.tables.nulls import null_in
+from penstock.runtime.io.connectors.tables.types import table_schema
 from penstock.runtime.operators.committed_sink import StagingOperator
 from penstock.runtime.testing.harness import OperatorHarness
 
@@ -146,7 +146,7 @@ MAP = pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))
 )
 def test_nulls_are_found_in_the_parts_of_a_column(kind: pa.DataType, good: Any, bad: Any, path: str) -> None:
     values = pa.array([good, bad, good, None, good], kind)
-    field = pa.field("x", delta_schema(pa.schema({"x": kind})).field("x").type)
+    field = pa.field("x", table_schema(pa.schema({"x": kind})).field("x").type)
     assert null_in(values, field) == null_in(values.slice(1), field) == path
     assert null_in(values.slice(2), field) is None
 
