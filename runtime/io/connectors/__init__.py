@@ -8,7 +8,7 @@
 - `generator_source`: generated records. `collect_sink`: rows that are collected in the program, previewed or
   dropped.
 - `delta/`, `iceberg/`: tables of Delta Lake and Iceberg. `tables/`: common parts of both.
-- `errors`, `arrow_batches`: parts that several connectors share.
+- `errors`, `arrow_batches`, `daemon_threads`: parts that several connectors share.
 
 `source` and `sinks` of `penstock.runtime.operators` describe the interfaces for your own sources and sinks.
 """
