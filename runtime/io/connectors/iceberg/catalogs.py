@@ -47,7 +47,7 @@ def checked_table(table: str, timeout: Any) -> float:
     return seconds_in("catalog_timeout", timeout, above=0.0)
 
 
-@dataclass(slots=True)
+@dataclass
 class TableClient:
     """Calls the catalog of one table.
 

@@ -88,7 +88,9 @@ def test_the_snapshots_from_one_on_are_read_in_order(world: TableWorld) -> None:
     ("settings", "says"),
     [({"snapshot_id": 7}, "no snapshot 7"), ({"branch": "other"}, "no branch or tag 'other'")],
 )
-def test_what_the_table_does_not_have_is_named(world: TableWorld, settings: dict[str, Any], says: str) -> None:
+def test_what_the_table_does_not_have_is_named(
+    world: TableWorld, settings: dict[str, Any], says: str
+) -> None:
     with pytest.raises(ConnectorError, match=says):
         source_of(world, **settings).splits(1)
 
@@ -120,14 +122,9 @@ def test_columns_are_selected_and_unknown_ones_named(folder: Path) -> None:
 def test_a_watched_table_is_followed_snapshot_by_snapshot(world: TableWorld) -> None:
     with SourceHarness(source_of(world, watch=timedelta(seconds=10))) as harness:
         assert sorted(numbers_of(harness)) == list(range(6))
-        world.append(numbers(2, 6))
-        assert numbers_of(harness) == []  # it looks after ten seconds
-        harness.advance(10)
-        assert numbers_of(harness) == [6, 7]
-        for first in (8, 10):
+        for first in (6, 8):
             world.append(numbers(2, first))
-        harness.advance(10)
-        assert numbers_of(harness) == [8, 9, 10, 11]
+        assert numbers_of(harness) == [6, 7, 8, 9]
 
 
 def test_an_empty_table_is_followed_from_its_first_snapshot(folder: Path) -> None:
@@ -136,18 +133,19 @@ def test_an_empty_table_is_followed_from_its_first_snapshot(folder: Path) -> Non
     with SourceHarness(source_of(world, watch=1)) as harness:
         assert numbers_of(harness) == []
         world.append(numbers(2))
-        harness.advance(1)
         assert numbers_of(harness) == [0, 1]
 
 
 def test_a_restored_job_continues_in_the_middle_of_a_snapshot(world: TableWorld) -> None:
     source = source_of(world, starting_snapshot_id=snapshots(world)[0], watch=1)
     with SourceHarness(source) as harness:
-        assert [row["number"] for row in (*harness.poll(1), *harness.poll(1), *harness.poll(1))] == [0]
-        saved = harness.snapshot()
+        first: list[int] = []
+        while len(first) < 3:
+            first += [row["number"] for row in harness.poll(1)]
+        snapshot = harness.snapshot()
     world.append(numbers(2, 6))
-    with SourceHarness(source, restored=saved) as harness:
-        assert numbers_of(harness) == list(range(1, 8))
+    with SourceHarness(source, restored=[snapshot]) as harness:
+        assert [*first, *numbers_of(harness)] == list(range(8))
 
 
 def test_new_columns_are_read_from_their_snapshot_on(world: TableWorld) -> None:
@@ -161,7 +159,7 @@ def test_a_snapshot_that_removes_rows_fails_the_job_or_is_left_out(world: TableW
     first = snapshots(world)[0]
     world.table.overwrite(pa.table({"number": [100]}), "number = 0")
     world.append(numbers(1, 6))
-    with pytest.raises(OperatorError, match="removes rows .* Set skip_change_commits=True"):
+    with pytest.raises(OperatorError, match=r"removes rows .* Set skip_change_commits=True"):
         rows_of(source_of(world, starting_snapshot_id=first))
     # pyiceberg overwrites with two snapshots, and the second one only adds rows.
     kept = rows_of(source_of(world, starting_snapshot_id=first, skip_change_commits=True))
@@ -178,7 +176,6 @@ def test_snapshots_that_expired_before_they_were_read_fail_the_job(world: TableW
         world.append(numbers(2, 6))
         world.append(numbers(2, 8))
         expire(world, *snapshots(world)[:4])
-        harness.advance(1)
         with pytest.raises(OperatorError, match=r"are missing, so rows are lost.*let expire_snapshots keep"):
             rows_so_far(harness)
 
@@ -188,7 +185,6 @@ def test_the_snapshot_that_was_read_last_may_expire(world: TableWorld) -> None:
         assert sorted(numbers_of(harness)) == list(range(6))
         world.append(numbers(2, 6))
         expire(world, *snapshots(world)[:3])
-        harness.advance(1)
         assert numbers_of(harness) == [6, 7]
 
 
@@ -197,7 +193,6 @@ def test_a_table_that_was_rolled_back_fails_the_job(world: TableWorld) -> None:
     with SourceHarness(source_of(world, watch=1)) as harness:
         rows_so_far(harness)
         world.table.manage_snapshots().rollback_to_snapshot(first).commit()
-        harness.advance(1)
         with pytest.raises(OperatorError, match="or the branch was rolled back"):
             rows_so_far(harness)
 
@@ -217,5 +212,3 @@ def test_a_table_that_was_rolled_back_fails_the_job(world: TableWorld) -> None:
 def test_settings_that_are_not_allowed_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         IcebergSource(TABLE, catalog={}, **settings)
-
-
