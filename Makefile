@@ -51,7 +51,7 @@ help:
 	@echo "make browser    installs Chromium, which the tests of the page need"
 	@echo "make prometheus unpacks Prometheus in .venv, which the tests of metrics and alert rules need"
 	@echo "make kafka      fetches Apache Kafka into .venv, which the tests with real brokers need; needs Maven (make maven installs it)"
-	@echo "make table-jars fetches the jars with which Spark reads Delta tables in tests; needs Maven"
+	@echo "make table-jars fetches the jars with which Spark reads tables in tests; needs Maven"
 	@echo "make notebook   executes the notebooks with Spark and keeps their results and pictures in them"
 	@echo "make pictures   takes docs/pictures of the page of penstock ui again; needs make browser"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and their imports"
