@@ -26,6 +26,7 @@ from penstock.delta import DeltaSource
 from penstock.files import FolderWatch
 from penstock.formats import Json, SchemaRegistry
 from penstock.http import HttpSink, WebhookSource
+from penstock.iceberg import IcebergSink, IcebergSource
 from penstock.kafka import KafkaSink, KafkaSource
 from penstock.mqtt import MqttSource
 from penstock.nats import JetStreamSource
@@ -317,6 +318,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "KafkaSource": partial(KafkaSource, "localhost:9092", "in"),
     "RedisStreamSource": partial(RedisStreamSource, "redis://localhost", "in"),
     "HttpSink": partial(HttpSink, "http://localhost"),
+    "IcebergSink": partial(IcebergSink, "shop.orders", catalog={}),
+    "IcebergSource": partial(IcebergSource, "shop.orders", catalog={}),
     "WebhookSource": partial(WebhookSource, 8085),
     "CoordinatorHarness.advance": lambda duration: testing.CoordinatorHarness(Coordinated()).advance(
         duration

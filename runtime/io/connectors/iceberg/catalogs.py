@@ -177,6 +177,11 @@ class TableClient:
             return found
         return self.load()
 
+    def close(self) -> None:
+        catalog, self._catalog = self._catalog, None
+        if catalog is not None:
+            catalog.close()
+
     def _connected(self) -> Catalog:
         from pyiceberg.catalog import load_catalog
 

@@ -57,7 +57,7 @@ class PartitionColumn:
         found = _PARTITION.fullmatch(text)
         if found is not None and found["column"]:
             return cls(text)
-        name = found["transform"] if found is not None else None
+        name = "" if found is None else str(found["transform"])
         if found is None or name not in _TRANSFORMS or (found["width"] is not None) != (name in _WITH_WIDTH):
             msg = (
                 f"partition_by has {text!r}: give a column, such as 'day', or one of 'years(at)', "

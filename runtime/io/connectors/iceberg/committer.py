@@ -33,13 +33,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from penstock.runtime.errors import ConnectorError, LostOutputError
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
-from penstock.runtime.io.connectors.iceberg.data_files import StagedDataFile
+from penstock.runtime.io.connectors.iceberg.data_files import StagedDataFile, keeping_manifests
 from penstock.runtime.io.connectors.iceberg.history import MAIN, ancestors, head_of, sequence_of
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.record.elements import Batch, RowBatch
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.iceberg.sink import IcebergSink
 
 logger = logging.getLogger(__name__)
+
+#: Number of files that are looked for at a time.
+_THREADS: Final = 16
 
 LINEAGE: Final = "penstock.lineage"
 NUMBER: Final = "penstock.commit"
@@ -103,11 +107,11 @@ class IcebergCommitter:
             )
             raise ConnectorError(msg)
         table = self._client.load()
+        self._check_columns(table)
         self._number += 1
         staged, self._staged = self._staged, []
-        about = table.metadata
-        base = about.last_sequence_number
-        return [IcebergCommit(self._lineage, self._number, tuple(staged), str(about.table_uuid), base)]
+        table_id, base = str(table.metadata.table_uuid), table.last_sequence_number
+        return [IcebergCommit(self._lineage, self._number, tuple(staged), table_id, base)]
 
     def commit(self, committables: Sequence[IcebergCommit], permit: CommitPermit) -> None:
         for commit in committables:
@@ -116,12 +120,15 @@ class IcebergCommitter:
             self._publish(self._sink.audit)
 
     def close(self) -> None:
-        """Do nothing: the committer holds no resources."""
+        self._client.close()
 
     def _commit(self, commit: IcebergCommit, permit: CommitPermit) -> None:
-        def append(table: Table) -> bool:
-            if not self._client.call("read its history", lambda: self._is_committed(table, commit)):
-                self._append(self._on_branch(table), commit, permit)
+        def append(table: Table) -> bool | None:
+            if self._client.call("read its history", lambda: self._is_committed(table, commit)):
+                return True
+            if self._makes_branch(table):
+                return None  # look again: another committer may have written the branch meanwhile
+            self._append(table, commit, permit)
             return True
 
         self._client.change(append, lambda: self._table_of(commit))
@@ -137,13 +144,13 @@ class IcebergCommitter:
         merges = table.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
 
         def append() -> None:
-            self._check_files(table, commit)
             with _as_of(table, commit.files[0].spec).transaction() as transaction:
                 update = transaction.update_snapshot(properties, branch=self._sink.branch)
                 with update.merge_append() if merges else update.fast_append() as snapshot:
                     for file in commit.files:
                         snapshot.append_data_file(file.as_data_file())
 
+        self._client.call("look for its files", lambda: self._check_files(table, commit))
         self._client.call("commit a checkpoint", append)
 
     def _is_committed(self, table: Table, commit: IcebergCommit) -> bool:
@@ -177,17 +184,32 @@ class IcebergCommitter:
         )
         raise LostOutputError(msg)
 
+    def _check_columns(self, table: Table) -> None:
+        """Fail before the checkpoint if a column was dropped: its values would never be seen."""
+        known = table.schema().field_ids
+        for file in self._staged:
+            dropped = file.counts["column_sizes"].keys() - known
+            if dropped:
+                msg = (
+                    f"table {self._sink.table}: a column of uncommitted rows was dropped, with the id "
+                    f"{min(dropped)}. The next attempt writes to the columns that are left"
+                )
+                raise ConnectorError(msg)
+
     def _check_files(self, table: Table, commit: IcebergCommit) -> None:
         places = [table.location(), table.properties.get("write.data.path", table.location())]
         for file in commit.files:
             check_declared(_plain(file.path), map(_plain, places))
-            if not table.io.new_input(file.path).exists():
-                msg = (
-                    f"table {self._sink.table}: committed data is missing. A completed checkpoint covers the "
-                    f"file {file.path}, which is neither in the table nor in its folder. remove_orphan_files "
-                    "removes uncommitted files that are older than its limit. Restore an older checkpoint"
-                )
-                raise LostOutputError(msg)
+        with ThreadPoolExecutor(_THREADS, "iceberg-files") as pool:
+            exists = list(pool.map(lambda file: table.io.new_input(file.path).exists(), commit.files))
+        if not all(exists):
+            path = commit.files[exists.index(False)].path
+            msg = (
+                f"table {self._sink.table}: committed data is missing. A completed checkpoint covers the "
+                f"file {path}, which is neither in the table nor in its folder. remove_orphan_files removes "
+                "uncommitted files that are older than its limit. Restore an older checkpoint"
+            )
+            raise LostOutputError(msg)
 
     def _table_of(self, commit: IcebergCommit) -> Table:
         table = self._client.find()
@@ -204,11 +226,11 @@ class IcebergCommitter:
             raise LostOutputError(msg)
         return table
 
-    def _on_branch(self, table: Table) -> Table:
+    def _makes_branch(self, table: Table) -> bool:
         """Make the branch if it does not exist: it begins with the snapshot of `main`."""
         branch = self._sink.branch
         if branch == MAIN or head_of(table, branch) is not None:
-            return table
+            return False
 
         def make() -> None:
             if head_of(table, MAIN) is None:
@@ -220,7 +242,7 @@ class IcebergCommitter:
             table.manage_snapshots().create_branch(main, branch).commit()
 
         self._client.call("make the branch", make)
-        return self._client.load()
+        return True
 
     def _publish(self, audit: Any) -> None:
         """Let `main` follow the branch if the user's function approves of it."""
@@ -262,4 +284,5 @@ def _as_of(table: Table, spec: int) -> Table:
     """
     properties = {**table.properties, "commit.retry.num-retries": "0"}
     table.metadata = table.metadata.model_copy(update={"properties": properties, "default_spec_id": spec})
+    table.io = keeping_manifests(table.io)
     return table

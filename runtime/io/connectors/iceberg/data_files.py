@@ -46,6 +46,7 @@ class StagedDataFile:
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
 
+        counts: dict[str, Any] = {name: dict(found) for name, found in self.counts.items()}
         return DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self.path,
@@ -60,7 +61,7 @@ class StagedDataFile:
             lower_bounds=dict(self.lower),
             upper_bounds=dict(self.upper),
             split_offsets=list(self.offsets),
-            **{name: dict(counts) for name, counts in self.counts.items()},
+            **counts,
         )
 
 
@@ -107,3 +108,21 @@ class DataFileOutput:
     def discard(self) -> None:
         self._stream.close()
         self._io.delete(self._path)
+
+
+def keeping_manifests(io: FileIO) -> FileIO:
+    """The same access to the storage, which does not delete the manifests of a commit."""
+    from pyiceberg.io import FileIO, InputFile, OutputFile
+
+    class KeepingManifests(FileIO):
+        def new_input(self, location: str) -> InputFile:
+            return io.new_input(location)
+
+        def new_output(self, location: str) -> OutputFile:
+            return io.new_output(location)
+
+        def delete(self, location: str | InputFile | OutputFile) -> None:
+            if not str(getattr(location, "location", location)).endswith(".avro"):
+                io.delete(location)
+
+    return KeepingManifests(io.properties)

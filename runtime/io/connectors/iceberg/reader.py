@@ -121,6 +121,7 @@ class IcebergReader:
 
     def close(self) -> None:
         self._batches = self._batch = None
+        self._client.close()
 
     def _continue(self, split: IcebergSplit | None) -> None:
         self._split = split

@@ -11,6 +11,7 @@ Snapshots that only rewrite rows (`replace`), such as compactions, are no input.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -95,11 +96,20 @@ class IcebergSource(metaclass=NearestNames):
 
     def splits(self, parallelism: int) -> Sequence[IcebergSplit]:
         """List the files of the snapshot, and the branch behind it."""
-        client = self.client()
-        table = client.load()
+        with closing(self._client()) as client:
+            return self._splits(client, client.load())
+
+    def reader(self, context: ConnectorContext, splits: Sequence[IcebergSplit]) -> IcebergReader:
+        """Make the reader of one subtask."""
+        return IcebergReader(self, self._client(), context, splits)
+
+    def _client(self) -> TableClient:
+        return TableClient(self.table, self.catalog_name, self.catalog, as_seconds(self.catalog_timeout))
+
+    def _splits(self, client: TableClient, table: Table) -> Sequence[IcebergSplit]:
         head = head_of(table, self.branch)
-        if self.starting_snapshot_id is not None:
-            number = self.starting_snapshot_id
+        number = self.starting_snapshot_id
+        if number is not None:
             first = self._known(table.snapshot_by_id(number), f"snapshot {number}")
             until = None if self.watch is not None else head
             before = first.parent_snapshot_id
@@ -113,13 +123,6 @@ class IcebergSource(metaclass=NearestNames):
             last = None if chosen is None else table.snapshot_by_id(chosen)
             splits.insert(0, IcebergSplit(chosen, (), sequence_of(last), follows=True))
         return splits
-
-    def reader(self, context: ConnectorContext, splits: Sequence[IcebergSplit]) -> IcebergReader:
-        """Make the reader of one subtask."""
-        return IcebergReader(self, self.client(), context, splits)
-
-    def client(self) -> TableClient:
-        return TableClient(self.table, self.catalog_name, self.catalog, as_seconds(self.catalog_timeout))
 
     def _chosen(self, table: Table, head: int | None) -> int | None:
         number = self.snapshot_id

@@ -88,6 +88,10 @@ class IcebergWriter(TableWriter):
     def staged(self, partition: tuple[Any, ...], file: OpenFile) -> StagedDataFile:
         return staged(file, self._opened, partition)
 
+    def close(self) -> None:
+        super().close()
+        self._client.close()
+
     def first_schema(self, found: pa.Schema) -> pa.Schema:
         """The columns of the table, which is made of the first records if it does not exist."""
         sink = self._sink

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from iceberg_jobs import SCHEMA, TABLE, TableWorld, catalog_in, counted_by_duckdb, in_order, numbers
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.table import Table
 
@@ -141,6 +142,26 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(folder: Path) -> None:
         raise OSError(msg)
 
     committer._append = append_and_lose
+    job.complete(point)
+    job.close()
+    assert in_order(world.rows()) == list(range(3))
+
+
+def test_a_commit_that_was_made_and_then_refused_to_its_repetition_leaves_the_table_readable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy has sent the request twice."""
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(3)).start()
+    job.write()
+    commit_table = SqlCatalog.commit_table
+
+    def commit_twice(*arguments: Any) -> Any:
+        commit_table(*arguments)
+        return commit_table(*arguments)
+
+    point = job.snapshot()
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit_twice)
     job.complete(point)
     job.close()
     assert in_order(world.rows()) == list(range(3))
@@ -505,6 +526,16 @@ def test_a_column_that_differs_from_another_only_in_case_is_refused(folder: Path
     job = TableWorld(folder, SCHEMA, schema_mode="merge").job([{"number": 1, "Number": 2}]).start()
     with pytest.raises(OperatorError, match="'number' and 'Number' differ only in upper and lower case"):
         job.write()
+
+
+def test_a_column_that_is_dropped_before_the_checkpoint_fails_it(folder: Path) -> None:
+    world = TableWorld(folder, pa.schema({"number": pa.int64(), "name": pa.string()}))
+    job = world.job([{"number": 1, "name": "a"}]).start()
+    job.write()
+    with world.table.update_schema() as update:
+        update.delete_column("name")
+    with pytest.raises(OperatorError, match="a column of uncommitted rows was dropped"):
+        job.snapshot()
 
 
 def test_columns_that_records_lack_are_null_and_those_that_exclude_null_are_asked_for(folder: Path) -> None:
