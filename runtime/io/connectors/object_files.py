@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
@@ -226,6 +227,9 @@ _CLIENT_OPTIONS: Final = frozenset(
 )
 
 
+_OF_STORE: Final = re.compile(r"^(aws|azure|google)_")
+
+
 def object_file_system(location: str, storage_options: Mapping[str, str]) -> ObjectFileSystem:
     """Open the bucket of a URL such as `s3://bucket/folder/*.csv`.
 
@@ -234,8 +238,15 @@ def object_file_system(location: str, storage_options: Mapping[str, str]) -> Obj
     """
     parts = urlsplit(location)
     root = f"{parts.scheme}://{parts.netloc}"
-    client: Any = {name: value for name, value in storage_options.items() if name in _CLIENT_OPTIONS}
-    config: Any = {name: value for name, value in storage_options.items() if name not in client}
+    client: Any = {}
+    config: Any = {}
+    for name, value in storage_options.items():
+        # Other libraries have `AWS_ALLOW_HTTP` for `allow_http`.
+        plain = _OF_STORE.sub("", name.lower())
+        if plain in _CLIENT_OPTIONS:
+            client[plain] = value
+        else:
+            config[name.lower()] = value
     try:
         return ObjectFileSystem(from_url(root, config=config, client_options=client), root)
     except (BaseError, ValueError) as error:

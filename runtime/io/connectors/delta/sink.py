@@ -23,7 +23,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.delta.committer import DeltaCommitter
 from penstock.runtime.io.connectors.delta.staging import DeltaWriter, staged_prefix
 from penstock.runtime.io.connectors.delta.tables import check_installed, delta_schema
-from penstock.runtime.io.connectors.delta.writable import refused_properties
+from penstock.runtime.io.connectors.delta.writable import check_partitioned, refused_properties
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.file_formats.parquet_encoder import is_codec
 from penstock.runtime.io.connectors.filesystem import absolute
@@ -64,6 +64,7 @@ class DeltaSink(metaclass=NearestNames):
 
     Raises:
         ConfigurationError: A setting has a value that is not allowed, or deltalake is not installed.
+        BadRecordError: `schema` has a type that Delta lacks, or only partition columns.
 
     Example:
         >>> DeltaSink("/data/orders", partition_by=["day"]).schema_mode
@@ -110,6 +111,7 @@ class DeltaSink(metaclass=NearestNames):
             raise ConfigurationError(msg)
         if self.schema is not None:
             object.__setattr__(self, "schema", delta_schema(self.schema))
+            check_partitioned(str(self.path), self.schema, self.partition_by)
 
     @property
     def adds_columns(self) -> bool:

@@ -26,7 +26,7 @@ import pyarrow.types as kinds
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.delta.statistics import file_statistics
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, delta_schema, find_table
-from penstock.runtime.io.connectors.delta.writable import excludes_null, null_in
+from penstock.runtime.io.connectors.delta.writable import check_partitioned, excludes_null, null_in
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.file_formats.encoders import CountingOutput
 from penstock.runtime.io.connectors.file_formats.fixed_schema import FixedSchema, refuse_odd_rows
@@ -305,6 +305,7 @@ class DeltaWriter:
                     f"{', '.join(schema.names)}"
                 )
                 raise BadRecordError(msg)
+        check_partitioned(str(self._sink.path), schema, self._sink.partition_by)
         advice = (
             f"Map the rows to the columns of table {self._sink.path} before the sink, or let the sink add "
             'columns with schema_mode="merge"'

@@ -51,6 +51,14 @@ def test_a_table_whose_columns_have_rules_is_refused(
         opened(folder)
 
 
+def test_a_table_that_has_only_partition_columns_is_refused(folder: Path) -> None:
+    """Its files would have no columns, and thus no rows."""
+    with pytest.raises(BadRecordError, match="partition_by has all columns, number, so its files"):
+        DeltaSink(folder / "table", SCHEMA, partition_by=["number"])
+    with pytest.raises(OperatorError, match="Leave at least one column out of partition_by"):
+        TableWorld(folder, partition_by=["number"]).finish(numbers(1))
+
+
 def test_rows_are_not_merged_into_a_table_that_only_grows(folder: Path) -> None:
     only_grows = {"delta.appendOnly": "true"}
     with pytest.raises(ConfigurationError, match=r"delta.appendOnly, and key= replaces rows"):
