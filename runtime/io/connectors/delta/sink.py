@@ -52,6 +52,9 @@ class DeltaSink(metaclass=NearestNames):
             An existing table must have the same ones.
         key: Columns whose values identify a row. With a key a record replaces the row with the same key, and
             is added if there is none. Without a key all records are added.
+        change_kind: Column with the kind of each change, which is not written. `"insert"` and
+            `"update_postimage"` replace or add the row of the key. `"delete"` and `"update_preimage"` delete
+            it. Needs `key`.
         schema_mode: `"fixed"` refuses records with columns that the table lacks. `"merge"` adds these columns
             to the table. Records may lack columns that may be null.
         target_file_size: Bytes at which a file is ended before the checkpoint.
@@ -78,6 +81,7 @@ class DeltaSink(metaclass=NearestNames):
     _: KW_ONLY
     partition_by: Sequence[str] = ()
     key: Sequence[str] = ()
+    change_kind: str | None = None
     schema_mode: SchemaMode = "fixed"
     target_file_size: int = _TARGET_FILE_SIZE
     compact_below: int | None = None
@@ -97,6 +101,11 @@ class DeltaSink(metaclass=NearestNames):
                 msg = f"{name}={value!r} is not allowed: give a list of distinct column names"
                 raise ConfigurationError(msg)
             object.__setattr__(self, name, columns)
+        if self.change_kind is not None and (not self.key or self.change_kind in self.key):
+            msg = (
+                f"change_kind={self.change_kind!r} needs key=, without this column: a change is that of a key"
+            )
+            raise ConfigurationError(msg)
         sizes = ("target_file_size", self.target_file_size), ("compact_at", self.compact_at)
         for name, size in (*sizes, ("compact_below", self.compact_below)):
             if size is not None and size < 1:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.delta.changes import DELETED, without_change_kind
 from penstock.runtime.io.connectors.delta.statistics import file_statistics
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, delta_schema, find_table
 from penstock.runtime.io.connectors.delta.writable import check_partitioned, excludes_null, null_in
@@ -168,6 +169,7 @@ class DeltaWriter:
         self._made: set[str] = set()
         self._staged: list[StagedFile] = []
         self._fixed: FixedSchema | None = None
+        self._schema = pa.schema([])
         self._never_null: list[pa.Field] = []
         known = sink.schema or self._schema_of_table()
         if known is not None:
@@ -176,8 +178,11 @@ class DeltaWriter:
     def write(self, batch: Batch) -> None:
         if not len(batch):
             return
+        deletes = None
+        if self._sink.change_kind is not None:
+            batch, deletes = without_change_kind(batch, self._sink.change_kind, str(self._sink.path))
         try:
-            for columns in self._fitted(batch):
+            for columns in self._fitted(batch, deletes):
                 for folder, part in self._folders.split(ArrowBatch(columns)):
                     assert isinstance(part, ArrowBatch), "Folders keeps the kind of a batch"
                     self._write(self._base or folder, part.batch)
@@ -227,7 +232,7 @@ class DeltaWriter:
         del self._open[file.folder]
         assert self._fixed is not None, "a file has rows, so its schema is known"
         statistics = file.end()
-        schema = self._fixed.schema.serialize().to_pybytes()
+        schema = self._schema.serialize().to_pybytes()
         now = int(self._clock.now() * 1_000)
         values = {} if self._base else _values(file.folder)
         self._staged.append(StagedFile(file.path, file.size, file.rows, values, now, statistics, schema))
@@ -236,11 +241,11 @@ class DeltaWriter:
         for file in list(self._open.values()):
             self._end(file)
 
-    def _fitted(self, batch: Batch) -> Iterator[pa.RecordBatch]:
-        """The batch in the columns of the table."""
+    def _fitted(self, batch: Batch, deletes: pa.Array | None) -> Iterator[pa.RecordBatch]:
+        """The batch in the columns of the table, and in one that marks deletions."""
         if isinstance(batch, ArrowBatch):
             self._learn(batch.batch.schema)
-            yield self._checked(self._fix_of(batch.batch))
+            yield self._checked(self._fix_of(batch.batch), deletes)
             return
         rows = batch.rows
         if self._fixed is None or (self._sink.adds_columns and self._has_new_names(rows)):
@@ -252,9 +257,9 @@ class DeltaWriter:
                 msg = f"a row can't be written to table {self._sink.path}: {error}. Give the sink a schema="
                 raise BadRecordError(msg) from error
         assert self._fixed is not None, "the rows have a schema"
-        yield self._checked(self._fixed.converted(rows))
+        yield self._checked(self._fixed.converted(rows), deletes)
 
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _checked(self, batch: pa.RecordBatch, deletes: pa.Array | None) -> pa.RecordBatch:
         for name in self._sink.key:
             if batch.column(name).null_count:
                 msg = (
@@ -262,15 +267,16 @@ class DeltaWriter:
                     "found by it. Filter these records, or give them a value before the sink"
                 )
                 raise BadRecordError(msg)
+        kept = batch if deletes is None or not self._never_null else batch.filter(pc.invert(deletes))
         for field in self._never_null:
-            found = null_in(batch.column(field.name), field)
+            found = null_in(kept.column(field.name), field)
             if found is not None:
                 msg = (
                     f"table {self._sink.path}: column {found!r} is NOT NULL, and a record has no value. "
                     "Filter these records, or give them a value before the sink"
                 )
                 raise BadRecordError(msg)
-        return batch
+        return batch if deletes is None else batch.append_column(DELETED, deletes)
 
     def _fix_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         assert self._fixed is not None, "the batch has a schema"
@@ -310,8 +316,12 @@ class DeltaWriter:
             f"Map the rows to the columns of table {self._sink.path} before the sink, or let the sink add "
             'columns with schema_mode="merge"'
         )
-        self._fixed = FixedSchema(delta_schema(schema), advice)
-        self._never_null = [field for field in self._fixed.schema if excludes_null(field)]
+        self._schema = delta_schema(schema)
+        # A deletion may have nothing but its key, so null is looked for in the other rows.
+        may_delete = self._sink.change_kind is not None
+        fields = [field.with_nullable(field.nullable or may_delete) for field in self._schema]
+        self._fixed = FixedSchema(pa.schema(fields), advice)
+        self._never_null = [field for field in self._schema if excludes_null(field)]
 
     def _schema_of_table(self) -> pa.Schema | None:
         table = find_table(str(self._sink.path), self._sink.storage_options)
