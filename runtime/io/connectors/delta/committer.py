@@ -237,11 +237,7 @@ class DeltaCommitter:
         return table
 
     def _check(self, table: DeltaTable, schemas: Iterable[pa.Schema], key: Sequence[str]) -> None:
-        sink = self._sink
-        check_writable(self._path, table, sink.partition_by, merges=bool(key))
-        columns = arrow_schema_of(table)
-        for schema in schemas:
-            check_columns(self._path, columns, schema, adds_columns=sink.adds_columns)
+        check_table(self._sink, table, schemas, key)
 
     def _make(self, schema: pa.Schema) -> DeltaTable:
         sink = self._sink
@@ -285,6 +281,19 @@ class DeltaCommitter:
                 "are then left out"
             )
         return LostOutputError(msg)
+
+
+def check_table(sink: DeltaSink, table: DeltaTable, schemas: Iterable[pa.Schema], key: Sequence[str]) -> None:
+    """Refuse a table that can't take rows with these schemas.
+
+    Raises:
+        ConnectorError: The table has rules that the sink does not respect, or other columns.
+    """
+    path = str(sink.path)
+    check_writable(path, table, sink.partition_by, merges=bool(key))
+    columns = arrow_schema_of(table)
+    for schema in schemas:
+        check_columns(path, columns, schema, adds_columns=sink.adds_columns)
 
 
 def _schemas(files: Sequence[StagedFile]) -> Iterator[pa.Schema]:

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.delta.committer import DeltaCommitter
+from penstock.runtime.io.connectors.delta.committer import DeltaCommitter, check_table
 from penstock.runtime.io.connectors.delta.staging import DeltaWriter, staged_prefix
-from penstock.runtime.io.connectors.delta.tables import check_installed, delta_schema
+from penstock.runtime.io.connectors.delta.tables import check_installed, delta_schema, find_table
 from penstock.runtime.io.connectors.delta.writable import check_partitioned, refused_properties
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.file_formats.parquet_encoder import is_codec
@@ -144,6 +144,16 @@ class DeltaSink(metaclass=NearestNames):
             ConnectorError: The table can't be read, or it does not fit the sink.
         """
         return DeltaCommitter(self, self._files(), context)
+
+    def check_destination(self, job_id: str) -> None:
+        """Refuse a table that can't take the records, before any of them is read.
+
+        Raises:
+            ConnectorError: The place of the table can't be reached, or the table does not fit the sink.
+        """
+        table = find_table(str(self.path), self.storage_options)
+        if table is not None:
+            check_table(self, table, () if self.schema is None else [self.schema], self.key)
 
     def _files(self) -> Any:
         return filesystem_for(str(self.path), self.storage_options)

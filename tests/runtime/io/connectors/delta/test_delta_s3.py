@@ -146,11 +146,13 @@ def test_an_error_names_the_cause_and_no_secret(options: dict[str, str]) -> None
     source = DeltaSource(path, storage_options=options)
     with pytest.raises(ConnectorError, match=r"table s3://no-such-bucket/table: .*404 Not Found") as read:
         source.splits(1)
+    with pytest.raises(ConnectorError, match="404 Not Found") as checked:
+        sink.check_destination("job-1")
     with (
         pytest.raises(OperatorError, match=r"404 Not Found.*storage_options") as written,
         OperatorHarness(CommitterOperator(sink)),
     ):
         pass
-    for shown in (str(read.value), str(written.value), repr(sink), repr(source)):
+    for shown in (str(read.value), str(checked.value), str(written.value), repr(sink), repr(source)):
         assert SECRET not in shown
         assert "\x1b" not in shown
