@@ -17,8 +17,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -308,6 +310,8 @@ class ObjectFileSystem:
     def __init__(self, store: ObjectStore, root: str) -> None:
         self._store = store
         self._root = root
+        #: Contents of objects that were fetched and not opened yet.
+        self._fetched: dict[str, bytes] = {}
 
     def find(self, pattern: str) -> Sequence[FileInfo]:
         key = self._key(pattern)
@@ -360,6 +364,9 @@ class ObjectFileSystem:
         return "." not in path.rpartition("/")[2] and self.size(path) is None
 
     def size(self, path: str) -> int | None:
+        fetched = self._fetched.get(path)
+        if fetched is not None:
+            return len(fetched)
         found = self.info(path)
         return None if found is None else found.size
 
@@ -376,7 +383,23 @@ class ObjectFileSystem:
         except BaseError as error:
             raise _unreachable(path, error) from error
 
+    def fetch(self, paths: Sequence[str]) -> None:
+        keys = {path: self._key(path) for path in paths}
+        plain = {path: key for path, key in keys.items() if not is_odd(key) and not is_unreadable(key)}
+        with ThreadPoolExecutor(len(paths)) as pool:
+            found = zip(plain, pool.map(self._content, plain.values()), strict=True)
+            self._fetched = {path: content for path, content in found if content is not None}
+
+    def _content(self, key: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(self._store, key).bytes())
+        except (BaseError, OSError):
+            return None
+
     def open_input(self, path: str) -> InputFile:
+        fetched = self._fetched.pop(path, None)
+        if fetched is not None:
+            return BytesIO(fetched)
         key = self._key(path)
         if is_unreadable(key):
             raise _unreadable(path)
