@@ -55,6 +55,8 @@ NO_DURATIONS = {
     "ManualClock.advance_to.monotonic": "a moment",
     "ManualClock.set_wall_clock.now": "a moment",
     "Polled.ready_at": "a moment",
+    "LastCommit.at": "a moment",
+    "VersionLag.committed_at": "a moment",
     "WatermarkStrategy.timestamp_assigner": "a function that returns a moment",
     "WatermarkStrategy.with_timestamp_assigner.assigner": "a function that returns a moment",
     "WatermarkStrategy.interval": "a field that for_generator fills, in seconds",

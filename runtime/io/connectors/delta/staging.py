@@ -21,8 +21,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from penstock.runtime.io.connectors.delta.changes import DELETED, without_change_kind
 from penstock.runtime.io.connectors.delta.statistics import file_statistics
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, find_table
+from penstock.runtime.io.connectors.delta.writable import check_partitioned
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.files.file_sink_writer import file_safe
 from penstock.runtime.io.connectors.files.folders import NULL, Folders
@@ -30,7 +32,7 @@ from penstock.runtime.io.connectors.filesystem import FileSystem
 from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
 from penstock.runtime.io.connectors.tables.types import table_schema
 from penstock.runtime.io.connectors.tables.writer import TableWriter
-from penstock.runtime.record.elements import ArrowBatch
+from penstock.runtime.record.elements import ArrowBatch, Batch
 
 if TYPE_CHECKING:
     from penstock.runtime.io.connectors.delta.sink import DeltaSink
@@ -80,6 +82,8 @@ class DeltaWriter(TableWriter):
             partition_by=sink.partition_by,
             key=sink.key,
             adds_columns=sink.adds_columns,
+            # A deletion may have nothing but its key, so null is looked for in the other rows.
+            exempts_rows=sink.change_kind is not None,
             target_file_size=sink.target_file_size,
         )
         self._sink = sink
@@ -93,6 +97,17 @@ class DeltaWriter(TableWriter):
         known = sink.schema or self._schema_of_table()
         if known is not None:
             self.fix(table_schema(known))
+
+    def fix(self, schema: pa.Schema) -> None:
+        super().fix(schema)
+        check_partitioned(self.table, schema, self._sink.partition_by)
+
+    def columns_of(self, batch: Batch, exempt: pa.Array | None = None) -> pa.RecordBatch:
+        """The batch in the columns of the table, and in one that marks deletions."""
+        if self._sink.change_kind is None:
+            return super().columns_of(batch, exempt)
+        batch, deletes = without_change_kind(batch, self._sink.change_kind, self.table)
+        return super().columns_of(batch, deletes).append_column(DELETED, deletes)
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[Hashable, pa.RecordBatch]]:
         for folder, part in self._folders.split(ArrowBatch(batch)):

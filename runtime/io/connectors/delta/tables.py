@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.tables.types import table_schema
+from penstock.runtime.redaction import redacted
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+#: A line of an error of the library that names a deeper cause, in colour.
+_DEEPER: Final = re.compile(r"\s*\x1b\[\d+m\u21b3\x1b\[0m (?!<)(.*)")
 
 StorageOptions: TypeAlias = Mapping[str, str]
 
@@ -37,10 +42,15 @@ def calls_to(path: str, beside: type[Exception] | tuple[type[Exception], ...] = 
         # Some errors of the library have no class of their own.
         if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:
             raise
-        # The library appends its stack of calls to some messages.
-        cause = str(error).split("\n", 1)[0]
-        msg = f"table {path}: {cause}. Check the path, the permissions and storage_options"
+        msg = f"table {path}: {_cause_of(error)}. Check the path, the permissions and storage_options"
         raise ConnectorError(msg) from error
+
+
+def _cause_of(error: Exception) -> str:
+    """The library's message: its first line, and those that name deeper causes; without stacks and XML."""
+    first, *others = str(error).split("\n")
+    deeper = [found[1] for line in others if (found := _DEEPER.match(line)) is not None]
+    return redacted(": ".join([first, *deeper]))
 
 
 def find_table(path: str, options: StorageOptions, version: int | None = None) -> DeltaTable | None:

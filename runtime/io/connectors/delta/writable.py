@@ -70,6 +70,20 @@ def refused_properties(properties: Mapping[str, str], *, merges: bool) -> list[s
     return found
 
 
+def check_partitioned(path: str, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Refuse a schema without other columns than the partition columns: its files could hold no rows.
+
+    Raises:
+        BadRecordError: All columns are partition columns.
+    """
+    if partition_by and set(schema.names) <= set(partition_by):
+        msg = (
+            f"table {path}: partition_by has all columns, {', '.join(schema.names)}, so its files would have "
+            "none. Leave at least one column out of partition_by"
+        )
+        raise BadRecordError(msg)
+
+
 def check_columns(path: str, table: pa.Schema, schema: pa.Schema, *, adds_columns: bool) -> None:
     """Refuse a schema of rows that does not fit the schema of their table.
 

@@ -42,6 +42,7 @@ from penstock.runtime.errors import ConnectorError, LostOutputError
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
 from penstock.runtime.io.connectors.iceberg.data_files import StagedDataFile, keeping_manifests
 from penstock.runtime.io.connectors.iceberg.history import MAIN, ancestors, head_of, sequence_of
+from penstock.runtime.operators.last_commit import LastCommit
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
@@ -91,6 +92,7 @@ class IcebergCommitter:
         self._lineage = f"penstock-{context.job_id}-{context.operator_id}-{context.attempt}-{uuid4()}"
         self._number = 0
         self._staged: list[StagedDataFile] = []
+        self._last_commit: LastCommit | None = None
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, RowBatch), "writers send rows"
@@ -114,10 +116,14 @@ class IcebergCommitter:
         return [IcebergCommit(self._lineage, self._number, tuple(staged), table_id, base)]
 
     def commit(self, committables: Sequence[IcebergCommit], permit: CommitPermit) -> None:
+        self._last_commit = None
         for commit in committables:
             self._commit(commit, permit)
         if self._sink.audit is not None:
             self._publish(self._sink.audit)
+
+    def last_commit(self) -> LastCommit | None:
+        return self._last_commit
 
     def close(self) -> None:
         self._client.close()
@@ -143,15 +149,18 @@ class IcebergCommitter:
         }
         merges = table.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
 
-        def append() -> None:
+        def append() -> int:
             with _as_of(table, commit.files[0].spec).transaction() as transaction:
                 update = transaction.update_snapshot(properties, branch=self._sink.branch)
                 with update.merge_append() if merges else update.fast_append() as snapshot:
                     for file in commit.files:
                         snapshot.append_data_file(file.as_data_file())
+                    return snapshot.snapshot_id
 
         self._client.call("look for its files", lambda: self._check_files(table, commit))
-        self._client.call("commit a checkpoint", append)
+        number = self._client.call("commit a checkpoint", append)
+        rows = sum(file.rows for file in commit.files)
+        self._last_commit = LastCommit(str(number), rows, len(commit.files))
 
     def _is_committed(self, table: Table, commit: IcebergCommit) -> bool:
         head = head_of(table, self._sink.branch)

@@ -14,7 +14,7 @@ from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arr
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
 from penstock.runtime.io.connectors.iceberg.columns import arrow_columns
 from penstock.runtime.io.connectors.iceberg.history import ancestors, head_of, sequence_of
-from penstock.runtime.operators.lag import SourceLag, SplitLag
+from penstock.runtime.operators.lag import SourceLag, SplitLag, VersionLag
 from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.time.durations import as_seconds
@@ -90,6 +90,7 @@ class IcebergReader:
         self._tasks: tuple[tuple[int, bool], dict[str, FileScanTask]] | None = None
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._batch: pa.RecordBatch | None = None
+        self._version: VersionLag | None = None
         self._lag = self._measured()
 
     def poll(self, max_rows: int) -> Polled[Any]:
@@ -132,8 +133,10 @@ class IcebergReader:
             self._continue(None)
             return Polled(ready_at=self._clock.monotonic())
         self._table = table = self._client.load()
-        following = self._after(table, split)
+        following, behind = self._after(table, split)
         if following is None:
+            self._version = self._version_of(table, split.snapshot, 0)
+            self._continue(split)
             if self._source.watch is None:
                 self._continue(None)
                 return Polled(ready_at=self._clock.monotonic())
@@ -143,22 +146,23 @@ class IcebergReader:
             files = self._client.call(
                 "list new files", lambda: tuple(planned(table, following.snapshot_id, only_added=True))
             )
+        self._version = self._version_of(table, following.snapshot_id, behind)
         number = sequence_of(following)
         self._continue(replace(split, snapshot=following.snapshot_id, sequence=number, files=files, row=0))
         return Polled(ready_at=self._clock.monotonic())
 
-    def _after(self, table: Table, split: IcebergSplit) -> Snapshot | None:
-        """The snapshot that follows the split's one on the branch; `None` if there is none yet."""
+    def _after(self, table: Table, split: IcebergSplit) -> tuple[Snapshot | None, int]:
+        """The snapshot that follows the split's one on the branch, and the number of those after it."""
         last = split.snapshot
-        following: Snapshot | None = None
+        chain: list[Snapshot] = []
         for snapshot in ancestors(table, head_of(table, self._source.branch)):
             if snapshot.snapshot_id == last:
-                return following
-            following = snapshot
-        if following is None and last is None:
-            return None
-        if following is not None and self._is_next(following, split):
-            return following
+                return (chain[-1], len(chain) - 1) if chain else (None, 0)
+            chain.append(snapshot)
+        if not chain and last is None:
+            return None, 0
+        if chain and self._is_next(chain[-1], split):
+            return chain[-1], len(chain) - 1
         msg = (
             f"table {self._source.table}: snapshots of the branch {self._source.branch!r} after {last} are "
             "missing, so rows are lost for this job. They have expired, or the branch was rolled back. Start "
@@ -166,6 +170,14 @@ class IcebergReader:
             "its downtime"
         )
         raise LostInputError(msg)
+
+    def _version_of(self, table: Table, number: int | None, behind: int) -> VersionLag | None:
+        head = head_of(table, self._source.branch)
+        if number is None or head is None:
+            return None
+        found = table.snapshot_by_id(number)
+        at = None if found is None else found.timestamp_ms / 1_000
+        return VersionLag(str(number), str(head), behind, at)
 
     def _is_next(self, oldest: Snapshot, split: IcebergSplit) -> bool:
         """Whether the oldest snapshot that is kept follows the split's one, which is not kept."""
@@ -274,7 +286,8 @@ class IcebergReader:
                 SplitLag(f"snapshot {split.snapshot}", records=split.rows_left)
                 for split in splits
                 if split.files or split.rows_left is None
-            ]
+            ],
+            self._version,
         )
 
 

@@ -7,6 +7,7 @@ the checkpoint is complete (`committer.py`, which says why that is exactly once)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
@@ -19,7 +20,7 @@ from penstock.runtime.io.connectors.iceberg.catalogs import TableClient, checked
 from penstock.runtime.io.connectors.iceberg.columns import PartitionColumn
 from penstock.runtime.io.connectors.iceberg.committer import IcebergCommitter
 from penstock.runtime.io.connectors.iceberg.history import MAIN
-from penstock.runtime.io.connectors.iceberg.writer import IcebergWriter
+from penstock.runtime.io.connectors.iceberg.writer import IcebergWriter, check_table
 from penstock.runtime.io.connectors.tables.types import table_schema
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.sinks import SinkContext
@@ -100,6 +101,17 @@ class IcebergSink(metaclass=NearestNames):
     def adds_columns(self) -> bool:
         """Whether records may bring new columns."""
         return self.schema_mode == "merge"
+
+    def check_destination(self, job_id: str) -> None:
+        """Refuse a table that can't take the records, before any of them is read.
+
+        Raises:
+            ConnectorError: The catalog can't be reached, or the table does not fit the sink.
+        """
+        with closing(self._client()) as client:
+            table = client.find()
+            if table is not None:
+                check_table(self, table)
 
     def writer(self, context: SinkContext) -> IcebergWriter:
         """Make the writer of one subtask, and the table if its columns are known.

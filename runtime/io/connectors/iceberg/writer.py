@@ -112,13 +112,6 @@ class IcebergWriter(TableWriter):
             table = self._client.make(fields, columns, sink.properties)
         known = self._use(table)
         new = [field for field in sink.schema or () if field.name not in known.names]
-        if new and not sink.adds_columns:
-            msg = (
-                f"table {sink.table} lacks the columns {', '.join(field.name for field in new)} of schema=. "
-                "Leave "
-                'them out, or let the sink add columns with schema_mode="merge"'
-            )
-            raise BadRecordError(msg)
         return self.added_to(known, new) if new else known
 
     def added_to(self, known: pa.Schema, new: Sequence[pa.Field]) -> pa.Schema:
@@ -142,13 +135,7 @@ class IcebergWriter(TableWriter):
         return self._client.change(add)
 
     def _use(self, table: Table) -> pa.Schema:
-        if table.format_version < 2:
-            msg = (
-                f"table {self.table} has format version 1, whose snapshots have no sequence numbers. Upgrade "
-                "it with the table property format-version=2"
-            )
-            raise ConnectorError(msg)
-        check_partition(self.table, table, [PartitionColumn.of(text) for text in self._sink.partition_by])
+        check_table(self._sink, table)
         self._table = table
         self.target_file_size = int(table.properties.get("write.target-file-size-bytes", 512 * 1024 * 1024))
         self._file_schema = arrow_columns(table.schema(), ids=True)
@@ -158,6 +145,29 @@ class IcebergWriter(TableWriter):
     def _opened(self) -> Table:
         assert self._table is not None, "the records have a schema, so there is a table"
         return self._table
+
+
+def check_table(sink: IcebergSink, table: Table) -> None:
+    """Refuse a table that can't take the records of a sink.
+
+    Raises:
+        ConnectorError: Its format is too old, its partitions are others, or it lacks columns of `schema`.
+    """
+    if table.format_version < 2:
+        msg = (
+            f"table {sink.table} has format version 1, whose snapshots have no sequence numbers. Upgrade it "
+            "with the table property format-version=2"
+        )
+        raise ConnectorError(msg)
+    check_partition(sink.table, table, [PartitionColumn.of(text) for text in sink.partition_by])
+    new = [field.name for field in sink.schema or () if field.name not in table.schema().column_names]
+    if new and not sink.adds_columns:
+        msg = (
+            f"table {sink.table} lacks the columns {', '.join(new)} of schema=. Leave them out, or let the "
+            "sink add "
+            'columns with schema_mode="merge"'
+        )
+        raise BadRecordError(msg)
 
 
 def _add(table: Table, fields: pa.Schema) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecordError
@@ -43,20 +44,19 @@ class TableWriter(ABC):
         partition_by: Sequence[str] = (),
         key: Sequence[str] = (),
         adds_columns: bool = False,
+        exempts_rows: bool = False,
         target_file_size: int,
     ) -> None:
         self.table = table
         self.target_file_size = target_file_size
+        self.schema: pa.Schema | None = None
         self._named = {"partition_by": partition_by, "key": key}
         self._adds_columns = adds_columns
         self._open: dict[Hashable, OpenFile] = {}
         self._staged: list[Any] = []
+        self._exempts_rows = exempts_rows
         self._fixed: FixedSchema | None = None
         self._never_null: list[pa.Field] = []
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        return None if self._fixed is None else self._fixed.schema
 
     @abstractmethod
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[Hashable, pa.RecordBatch]]:
@@ -82,9 +82,8 @@ class TableWriter(ABC):
         if not len(batch):
             return
         try:
-            for columns in self._fitted(batch):
-                for partition, part in self.parts(columns):
-                    self._write(partition, part)
+            for partition, part in self.parts(self.columns_of(batch)):
+                self._write(partition, part)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -100,6 +99,27 @@ class TableWriter(ABC):
         while self._open:
             self._open.popitem()[1].discard()
 
+    def columns_of(self, batch: Batch, exempt: pa.Array | None = None) -> pa.RecordBatch:
+        """The batch in the columns of the table.
+
+        Args:
+            exempt: Marks rows that may lack all values but their key, if the writer has `exempts_rows`.
+        """
+        if isinstance(batch, ArrowBatch):
+            self._learn(batch.batch.schema)
+            return self._checked(self._fix_of(batch.batch), exempt)
+        rows = batch.rows
+        if self._fixed is None or (self._adds_columns and self._has_new_names(rows)):
+            refuse_odd_rows(rows)
+            try:
+                for each in batches_of_rows(rows):
+                    self._learn(each.schema)
+            except NoColumnTypeError as error:
+                msg = f"a row can't be written to table {self.table}: {error}. Give the sink a schema="
+                raise BadRecordError(msg) from error
+        assert self._fixed is not None, "the rows have a schema"
+        return self._checked(self._fixed.converted(rows), exempt)
+
     def fix(self, schema: pa.Schema) -> None:
         """Set the columns of all records from now on."""
         for setting, names in self._named.items():
@@ -114,7 +134,9 @@ class TableWriter(ABC):
             f"Map the rows to the columns of table {self.table} before the sink, or let the sink add "
             'columns with schema_mode="merge"'
         )
-        self._fixed = FixedSchema(schema, advice)
+        self.schema = schema
+        fields = [field.with_nullable(field.nullable or self._exempts_rows) for field in schema]
+        self._fixed = FixedSchema(pa.schema(fields), advice)
         self._never_null = [field for field in schema if excludes_null(field)]
 
     def _write(self, partition: Hashable, part: pa.RecordBatch) -> None:
@@ -135,25 +157,7 @@ class TableWriter(ABC):
         for partition in list(self._open):
             self._end(partition)
 
-    def _fitted(self, batch: Batch) -> Iterator[pa.RecordBatch]:
-        """The batch in the columns of the table."""
-        if isinstance(batch, ArrowBatch):
-            self._learn(batch.batch.schema)
-            yield self._checked(self._fix_of(batch.batch))
-            return
-        rows = batch.rows
-        if self._fixed is None or (self._adds_columns and self._has_new_names(rows)):
-            refuse_odd_rows(rows)
-            try:
-                for each in batches_of_rows(rows):
-                    self._learn(each.schema)
-            except NoColumnTypeError as error:
-                msg = f"a row can't be written to table {self.table}: {error}. Give the sink a schema="
-                raise BadRecordError(msg) from error
-        assert self._fixed is not None, "the rows have a schema"
-        yield self._checked(self._fixed.converted(rows))
-
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _checked(self, batch: pa.RecordBatch, exempt: pa.Array | None) -> pa.RecordBatch:
         for name in self._named["key"]:
             if batch.column(name).null_count:
                 msg = (
@@ -161,8 +165,9 @@ class TableWriter(ABC):
                     "found by it. Filter these records, or give them a value before the sink"
                 )
                 raise BadRecordError(msg)
+        kept = batch if exempt is None or not self._never_null else batch.filter(pc.invert(exempt))
         for field in self._never_null:
-            found = null_in(batch.column(field.name), field)
+            found = null_in(kept.column(field.name), field)
             if found is not None:
                 msg = (
                     f"table {self.table}: column {found!r} is NOT NULL, and a record has no value. "
@@ -188,8 +193,8 @@ class TableWriter(ABC):
         """Fix the schema by the first rows; later, add their new columns if the sink may."""
         if self._fixed is None:
             self.fix(self.first_schema(found))
-        assert self._fixed is not None, "it was fixed"
-        known = self._fixed.schema
+        known = self.schema
+        assert known is not None, "it was fixed"
         new = [field.with_nullable(True) for field in found if field.name not in known.names]
         if new and self._adds_columns:
             self._end_all()  # a file has one schema

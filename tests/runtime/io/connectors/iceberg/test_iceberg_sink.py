@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 
 from penstock.iceberg import IcebergSink
 from penstock.operators import ArrowBatch
-from penstock.runtime.errors import BadRecordError, ConfigurationError, OperatorError
+from penstock.runtime.errors import BadRecordError, ConfigurationError, ConnectorError, OperatorError
 from penstock.runtime.io.connectors.iceberg.committer import LINEAGE, NUMBER
 from penstock.runtime.operators.committed_sink import StagingOperator
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
@@ -56,6 +56,17 @@ def test_a_checkpoint_of_several_subtasks_is_one_snapshot(folder: Path) -> None:
     job.close()
     assert world.counts() == [4, 9, 12]
     assert counted_by_duckdb(world.table) == 12
+
+
+def test_the_last_commit_names_its_snapshot_with_its_rows_and_files(folder: Path) -> None:
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(5)).start()
+    job.write(3)
+    job.checkpoint()
+    newest = world.table.current_snapshot()
+    made = job.writers()[-1].last_commit()
+    assert newest is not None
+    assert (made.version, made.rows, made.files) == (str(newest.snapshot_id), 3, 2)
 
 
 def test_an_aborted_checkpoint_and_the_next_one_are_two_snapshots(folder: Path) -> None:
@@ -393,8 +404,11 @@ def test_an_existing_table_keeps_its_partitions_and_refuses_others(folder: Path)
     world.finish(numbers(4))
     TableWorld(folder).finish(numbers(2, first=4))
     assert in_order(world.rows()) == list(range(6))
+    other = TableWorld(folder, partition_by=["number"])
     with pytest.raises(OperatorError, match=r"has the partitions \['bucket\[4\]\(number\)'\]"):
-        TableWorld(folder, partition_by=["number"]).job(numbers(1)).start()
+        other.job(numbers(1)).start()
+    with pytest.raises(ConnectorError, match="partition_by differs"):
+        other.sink().check_destination("job")  # before the first record is read
 
 
 def test_files_of_the_old_partitions_are_committed_as_such_after_a_change(folder: Path) -> None:

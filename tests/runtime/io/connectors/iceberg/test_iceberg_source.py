@@ -127,6 +127,19 @@ def test_a_watched_table_is_followed_snapshot_by_snapshot(world: TableWorld) -> 
         assert numbers_of(harness) == [6, 7, 8, 9]
 
 
+def test_the_lag_names_the_snapshot_that_is_read_and_counts_those_after_it(world: TableWorld) -> None:
+    ids = snapshots(world)
+    with SourceHarness(source_of(world, starting_snapshot_id=ids[0], watch=1)) as harness:
+        while not (lag := harness.lag()) or lag.version is None:
+            harness.poll()
+        assert (lag.version.version, lag.version.newest, lag.version.behind) == (str(ids[0]), str(ids[2]), 2)
+        rows_so_far(harness)
+        lag = harness.lag()
+        assert lag is not None
+        assert lag.version is not None
+        assert (lag.version.version, lag.version.behind) == (str(ids[2]), 0)
+
+
 def test_an_empty_table_is_followed_from_its_first_snapshot(folder: Path) -> None:
     world = TableWorld(folder)
     world.make()
