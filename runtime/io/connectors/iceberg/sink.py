@@ -69,6 +69,7 @@ class IcebergSink(metaclass=NearestNames):
     """
 
     only_reads: ClassVar[bool] = True
+    only_adds: ClassVar[bool] = True
 
     table: str
     schema: pa.Schema | None = None

@@ -10,6 +10,7 @@ import pytest
 from penstock import CollectSink, DataStream, FileSink, StreamEnvironment
 from penstock.aggregates import Count, Sum
 from penstock.delta import DeltaSink, DeltaSource
+from penstock.iceberg import IcebergSink
 from penstock.runtime.errors import GraphError
 
 ROWS = [{"id": 1, "shop": "a", "price": 5}]
@@ -44,6 +45,13 @@ def test_a_table_that_would_add_changes_is_refused(sales: DataStream[Any], setti
         r"in the column 'change', and this DeltaSink has change_kind=.*Set key= and change_kind='change'",
     ):
         best(sales).sink("table", table(**settings))
+
+
+def test_a_table_that_only_adds_rows_is_refused(sales: DataStream[Any]) -> None:
+    sink = IcebergSink("shop.best", catalog={})
+    with pytest.raises(GraphError, match=r"gives changes, and this IcebergSink adds each record\. Map"):
+        best(sales).sink("table", sink)
+    best(StreamEnvironment("mapped").from_collection("sales", ROWS)).map(same).sink("table", sink)
 
 
 def test_a_filter_keeps_changes_and_a_function_makes_other_records(sales: DataStream[Any]) -> None:

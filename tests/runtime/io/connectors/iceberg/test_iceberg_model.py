@@ -67,6 +67,8 @@ class Walk:
                     self.job.notify(point)
                 except OperatorError:
                     self.die()
+                else:
+                    committer._append = append  # nothing was written since the last commit
 
     def die(self) -> None:
         self.job.kill()
@@ -95,7 +97,9 @@ class Walk:
 
     def rewrite(self) -> None:
         table = self.world.table
-        table.overwrite(table.scan().to_arrow())
+        rows = table.scan().to_arrow()
+        if rows.num_rows:
+            table.overwrite(rows)
 
     def expire(self) -> None:
         table = self.world.table

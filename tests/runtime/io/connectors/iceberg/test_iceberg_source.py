@@ -12,6 +12,7 @@ from iceberg_jobs import TABLE, TableWorld, in_order, numbers
 
 from penstock.iceberg import IcebergSource
 from penstock.runtime.errors import ConfigurationError, ConnectorError, OperatorError
+from penstock.runtime.operators.lag import VersionLag
 from penstock.runtime.testing.source_harness import SourceHarness
 
 PARTITIONED = pa.schema({"number": pa.int64(), "day": pa.string()})
@@ -48,6 +49,11 @@ def rows_so_far(harness: SourceHarness) -> list[Any]:
 
 def numbers_of(harness: SourceHarness) -> list[int]:
     return [row["number"] for row in rows_so_far(harness)]
+
+
+def version_of(harness: SourceHarness) -> VersionLag | None:
+    lag = harness.statistics().lag
+    return None if lag is None else lag.version
 
 
 # -- snapshots and times --------------------------------------------------------------------------------
@@ -130,14 +136,15 @@ def test_a_watched_table_is_followed_snapshot_by_snapshot(world: TableWorld) -> 
 def test_the_lag_names_the_snapshot_that_is_read_and_counts_those_after_it(world: TableWorld) -> None:
     ids = snapshots(world)
     with SourceHarness(source_of(world, starting_snapshot_id=ids[0], watch=1)) as harness:
-        while not (lag := harness.lag()) or lag.version is None:
-            harness.poll()
-        assert (lag.version.version, lag.version.newest, lag.version.behind) == (str(ids[0]), str(ids[2]), 2)
+        while not harness.poll():
+            pass
+        first = version_of(harness)
         rows_so_far(harness)
-        lag = harness.lag()
-        assert lag is not None
-        assert lag.version is not None
-        assert (lag.version.version, lag.version.behind) == (str(ids[2]), 0)
+        last = version_of(harness)
+    assert first is not None
+    assert (first.version, first.newest, first.behind) == (str(ids[0]), str(ids[2]), 2)
+    assert last is not None
+    assert (last.version, last.behind) == (str(ids[2]), 0)
 
 
 def test_an_empty_table_is_followed_from_its_first_snapshot(folder: Path) -> None:
