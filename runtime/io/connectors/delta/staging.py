@@ -31,7 +31,7 @@ from penstock.runtime.io.connectors.files.folders import NULL, Folders
 from penstock.runtime.io.connectors.filesystem import FileSystem
 from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
 from penstock.runtime.io.connectors.tables.types import table_schema
-from penstock.runtime.io.connectors.tables.writer import TableWriter
+from penstock.runtime.io.connectors.tables.writer import StagingTableWriter
 from penstock.runtime.record.elements import ArrowBatch, Batch
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def attempt_of(name: str, prefix: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-class DeltaWriter(TableWriter):
+class DeltaWriter(StagingTableWriter):
     """Writes files into the folder of a table; the folder of its partition decides the file of a row."""
 
     def __init__(self, sink: DeltaSink, system: FileSystem, prefix: str, clock: Any) -> None:

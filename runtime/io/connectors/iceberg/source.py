@@ -57,8 +57,8 @@ class IcebergSource(metaclass=NearestNames):
         ConfigurationError: A setting has a value that is not allowed, or pyiceberg is not installed.
 
     Example:
-        >>> IcebergSource("shop.orders", catalog={"type": "rest", "uri": "http://localhost:8181"}).watch is
-        None True
+        >>> IcebergSource("shop.orders", catalog={"type": "rest", "uri": "http://catalog"}).branch
+        'main'
     """
 
     only_reads: ClassVar[bool] = True

@@ -23,7 +23,7 @@ from penstock.runtime.io.connectors.iceberg.columns import PartitionColumn, arro
 from penstock.runtime.io.connectors.iceberg.data_files import DataFileOutput, StagedDataFile, staged
 from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
 from penstock.runtime.io.connectors.tables.types import table_schema
-from penstock.runtime.io.connectors.tables.writer import TableWriter
+from penstock.runtime.io.connectors.tables.writer import StagingTableWriter
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _ROW: Final = "row"
 
 
-class IcebergWriter(TableWriter):
+class IcebergWriter(StagingTableWriter):
     def __init__(self, sink: IcebergSink, client: TableClient, prefix: str) -> None:
         # The table decides the size of files once it is known.
         super().__init__(sink.table, adds_columns=sink.adds_columns, target_file_size=1)

@@ -1,4 +1,4 @@
-"""`TableWriter`: the writer of one subtask of a table's sink, whatever the format of the table.
+"""`StagingTableWriter`: the writer of one subtask of a table's sink, whatever the format of the table.
 
 It converts records to the columns of the table, divides them by partition and stages Parquet files. The first
 records fix the columns if neither the sink nor the table does. A format says where a file goes, and what the
@@ -29,7 +29,7 @@ _GROUP_BYTES: Final = 64 * 1024 * 1024
 _MOST_OPEN: Final = 100
 
 
-class TableWriter(ABC):
+class StagingTableWriter(ABC):
     """Writes the files of one subtask; a file that reaches its target size is ended early.
 
     Attributes:
