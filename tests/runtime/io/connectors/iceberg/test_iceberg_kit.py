@@ -17,6 +17,12 @@ from penstock.testing.connectors import SinkTests, SourceTests
 
 SECRET = "secret-of-the-store"
 
+#: A commit to a catalog takes far longer than one to a folder, so the fast tests take few steps.
+STEPS = ("complete", "last write") if DEEP == 1 else SINK_STEPS
+only_deep = pytest.mark.skipif(
+    DEEP == 1, reason="test_iceberg_source.py restores jobs, too; PENSTOCK_DEEP=2 runs all of it"
+)
+
 
 @pytest.fixture
 def tmp_path(folder: Path) -> Path:
@@ -35,7 +41,7 @@ class OutputTable(TableWorld):
 
 class TestIcebergSink(SinkTests):
     simulated = DEEP > 1
-    steps = SINK_STEPS
+    steps = STEPS
 
     def make_world(self, folder: Path) -> OutputTable:
         return OutputTable(folder)
@@ -74,6 +80,7 @@ class SnapshotsOfTable(InputTable):
         return IcebergSource(TABLE, catalog=self.catalog, starting_snapshot_id=first)
 
 
+@only_deep
 class TestIcebergSource(SourceTests):
     simulated = DEEP > 1
     steps = SOURCE_STEPS
@@ -82,9 +89,7 @@ class TestIcebergSource(SourceTests):
         return InputTable(folder)
 
 
-@pytest.mark.skipif(
-    DEEP == 1, reason="test_iceberg_source.py follows snapshots, too; PENSTOCK_DEEP=2 runs all of it"
-)
+@only_deep
 class TestSnapshotsOfIcebergSource(SourceTests):
     simulated = DEEP > 1
     steps = SOURCE_STEPS

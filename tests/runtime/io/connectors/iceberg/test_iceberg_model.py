@@ -111,7 +111,7 @@ class Walk:
         return Counter(row["number"] for row in self.world.rows())
 
 
-@pytest.mark.parametrize("seed", range(12 * DEEP))
+@pytest.mark.parametrize("seed", range(4 * DEEP))
 def test_each_record_is_there_once_whatever_dies_and_whoever_writes(folder: Path, seed: int) -> None:
     walk = Walk(folder, Random(seed))
     expected = Counter(range(COUNT))
