@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def by_spark(folder: Path) -> dict[str, Any]:
-    """What Spark reads, after the job has ended."""
+    """Let Spark read the table after the job has ended."""
     (line,) = (line for line in run_program("iceberg_tables.py", folder).splitlines() if line.startswith("{"))
     found: dict[str, Any] = json.loads(line)
     return found

@@ -60,7 +60,7 @@ def write(folder: Path) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What Spark reads."""
+    """Read the table by Spark."""
     use_java(find_java(os.environ), os.environ)
     os.environ["TZ"] = "UTC"
     spark = spark_with_iceberg(NAME, catalog_in(folder))

@@ -25,8 +25,8 @@ number of the table at its barrier, `base`, so its marker has a greater one. If 
 kept, the marker may have been there. Then the live files decide: if they contain one of the commit's files,
 it was made. If they don't, a compaction may have replaced them. The committer then fails instead of a guess.
 
-It must never commit files whose table, by its id, is another one, and never files that don't exist: a
-snapshot with a missing file makes the whole table unreadable.
+It must never commit files of another table, which has another id. It must never commit files that don't
+exist: a snapshot with a missing file makes the whole table unreadable.
 """
 
 from __future__ import annotations

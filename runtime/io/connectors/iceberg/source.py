@@ -41,7 +41,7 @@ class IcebergSource(metaclass=NearestNames):
     Attributes:
         table: Namespace and name, such as `"shop.orders"`.
         catalog: Properties of the catalog as pyiceberg has them.
-        catalog_name: Name of the catalog.
+        catalog_name: Name of the catalog, which SQL catalogs store.
         snapshot_id: Snapshot of the table; by default the newest when the job starts without a snapshot.
         timestamp: Instead of `snapshot_id`: the newest snapshot of `main` at this time.
         starting_snapshot_id: Instead of `snapshot_id`: reads only what this snapshot and later ones add.
