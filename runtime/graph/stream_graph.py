@@ -73,6 +73,17 @@ _KEEP_RECORDS: Final = frozenset({"filter", "timestamps", "split"})
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """The records of an operator are changes of rows, not only new rows.
+
+    Attributes:
+        change_kind: Column with the kind of each change; `None` if a record replaces the last one of its key.
+    """
+
+    change_kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamNode:
     """An operator before chaining.
 
@@ -84,6 +95,7 @@ class StreamNode:
             and `resources`.
         start_new_chain: Never chain the operator to its producer.
         disable_chaining: Never chain the operator to another operator.
+        changes: The meaning of its records; `None` if all of them are new rows, or if it is not known.
     """
 
     kind: str
@@ -98,6 +110,7 @@ class StreamNode:
     resources: Mapping[str, float] | None = None
     start_new_chain: bool = False
     disable_chaining: bool = False
+    changes: Changes | None = None
 
 
 @runtime_checkable
@@ -160,6 +173,18 @@ class StreamGraph:
             return self.schema_of(node.inputs)
         if upstream.tag is None and isinstance(node.operator.source, KnowsSchema):
             return node.operator.source.arrow_schema
+        return None
+
+    def maker_of_changes(self, inputs: Iterable[Upstream]) -> StreamNode | None:
+        """The first operator before these inputs whose records are changes and arrive as it made them."""
+        for upstream in inputs:
+            node = self._nodes[upstream.node]
+            if node.kind in _KEEP_RECORDS:
+                found = self.maker_of_changes(node.inputs)
+            else:
+                found = node if upstream.tag is None and node.changes is not None else None
+            if found is not None:
+                return found
         return None
 
     def operator_ids(self) -> list[str]:

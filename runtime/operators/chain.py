@@ -291,8 +291,12 @@ class OperatorChain:
     def statistics(self) -> Mapping[str, OperatorStatistics]:
         counts = self._call_all(lambda operator: operator.built_in_counts())
         statistics = {
-            operator_id: OperatorStatistics(taken, passed, extra=counts[operator_id])
-            for operator_id, taken, passed in zip(self.ids, self._records_in, self._records_out, strict=True)
+            operator_id: OperatorStatistics(
+                taken, passed, extra=counts[operator_id], last_commit=operator.last_commit
+            )
+            for operator_id, operator, taken, passed in zip(
+                self.ids, self.operators, self._records_in, self._records_out, strict=True
+            )
         }
         if self.operators and isinstance(self.operators[0], TwoInputOperator):
             first = statistics[self.ids[0]]

@@ -1,4 +1,4 @@
-"""`SourceLag`: records, bytes and splits that a reader has not read yet, in total and by split.
+"""`SourceLag`: records, bytes, splits and versions that a reader has not read yet.
 
 Records and bytes are counted where a connector knows them. A number that is unknown for one reader is unknown
 for the whole source. The sum of the other readers would look like a small lag.
@@ -7,7 +7,7 @@ for the whole source. The sum of the other readers would look like a small lag.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from typing import Final
 
@@ -35,6 +35,23 @@ class SplitLag:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionLag:
+    """The version of a table that a source reads, and the versions after it.
+
+    Attributes:
+        version: The version as users know it, such as `"7"`, or the id of a snapshot.
+        newest: The newest version, as of the last look; `None` if it is not known.
+        behind: Number of versions after `version`; `None` if it is not known.
+        committed_at: Time of the commit of `version`, in seconds since the epoch; `None` if it is not known.
+    """
+
+    version: str
+    newest: str | None = None
+    behind: int | None = None
+    committed_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SourceLag:
     """The rest of the input, for one reader or for a whole source.
 
@@ -43,6 +60,8 @@ class SourceLag:
         bytes: Number of bytes that are left; `None` if it is not known.
         splits: Number of splits that are not read to their end.
         by_split: The splits with the largest lag, at most 200; empty for a connector that names none.
+        version: The version that is read, for sources of tables. For several readers it is that of the
+            reader which is the furthest behind; an unknown distance counts as the largest.
 
     Example:
         >>> lag = SourceLag.of([SplitLag("orders[0]", records=7), SplitLag("orders[1]", records=0)])
@@ -56,9 +75,10 @@ class SourceLag:
     bytes: int | None = None
     splits: int = 0
     by_split: tuple[SplitLag, ...] = ()
+    version: VersionLag | None = None
 
     @staticmethod
-    def of(splits: Iterable[SplitLag]) -> SourceLag:
+    def of(splits: Iterable[SplitLag], version: VersionLag | None = None) -> SourceLag:
         """Add up splits; without a split nothing is left."""
         listed = list(splits)
         return SourceLag(
@@ -66,6 +86,7 @@ class SourceLag:
             _sum(split.bytes for split in listed),
             len(listed),
             _largest(listed),
+            version,
         )
 
     def plus(self, other: SourceLag) -> SourceLag:
@@ -75,13 +96,14 @@ class SourceLag:
             _sum((self.bytes, other.bytes)),
             self.splits + other.splits,
             _largest((*self.by_split, *other.by_split)),
+            _furthest_behind(self.version, other.version),
         )
 
     def bounded(self) -> SourceLag:
         """Return this lag with at most 200 splits."""
         if len(self.by_split) <= MOST_SPLITS:
             return self
-        return SourceLag(self.records, self.bytes, self.splits, _largest(self.by_split))
+        return replace(self, by_split=_largest(self.by_split))
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
@@ -91,6 +113,14 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
             return None
         total += number
     return total
+
+
+def _furthest_behind(a: VersionLag | None, b: VersionLag | None) -> VersionLag | None:
+    if a is None or b is None:
+        return a or b
+    if a.behind is None or b.behind is None:
+        return a if a.behind is None else b
+    return a if a.behind >= b.behind else b
 
 
 def _largest(splits: Iterable[SplitLag]) -> tuple[SplitLag, ...]:

@@ -23,6 +23,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.lag import SourceLag
+from penstock.runtime.operators.last_commit import LastCommit
 
 #: Number of buckets per doubling of the value.
 PER_DOUBLING: Final = 8
@@ -400,6 +401,10 @@ def _lag_of_both(a: SourceLag | None, b: SourceLag | None) -> SourceLag | None:
     return a.plus(b) if a is not None and b is not None else None
 
 
+def _commit_of_both(a: LastCommit | None, b: LastCommit | None) -> LastCommit | None:
+    return a.plus(b) if a is not None and b is not None else a or b
+
+
 def _value_of(metric: Metric) -> MetricValue | None:
     if isinstance(metric, Counter):
         return metric.value
@@ -477,6 +482,7 @@ class OperatorStatistics:
         extra: More values by name: Penstock's counters of this kind of operator, such as `late_records`, and
             metrics of users and connectors. `counters`, `gauges` and `histograms` select the metrics.
         lag: What a source has not read yet; `None` for other operators, and if the source does not know.
+        last_commit: The newest commit of a sink; `None` for other operators and sinks that report none.
     """
 
     records_in: int = 0
@@ -485,6 +491,7 @@ class OperatorStatistics:
     dead_letters: int = 0
     extra: Mapping[str, MetricValue] = field(default_factory=dict)
     lag: SourceLag | None = None
+    last_commit: LastCommit | None = None
 
     @property
     def built_in(self) -> dict[str, int]:
@@ -520,6 +527,7 @@ class OperatorStatistics:
             self.dead_letters + other.dead_letters,
             sum_by_name(self.extra, other.extra),
             _lag_of_both(self.lag, other.lag),
+            _commit_of_both(self.last_commit, other.last_commit),
         )
 
     def with_metrics(self, metrics: Mapping[str, MetricValue]) -> OperatorStatistics:

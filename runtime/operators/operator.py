@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates, needed_backend
+from penstock.runtime.operators.last_commit import LastCommit
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator_state import AsksForLists, ListStates, RawState, RestoredRawState
 from penstock.runtime.operators.operator_state import SavedList as SavedList
@@ -330,6 +331,11 @@ class Operator:
     def built_in_counts(self) -> Mapping[str, int]:
         """Penstock's own counters of the operator, such as late records; the chain counts records."""
         return {}
+
+    @property
+    def last_commit(self) -> LastCommit | None:
+        """The newest commit of a sink; any thread reads it."""
+        return None
 
     def close(self) -> None:
         """Release everything; called once, also after a failure."""

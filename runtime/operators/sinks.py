@@ -25,14 +25,16 @@ A job that takes no checkpoints commits once, at the end of its input.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, runtime_checkable
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.last_commit import LastCommit
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.operator_state import AsksForLists, ListStates
 from penstock.runtime.operators.source import ConnectorContext
+from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_ended_input
@@ -76,6 +78,31 @@ class RemovesLeftovers(Protocol):
         Called once per attempt on subtask 0, after the attempt's first completed checkpoint, or at the end of
         the input of a job without checkpoints. By then every subtask has committed everything that a restored
         checkpoint covers.
+        """
+        ...
+
+
+@runtime_checkable
+class ReportsCommit(Protocol):
+    """Optional for a writer or a committer: reports what it has committed, for reports and the page.
+
+    Example:
+        >>> class Writer:
+        ...     def commit(self, committables, permit):
+        ...         self.commits = LastCommit(rows=sum(committables))
+        ...
+        ...     def last_commit(self):
+        ...         return self.commits
+        >>> from penstock.connectors import LastCommit
+        >>> isinstance(Writer(), ReportsCommit)
+        True
+    """
+
+    def last_commit(self) -> LastCommit | None:
+        """Version, rows and files of the commit; called after each `commit`, in the task thread.
+
+        Returns:
+            `None` if the last `commit` has changed nothing, because everything was visible already.
         """
         ...
 
@@ -204,6 +231,7 @@ class SinkOperator(Operator):
         self._pending: list[tuple[int, Any]] = []
         self._leftovers_removed = False
         self._committed = 0
+        self._last_commit: LastCommit | None = None
         self._phase = "open"
 
     @property
@@ -256,6 +284,10 @@ class SinkOperator(Operator):
     def built_in_counts(self) -> Mapping[str, int]:
         return {"committed": self._committed, "uncommitted": len(self._pending)}
 
+    @property
+    def last_commit(self) -> LastCommit | None:
+        return self._last_commit
+
     def close(self) -> None:
         if self._open_writer is not None:
             try:
@@ -279,6 +311,18 @@ class SinkOperator(Operator):
         self._committed += len(covered)
         # The list is in ascending order of ids, so the covered transactions come first.
         del self._pending[: len(covered)]
+        if isinstance(self.writer, ReportsCommit):
+            self._phase = "last_commit"
+            self._note(self.writer.last_commit(), permit)
+
+    def _note(self, made: object, permit: CommitPermit) -> None:
+        if made is None:
+            return
+        if not isinstance(made, LastCommit):
+            msg = f"last_commit returned {short_repr(made)}; return a LastCommit(...), or None for no commit"
+            raise TypeError(msg)
+        now = self._context.connector.clock.now()
+        self._last_commit = replace(made, checkpoint_id=permit.checkpoint_id, at=now)
 
     def _remove_leftovers(self, permit: CommitPermit) -> None:
         if self._leftovers_removed:

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.hybrid_source import EndOfHistory as EndOfHistory
     from penstock.runtime.operators.lag import SourceLag as SourceLag
     from penstock.runtime.operators.lag import SplitLag as SplitLag
+    from penstock.runtime.operators.lag import VersionLag as VersionLag
+    from penstock.runtime.operators.last_commit import LastCommit as LastCommit
     from penstock.runtime.operators.sinks import ChecksJobConfig as ChecksJobConfig
     from penstock.runtime.operators.sinks import RemovesLeftovers as RemovesLeftovers
+    from penstock.runtime.operators.sinks import ReportsCommit as ReportsCommit
     from penstock.runtime.operators.sinks import Sink as Sink
     from penstock.runtime.operators.sinks import SinkContext as SinkContext
     from penstock.runtime.operators.sinks import SinkWriter as SinkWriter

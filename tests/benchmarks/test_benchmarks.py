@@ -259,7 +259,7 @@ def test_formats_are_measured_beside_their_libraries(
 
 def test_tables_are_measured_beside_their_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = run_tiny("tables", tmp_path, capsys)
-    assert figures["ratios"].keys() == {"delta_sink_vs_write_deltalake"}
+    assert figures["ratios"].keys() == {"delta_sink_vs_write_deltalake", "vs_pyiceberg_append"}
 
 
 @pytest.mark.kafka

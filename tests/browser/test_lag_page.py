@@ -1,4 +1,4 @@
-"""The page shows the lag of a source: in all, and by split with its trend."""
+"""The page shows the lag of a source, in all and by split with its trend; and the last commit of a sink."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serving.browser import PATIENCE
 from serving.live_page import LivePage
 
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo
-from penstock.connectors import SourceLag, SplitLag
+from penstock.connectors import LastCommit, SourceLag, SplitLag, VersionLag
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.task.statistics import OperatorRates
 
@@ -89,3 +89,23 @@ def test_a_vertex_without_a_lag_shows_none(live: LivePage) -> None:
     live.show("subtasks/count")
     expect(live.page.get_by_role("region", name="Subtasks of count")).to_be_visible()
     expect(live.page.get_by_role("heading", name="Left to read")).to_have_count(0)
+
+
+def test_the_version_of_a_table_is_shown_with_the_versions_after_it(live: LivePage) -> None:
+    read = SourceLag.of((), VersionLag("41", "1041", 1_000))
+    live.job.current = behind(live.job.current, {0: (read, {}), 1: (SourceLag.of(()), {})})
+    live.show("subtasks/lines")
+    in_all = live.page.get_by_label("Lag of lines", exact=True).get_by_role("status")
+    expect(in_all).to_have_text("version 41, 1,000 behind the newest, 1041; 0 records, stays; 0 splits")
+
+
+def test_the_last_commit_of_a_sink_is_shown_with_its_operator(live: LivePage) -> None:
+    report = live.job.current
+    vertex = report.graph.vertices[-1]
+    made = LastCommit("12", 1_500, 3, checkpoint_id=40, at=7_200.0)
+    operators = {vertex.operators[-1].id: OperatorStatistics(last_commit=made)}
+    live.job.current = replace(report, statistics=replace(report.statistics, operators=operators))
+    live.show(f"subtasks/{vertex.id}")
+    row = live.page.get_by_role("region", name=f"Last commit of {vertex.id}").locator("tbody tr")
+    expect(row).to_contain_text(f"{vertex.operators[-1].id}121,5003401970-01-01")
+    assert not live.is_cut()

@@ -1,7 +1,7 @@
 // What a source has not read yet: in all, and by split with its trend.
 
 import { html } from "./vendor/htm-preact.js";
-import { DASH, bytes, count, duration } from "./format.js";
+import { DASH, bytes, count, duration, moment } from "./format.js";
 import { Table } from "./parts.js";
 
 const LEAST = 0.5; // a smaller growth per second is none
@@ -37,10 +37,17 @@ const COLUMNS = [
   { name: "Trend", of: trend, by: (split) => split.growth },
 ];
 
+// The version of a table that is read, and how far behind the newest one it is.
+function versionOf({ version, newest, behind, committed_at: at }) {
+  const read = `version ${version}${isKnown(at) ? `, committed ${moment(at)}` : ""}`;
+  if (!isKnown(behind)) return read;
+  return behind === 0 ? `${read}, the newest` : `${read}, ${exact(behind)} behind the newest, ${newest}`;
+}
+
 function inAll(lag, rows, operator) {
   const growths = rows.map((row) => row.rates?.operators?.[operator]).filter(Boolean);
   const sum = (name) => (growths.length && growths.every((each) => isKnown(each[name])) ? growths.reduce((total, each) => total + each[name], 0) : null);
-  const parts = [];
+  const parts = lag.version ? [versionOf(lag.version)] : [];
   if (isKnown(lag.records)) parts.push(`${exact(lag.records)} records, ${trendOf(lag.records, sum("lag_records"), count)}`);
   if (isKnown(lag.bytes) && !isKnown(lag.records)) parts.push(`${bytes(lag.bytes)}, ${trendOf(lag.bytes, sum("lag_bytes"), bytes)}`);
   return [...parts, `${exact(lag.splits)} splits`].join("; ").replace(`, ${DASH}`, "");

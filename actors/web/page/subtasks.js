@@ -3,6 +3,7 @@
 import { html, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
 import { bytes, count, duration, percents, rate, share, subtasksOf, today, watermark } from "./format.js";
+import { Commits } from "./commits.js";
 import { VertexCurves } from "./curves.js";
 import { FlameGraph } from "./flame_graph.js";
 import { Lag } from "./lag.js";
@@ -113,6 +114,7 @@ export function Subtasks({ report, picked, index, at, live }) {
     </form>
     <${Skew} rows=${rows} />
     <${Table} key=${vertex.id} caption="Subtasks of ${vertex.id}" columns=${columnsFor(rows, setFlames)} rows=${rows} keyOf=${(row) => row.index} picked=${(row) => row.index === index} page=${100} />
+    <${Commits} report=${report} vertex=${vertex} />
     <${Lag} report=${report} vertex=${vertex} rows=${rows} />
     <${VertexCurves} report=${report} vertex=${vertex.id} at=${at} live=${live} />
     <${Operators} report=${report} vertex=${vertex} />

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast, get_args
 
-from penstock.runtime.graph.stream_graph import Upstream
+from penstock.runtime.graph.stream_graph import Changes, Upstream
+from penstock.runtime.graph.streams.changes import refuse_changes
 from penstock.runtime.graph.streams.checked_call import (
     OPTION_NAMES,
     OperatorOptions,
@@ -114,6 +115,7 @@ def add_aggregate(
 ) -> DataStream[Any]:
     key = _column_key(key_selector)
     aggregation = _checked_aggregation(call.columns, key)
+    refuse_changes(builder.graph, inputs, "aggregate", key.names)
     with refusals("aggregate"):
         every = None if call.emit_every is None else seconds_in("emit_every", call.emit_every, above=0.0)
     has_combiner = call.combine and aggregation.combines
@@ -129,6 +131,7 @@ def add_aggregate(
         call.options,
         keyed=True,
         in_columns=True,
+        changes=Changes(),
     )
 
 
@@ -143,6 +146,7 @@ def add_windowed_aggregate(
     """Add an aggregation in windows, by key if the stream has a key."""
     key = _column_key(key_selector)
     aggregation = _checked_aggregation(call.columns, key, WINDOW_START, WINDOW_END)
+    refuse_changes(builder.graph, inputs, "aggregate", key.names)
     windows = settings.assigner
     if not settings.is_plain:
         refuse(

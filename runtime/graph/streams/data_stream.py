@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
 from penstock.runtime.graph.stream_graph import TakesSchema, Upstream
+from penstock.runtime.graph.streams.changes import check_sink
 from penstock.runtime.graph.streams.checked_call import (
     OperatorOptions,
     WrongStreamError,
@@ -376,6 +377,7 @@ class DataStream(JoinOperations[T_co]):
     def sink(self, id: str, sink: Sink[T_co], **options: Unpack[OperatorOptions]) -> None:
         """Write every record to `sink`; the id must stay the same when the program changes."""
         need_object("sink", sink, Sink, ": it has no method `writer(context)`")
+        check_sink(self._builder.graph, self._inputs, id, sink)
         what = type(sink).__name__
         if isinstance(sink, HasCommitter):
             staging = partial(StagingOperator, sink)

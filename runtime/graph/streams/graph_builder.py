@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.graph.job_graph import OperatorSpec
-from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
+from penstock.runtime.graph.stream_graph import Changes, StreamGraph, StreamNode, Upstream
 from penstock.runtime.graph.streams.checked_call import OperatorOptions, check_options, refusals, refuse
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
@@ -63,6 +63,7 @@ class GraphBuilder:
         in_columns: bool = False,
         is_committer: bool = False,
         has_committer: bool = False,
+        changes: Changes | None = None,
     ) -> DataStream[Any]:
         """Add an operator, and return the stream of its main output.
 
@@ -74,6 +75,7 @@ class GraphBuilder:
             side_outputs: Names of side outputs that no class declares.
             is_committer: Whether it commits for all writers of a sink, so that it never has two subtasks.
             has_committer: Whether it stages the output of a sink for such an operator.
+            changes: The meaning of the records if they are not all new rows.
         """
         check_options(kind, options)
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -107,6 +109,7 @@ class GraphBuilder:
             makes_watermarks=makes_watermarks,
             side_outputs=side_outputs or tags,
             max_parallelism=1 if is_committer else self._key_groups_for(kind, parallelism),
+            changes=changes,
             **given,
         )
         return self.stream_type(self, (Upstream(self.graph.add(node)),))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Unpack, cast, get_args
 
+from penstock.runtime.graph.stream_graph import Changes
+from penstock.runtime.graph.streams.changes import refuse_changes
 from penstock.runtime.graph.streams.checked_call import (
     OperatorOptions,
     check_flag,
@@ -200,7 +202,10 @@ class KeyedChoices(RecordOperations[T_co]):
 
         what = f"{n} by {_shown(by)}, {_shown(keys)}"
         in_rows = TopOfKey(rank, n, change_kind, life, downs)
-        return _add(self, "top_n", what, id, keys, in_columns, in_rows, options)
+        stream = cast("DataStream[Any]", self)
+        refuse_changes(self._builder.graph, stream._inputs, "top_n")
+        changes = None if change_kind is None else Changes(change_kind)
+        return _add(self, "top_n", what, id, keys, in_columns, in_rows, options, changes)
 
 
 def _orders(by: Any, descending: bool) -> tuple[Order, ...] | None:
@@ -255,6 +260,7 @@ def _latest(
         lambda key: partial(LatestOperator, key, column, life),
         in_rows,
         options,
+        Changes(),
     )
 
 
@@ -278,6 +284,7 @@ def _add(
     in_columns: Callable[[ColumnKey], OperatorFactory],
     in_rows: ChosenByFunction,
     options: OperatorOptions,
+    changes: Changes | None = None,
 ) -> DataStream[Any]:
     """Add the operator for keys named by columns, or for a key function."""
     keyed = cast("DataStream[Any]", stream).key_by(keys)
@@ -289,7 +296,15 @@ def _add(
         else partial(RankingOperator, selector, in_rows)
     )
     return stream._builder.add(
-        call, what, factory, keyed._inputs, operator_id, options, keyed=True, in_columns=is_named
+        call,
+        what,
+        factory,
+        keyed._inputs,
+        operator_id,
+        options,
+        keyed=True,
+        in_columns=is_named,
+        changes=changes,
     )
 
 

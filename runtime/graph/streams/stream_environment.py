@@ -25,6 +25,8 @@ from penstock.runtime.graph.executor import (
 )
 from penstock.runtime.graph.graph_info import describe, graph_info
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, JobGraph
+from penstock.runtime.graph.stream_graph import Changes
+from penstock.runtime.graph.streams.changes import GivesChanges
 from penstock.runtime.graph.streams.checked_call import (
     OperatorOptions,
     check_flag,
@@ -175,6 +177,7 @@ class StreamEnvironment:
         if watermarks is not None:
             need_object("from_source: watermarks", watermarks, WatermarkStrategy)
         what = type(source).__name__
+        column = source.change_kind if isinstance(source, GivesChanges) else None
         return self._builder.add(
             "source",
             what,
@@ -185,6 +188,7 @@ class StreamEnvironment:
             source=source,
             watermarks=watermarks,
             side_outputs=(DEAD_LETTERS,),
+            changes=None if column is None else Changes(column),
         )
 
     @checked_with_options

@@ -8,7 +8,8 @@
 - `delta/`: Delta tables.
 - `generator_source`: generated records. `collect_sink`: rows that are collected in the program, previewed or
   dropped.
-- `errors`, `arrow_batches`: parts that several connectors share.
+- `delta/`, `iceberg/`: tables of Delta Lake and Iceberg. `tables/`: common parts of both.
+- `errors`, `arrow_batches`, `daemon_threads`: parts that several connectors share.
 
 `source` and `sinks` of `penstock.runtime.operators` describe the interfaces for your own sources and sinks.
 """

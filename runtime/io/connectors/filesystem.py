@@ -125,6 +125,18 @@ class FileSystem(Protocol):
         ...
 
 
+@runtime_checkable
+class FetchesFiles(Protocol):
+    """Optional for a file system in which each request takes long: fetches small files side by side."""
+
+    def fetch(self, paths: Sequence[str]) -> None:
+        """Fetch whole files; the next `open_input` of each of them makes no request.
+
+        A file that can't be fetched is left out, so that `open_input` says why.
+        """
+        ...
+
+
 def absolute(name: str, value: Location) -> str:
     """Make a location independent of the working directory; `file://` URLs become paths.
 

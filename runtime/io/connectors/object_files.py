@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -226,6 +229,9 @@ _CLIENT_OPTIONS: Final = frozenset(
 )
 
 
+_OF_STORE: Final = re.compile(r"^(aws|azure|google)_")
+
+
 def object_file_system(location: str, storage_options: Mapping[str, str]) -> ObjectFileSystem:
     """Open the bucket of a URL such as `s3://bucket/folder/*.csv`.
 
@@ -234,8 +240,15 @@ def object_file_system(location: str, storage_options: Mapping[str, str]) -> Obj
     """
     parts = urlsplit(location)
     root = f"{parts.scheme}://{parts.netloc}"
-    client: Any = {name: value for name, value in storage_options.items() if name in _CLIENT_OPTIONS}
-    config: Any = {name: value for name, value in storage_options.items() if name not in client}
+    client: Any = {}
+    config: Any = {}
+    for name, value in storage_options.items():
+        # Other libraries have `AWS_ALLOW_HTTP` for `allow_http`.
+        plain = _OF_STORE.sub("", name.lower())
+        if plain in _CLIENT_OPTIONS:
+            client[plain] = value
+        else:
+            config[name.lower()] = value
     try:
         return ObjectFileSystem(from_url(root, config=config, client_options=client), root)
     except (BaseError, ValueError) as error:
@@ -297,6 +310,8 @@ class ObjectFileSystem:
     def __init__(self, store: ObjectStore, root: str) -> None:
         self._store = store
         self._root = root
+        #: Contents of objects that were fetched and not opened yet.
+        self._fetched: dict[str, bytes] = {}
 
     def find(self, pattern: str) -> Sequence[FileInfo]:
         key = self._key(pattern)
@@ -349,6 +364,9 @@ class ObjectFileSystem:
         return "." not in path.rpartition("/")[2] and self.size(path) is None
 
     def size(self, path: str) -> int | None:
+        fetched = self._fetched.get(path)
+        if fetched is not None:
+            return len(fetched)
         found = self.info(path)
         return None if found is None else found.size
 
@@ -365,7 +383,23 @@ class ObjectFileSystem:
         except BaseError as error:
             raise _unreachable(path, error) from error
 
+    def fetch(self, paths: Sequence[str]) -> None:
+        keys = {path: self._key(path) for path in paths}
+        plain = {path: key for path, key in keys.items() if not is_odd(key) and not is_unreadable(key)}
+        with ThreadPoolExecutor(len(paths)) as pool:
+            found = zip(plain, pool.map(self._content, plain.values()), strict=True)
+            self._fetched = {path: content for path, content in found if content is not None}
+
+    def _content(self, key: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(self._store, key).bytes())
+        except (BaseError, OSError):
+            return None
+
     def open_input(self, path: str) -> InputFile:
+        fetched = self._fetched.pop(path, None)
+        if fetched is not None:
+            return BytesIO(fetched)
         key = self._key(path)
         if is_unreadable(key):
             raise _unreadable(path)

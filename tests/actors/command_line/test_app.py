@@ -26,7 +26,7 @@ from penstock.actors.command_line.views import (
     watermarks_table,
 )
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, SubtaskStatus, Takeover
-from penstock.connectors import SourceLag, SplitLag
+from penstock.connectors import LastCommit, SourceLag, SplitLag, VersionLag
 from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.job.failover import FailureCause, FailureRecord
@@ -336,4 +336,27 @@ def test_the_status_shows_what_a_source_has_left_and_how_that_grows() -> None:
     assert head.split() == ["source", "records", "bytes", "splits", "growth/s"]
     assert row.split() == ["lines", "1,234", "-", "2", "-60"]
     assert "left to read" in text(status_view(behind))
+    assert "versions that are read" not in text(status_view(behind))
     assert "left to read" not in text(status_view(before))
+
+
+def test_the_status_shows_the_version_of_a_source_and_the_last_commit_of_a_sink() -> None:
+    read = VersionLag("7", "9", 2, committed_at=3_600.0)
+    counted = {
+        "lines": OperatorStatistics(lag=SourceLag.of((), read)),
+        "out": OperatorStatistics(last_commit=LastCommit("12", 1_500, 3, checkpoint_id=40, at=7_200.0)),
+    }
+    before = report()
+    given = replace(before, statistics=replace(before.statistics, operators=counted))
+    lines = text(status_view(given)).splitlines()
+    versions = next(at for at, line in enumerate(lines) if line.startswith("versions that are read"))
+    assert [line.split() for line in lines[versions + 1 : versions + 3]] == [
+        ["source", "version", "newest", "behind", "committed"],
+        ["lines", "7", "9", "2", "01:00:00.000"],
+    ]
+    commits = next(at for at, line in enumerate(lines) if line.startswith("last commits"))
+    assert [line.split() for line in lines[commits + 1 : commits + 3]] == [
+        ["sink", "version", "rows", "files", "checkpoint", "committed"],
+        ["out", "12", "1,500", "3", "40", "02:00:00.000"],
+    ]
+    assert "last commits" not in text(status_view(before))

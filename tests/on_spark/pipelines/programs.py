@@ -15,7 +15,8 @@ _PATIENCE = 400
 
 def run_program(program: str, folder: Path) -> str:
     """Run one with a folder as its argument; what it printed."""
-    path = os.pathsep.join(filter(None, [str(_HERE.parent), os.environ.get("PYTHONPATH")]))
+    tests = _HERE.parents[1]
+    path = os.pathsep.join(filter(None, [str(_HERE.parent), str(tests), os.environ.get("PYTHONPATH")]))
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
         done = subprocess.run(

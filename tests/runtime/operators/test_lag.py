@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from penstock.connectors import SourceLag, SplitLag
+from penstock.connectors import SourceLag, SplitLag, VersionLag
 from penstock.runtime.operators.lag import MOST_SPLITS
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.snapshot.plain_values import from_plain, to_plain
@@ -40,3 +40,16 @@ def test_a_lag_is_the_same_after_json_and_older_statistics_have_none() -> None:
     statistics = OperatorStatistics(1, 2, lag=SourceLag.of([SplitLag("a[0]", 3, position=4, end=7)]))
     assert from_plain(OperatorStatistics, json.loads(json.dumps(to_plain(statistics)))) == statistics
     assert from_plain(OperatorStatistics, {"records_in": 3}).lag is None
+
+
+def test_of_several_readers_the_version_counts_that_is_the_furthest_behind() -> None:
+    def versions(*read: VersionLag | None) -> VersionLag | None:
+        first, *others = (SourceLag.of((), each) for each in read)
+        for other in others:
+            first = first.plus(other)
+        return first.version
+
+    new, old, unknown = VersionLag("9", "9", 0), VersionLag("4", "9", 5), VersionLag("2")
+    assert versions(new, None, old) == old
+    assert versions(old, unknown, new) == unknown
+    assert SourceLag.of((), old).bounded().version == old

@@ -21,12 +21,14 @@ from uuid import uuid4
 import pyarrow as pa
 
 from penstock.runtime.errors import ConnectorError, LostOutputError
+from penstock.runtime.io.connectors.delta.log import version_of
 from penstock.runtime.io.connectors.delta.staging import STAGING, StagedFile, attempt_of, staged_prefix
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, calls_to, find_table, make_table
 from penstock.runtime.io.connectors.delta.upsert import merge, staged_rows
 from penstock.runtime.io.connectors.delta.writable import check_columns, check_writable, merged_schema
 from penstock.runtime.io.connectors.filesystem import FileSystem
 from penstock.runtime.operators.committed_sink import COMMITTER_SUFFIX
+from penstock.runtime.operators.last_commit import LastCommit
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
@@ -76,6 +78,7 @@ class DeltaCommitter:
         self._lineage = f"penstock-{context.job_id}-{context.operator_id}-{context.attempt}-{uuid4()}"
         self._number = 0
         self._staged: list[StagedFile] = []
+        self._last_commit: LastCommit | None = None
         table = find_table(self._path, sink.storage_options)
         if table is None and sink.schema is not None:
             table = self._make(sink.schema)
@@ -106,8 +109,12 @@ class DeltaCommitter:
         return [DeltaCommit(self._lineage, self._number, tuple(staged), str(table.metadata().id), key)]
 
     def commit(self, committables: Sequence[DeltaCommit], permit: CommitPermit) -> None:
+        self._last_commit = None
         for lineage, commits in groupby(committables, key=lambda commit: commit.lineage):
             self._commit(lineage, list(commits), permit)
+
+    def last_commit(self) -> LastCommit | None:
+        return self._last_commit
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Remove rows with keys that earlier attempts have staged, and that no checkpoint covers."""
@@ -129,6 +136,7 @@ class DeltaCommitter:
         key = commits[0].key  # a committer has one setting, and this one may have another
         for _ in range(_MOST_TRIES):
             table = self._table(commits)
+            table_version = table.version()
             committed = table.transaction_version(lineage) or 0
             left = [commit for commit in commits if commit.number > committed]
             files = [file for commit in left for file in commit.files]
@@ -152,6 +160,9 @@ class DeltaCommitter:
             except (CommitFailedError, FileNotFoundError) as failure:
                 error = failure
             else:
+                version = version_of(self._system, self._path, lineage, table_version)
+                rows = sum(file.rows for file in files)
+                self._last_commit = LastCommit(None if version is None else str(version), rows, len(files))
                 self._compact(files, key)
                 return
         msg = (
@@ -226,11 +237,7 @@ class DeltaCommitter:
         return table
 
     def _check(self, table: DeltaTable, schemas: Iterable[pa.Schema], key: Sequence[str]) -> None:
-        sink = self._sink
-        check_writable(self._path, table, sink.partition_by, merges=bool(key))
-        columns = arrow_schema_of(table)
-        for schema in schemas:
-            check_columns(self._path, columns, schema, adds_columns=sink.adds_columns)
+        check_table(self._sink, table, schemas, key)
 
     def _make(self, schema: pa.Schema) -> DeltaTable:
         sink = self._sink
@@ -274,6 +281,19 @@ class DeltaCommitter:
                 "are then left out"
             )
         return LostOutputError(msg)
+
+
+def check_table(sink: DeltaSink, table: DeltaTable, schemas: Iterable[pa.Schema], key: Sequence[str]) -> None:
+    """Refuse a table that can't take rows with these schemas.
+
+    Raises:
+        ConnectorError: The table has rules that the sink does not respect, or other columns.
+    """
+    path = str(sink.path)
+    check_writable(path, table, sink.partition_by, merges=bool(key))
+    columns = arrow_schema_of(table)
+    for schema in schemas:
+        check_columns(path, columns, schema, adds_columns=sink.adds_columns)
 
 
 def _schemas(files: Sequence[StagedFile]) -> Iterator[pa.Schema]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from penstock.runtime.errors import ConnectorError
-from penstock.runtime.io.connectors.delta.tables import delta_schema
 from penstock.runtime.io.connectors.filesystem import FileSystem
+from penstock.runtime.io.connectors.tables.types import table_schema
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -51,12 +52,14 @@ class Commit:
         removed: Files whose rows were removed.
         changed: Files of the change data feed; empty if the commit has none.
         schema: The table's schema if the commit has changed it.
+        committed_at: Time of the commit, in seconds since the epoch; `None` if the log does not say it.
     """
 
     added: tuple[LoggedFile, ...]
     removed: tuple[LoggedFile, ...]
     changed: tuple[LoggedFile, ...]
     schema: pa.Schema | None
+    committed_at: float | None = None
 
 
 def commit_path(path: str, version: int) -> str:
@@ -65,6 +68,58 @@ def commit_path(path: str, version: int) -> str:
 
 def read_commit(system: FileSystem, path: str, version: int) -> Commit | None:
     """Read a commit; `None` if it does not exist yet, or not any more."""
+    actions = _actions(system, path, version)
+    if actions is None:
+        return None
+    added, removed, changed = [], [], []
+    schema = committed_at = None
+    for action in actions:
+        match action:
+            case {"add": about} if about.get("dataChange", True):
+                added.append(_file(about, "insert", path, version))
+            case {"remove": about} if about.get("dataChange", True):
+                removed.append(_file(about, "delete", path, version))
+            case {"cdc": about}:
+                changed.append(_file(about, "", path, version))
+            case {"metaData": about}:
+                _check_mapping(path, about.get("configuration") or {})
+                schema = _schema(about["schemaString"])
+            case {"protocol": about}:
+                _check_features(path, about.get("readerFeatures") or ())
+            case {"commitInfo": {"timestamp": int(milliseconds)}}:
+                committed_at = milliseconds / 1_000
+    return Commit(tuple(added), tuple(removed), tuple(changed), schema, committed_at)
+
+
+def version_of(system: FileSystem, path: str, transaction: str, after: int) -> int | None:
+    """The first version later than `after` that has an application transaction of this name."""
+    for version in count(after + 1):
+        actions = _actions(system, path, version)
+        if actions is None:
+            return None
+        if any(action.get("txn", {}).get("appId") == transaction for action in actions):
+            return version
+    return None
+
+
+def newest_version(system: FileSystem, path: str, known: int) -> int:
+    """The newest version of a table, by its log; `known` exists. Few calls find it, also far away."""
+
+    def is_there(version: int) -> bool:
+        return system.size(commit_path(path, version)) is not None
+
+    step = 1
+    while is_there(known + step):
+        known += step
+        step *= 2
+    while step > 1:
+        step //= 2
+        if is_there(known + step):
+            known += step
+    return known
+
+
+def _actions(system: FileSystem, path: str, version: int) -> list[Any] | None:
     name = commit_path(path, version)
     try:
         size = system.size(name)
@@ -78,24 +133,8 @@ def read_commit(system: FileSystem, path: str, version: int) -> Commit | None:
     except OSError as error:
         msg = f"table {path}: version {version} can't be read: {error}. Check the permissions"
         raise ConnectorError(msg) from error
-    added, removed, changed = [], [], []
-    schema = None
     # Texts in JSON may contain other characters that end a line elsewhere, such as U+2028.
-    for line in data.split(b"\n"):
-        action = json.loads(line) if line.strip() else {}
-        match action:
-            case {"add": about} if about.get("dataChange", True):
-                added.append(_file(about, "insert", path, version))
-            case {"remove": about} if about.get("dataChange", True):
-                removed.append(_file(about, "delete", path, version))
-            case {"cdc": about}:
-                changed.append(_file(about, "", path, version))
-            case {"metaData": about}:
-                _check_mapping(path, about.get("configuration") or {})
-                schema = _schema(about["schemaString"])
-            case {"protocol": about}:
-                _check_features(path, about.get("readerFeatures") or ())
-    return Commit(tuple(added), tuple(removed), tuple(changed), schema)
+    return [json.loads(line) for line in data.split(b"\n") if line.strip()]
 
 
 def files_of(table: DeltaTable) -> list[LoggedFile]:
@@ -154,4 +193,4 @@ def _file(about: Mapping[str, Any], change: str, path: str, version: int) -> Log
 def _schema(text: str) -> pa.Schema:
     from deltalake import Schema
 
-    return delta_schema(pa.schema(Schema.from_json(text).to_arrow()))
+    return table_schema(pa.schema(Schema.from_json(text).to_arrow()))

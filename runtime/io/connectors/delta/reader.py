@@ -12,10 +12,16 @@ import pyarrow.types as kinds
 
 from penstock.runtime.errors import ConnectorError, LostInputError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
-from penstock.runtime.io.connectors.delta.log import LoggedFile, check_readable, commit_path, read_commit
+from penstock.runtime.io.connectors.delta.log import (
+    LoggedFile,
+    check_readable,
+    commit_path,
+    newest_version,
+    read_commit,
+)
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, find_table
 from penstock.runtime.io.connectors.filesystem import FileSystem
-from penstock.runtime.operators.lag import SourceLag, SplitLag
+from penstock.runtime.operators.lag import SourceLag, SplitLag, VersionLag
 from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.time.durations import as_seconds
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Rows of a batch that is decoded at a time.
 _BATCH_ROWS: Final = 64 * 1024
+#: Time between two looks for the newest version, while older ones are read.
+_LOOK_SECONDS: Final = 5.0
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
@@ -74,6 +82,9 @@ class DeltaReader:
         self._schema: pa.Schema | None = None
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._batch: pa.RecordBatch | None = None
+        self._newest: int | None = None
+        self._looks_at = 0.0
+        self._committed_at: float | None = None
         self._lag = self._measured()
 
     def poll(self, max_rows: int) -> Polled[Any]:
@@ -113,7 +124,7 @@ class DeltaReader:
 
     def _begin(self, split: DeltaSplit) -> None:
         self._split = split
-        self._batches = self._batch = None
+        self._batches = self._batch = self._committed_at = None
         # The schema before a commit that is not read yet; the commit may change it.
         before = max(0, split.version - 1)
         self._schema = self._schema_at(before if split.files is None else split.version)
@@ -123,6 +134,9 @@ class DeltaReader:
         commit = read_commit(self._system, self._path, split.version)
         if commit is None:
             self._check_not_removed(split.version)
+            if self._newest is None or self._newest >= split.version:
+                self._newest = split.version - 1
+                self._lag = self._measured()
             return Polled(ready_at=self._clock.monotonic() + self._wait)
         if commit.schema is not None:
             self._schema = commit.schema
@@ -139,6 +153,8 @@ class DeltaReader:
             )
             raise ConnectorError(msg)
         self._split = replace(split, files=files, row=0)
+        self._committed_at = commit.committed_at
+        self._look_for_newest(split.version)
         self._lag = self._measured()
         return Polled(ready_at=self._clock.monotonic())
 
@@ -148,6 +164,12 @@ class DeltaReader:
         else:
             self._split = replace(split, version=split.version + 1, files=None, row=0)
         self._lag = self._measured()
+
+    def _look_for_newest(self, version: int) -> None:
+        now = self._clock.monotonic()
+        if self._newest is None or self._newest < version or now >= self._looks_at:
+            self._newest = newest_version(self._system, self._path, version)
+            self._looks_at = now + _LOOK_SECONDS
 
     def _check_not_removed(self, version: int) -> None:
         """Fail if a later version exists, so that the log will never have this one."""
@@ -268,5 +290,19 @@ class DeltaReader:
                 SplitLag(f"version {split.version}", records=split.rows_left)
                 for split in splits
                 if split.files or (split.files is None and split.until is not None)
-            ]
+            ],
+            self._version(),
         )
+
+    def _version(self) -> VersionLag | None:
+        split = self._split
+        if split is None:
+            return None
+        # The log is read up to the version before the one that is awaited.
+        version = split.version - 1 if split.files is None else split.version
+        newest = self._newest
+        if version < 0:
+            return None
+        if newest is None:
+            return VersionLag(str(version), committed_at=self._committed_at)
+        return VersionLag(str(version), str(newest), newest - version, self._committed_at)

@@ -20,14 +20,15 @@ import pyarrow as pa
 
 from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.delta.committer import DeltaCommitter
+from penstock.runtime.io.connectors.delta.committer import DeltaCommitter, check_table
 from penstock.runtime.io.connectors.delta.staging import DeltaWriter, staged_prefix
-from penstock.runtime.io.connectors.delta.tables import check_installed, delta_schema
-from penstock.runtime.io.connectors.delta.writable import refused_properties
+from penstock.runtime.io.connectors.delta.tables import check_installed, find_table
+from penstock.runtime.io.connectors.delta.writable import check_partitioned, refused_properties
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.file_formats.parquet_encoder import is_codec
 from penstock.runtime.io.connectors.filesystem import absolute
 from penstock.runtime.io.connectors.local_files import filesystem_for
+from penstock.runtime.io.connectors.tables.types import table_schema
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.redaction import without_secrets
@@ -52,6 +53,9 @@ class DeltaSink(metaclass=NearestNames):
             An existing table must have the same ones.
         key: Columns whose values identify a row. With a key a record replaces the row with the same key, and
             is added if there is none. Without a key all records are added.
+        change_kind: Column with the kind of each change, which is not written. `"insert"` and
+            `"update_postimage"` replace or add the row of the key. `"delete"` and `"update_preimage"` delete
+            it. Needs `key`.
         schema_mode: `"fixed"` refuses records with columns that the table lacks. `"merge"` adds these columns
             to the table. Records may lack columns that may be null.
         target_file_size: Bytes at which a file is ended before the checkpoint.
@@ -64,6 +68,7 @@ class DeltaSink(metaclass=NearestNames):
 
     Raises:
         ConfigurationError: A setting has a value that is not allowed, or deltalake is not installed.
+        BadRecordError: `schema` has a type that Delta lacks, or only partition columns.
 
     Example:
         >>> DeltaSink("/data/orders", partition_by=["day"]).schema_mode
@@ -77,6 +82,7 @@ class DeltaSink(metaclass=NearestNames):
     _: KW_ONLY
     partition_by: Sequence[str] = ()
     key: Sequence[str] = ()
+    change_kind: str | None = None
     schema_mode: SchemaMode = "fixed"
     target_file_size: int = _TARGET_FILE_SIZE
     compact_below: int | None = None
@@ -96,6 +102,11 @@ class DeltaSink(metaclass=NearestNames):
                 msg = f"{name}={value!r} is not allowed: give a list of distinct column names"
                 raise ConfigurationError(msg)
             object.__setattr__(self, name, columns)
+        if self.change_kind is not None and (not self.key or self.change_kind in self.key):
+            msg = (
+                f"change_kind={self.change_kind!r} needs key=, without this column: a change is that of a key"
+            )
+            raise ConfigurationError(msg)
         sizes = ("target_file_size", self.target_file_size), ("compact_at", self.compact_at)
         for name, size in (*sizes, ("compact_below", self.compact_below)):
             if size is not None and size < 1:
@@ -109,7 +120,8 @@ class DeltaSink(metaclass=NearestNames):
             msg = f"properties={dict(self.properties)} are not allowed: the table has {', '.join(refused)}"
             raise ConfigurationError(msg)
         if self.schema is not None:
-            object.__setattr__(self, "schema", delta_schema(self.schema))
+            object.__setattr__(self, "schema", table_schema(self.schema))
+            check_partitioned(str(self.path), self.schema, self.partition_by)
 
     @property
     def adds_columns(self) -> bool:
@@ -133,6 +145,16 @@ class DeltaSink(metaclass=NearestNames):
             ConnectorError: The table can't be read, or it does not fit the sink.
         """
         return DeltaCommitter(self, self._files(), context)
+
+    def check_destination(self, job_id: str) -> None:
+        """Refuse a table that can't take the records, before any of them is read.
+
+        Raises:
+            ConnectorError: The place of the table can't be reached, or the table does not fit the sink.
+        """
+        table = find_table(str(self.path), self.storage_options)
+        if table is not None:
+            check_table(self, table, () if self.schema is None else [self.schema], self.key)
 
     def _files(self) -> Any:
         return filesystem_for(str(self.path), self.storage_options)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.delta.log import check_readable, files_of
-from penstock.runtime.io.connectors.delta.reader import DeltaReader, DeltaSplit
+from penstock.runtime.io.connectors.delta.reader import CHANGE_TYPE, DeltaReader, DeltaSplit
 from penstock.runtime.io.connectors.delta.tables import StorageOptions, calls_to, check_installed, find_table
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.filesystem import absolute
@@ -93,6 +93,11 @@ class DeltaSource(metaclass=NearestNames):
             object.__setattr__(self, "watch", seconds_in("watch", self.watch, above=0.0))
         if self.columns is not None:
             object.__setattr__(self, "columns", tuple(self.columns))
+
+    @property
+    def change_kind(self) -> str | None:
+        """Column with the kind of each change; `None` if all records are rows."""
+        return CHANGE_TYPE if self.change_data_feed else None
 
     def splits(self, parallelism: int) -> Sequence[DeltaSplit]:
         """List the files of the version, and the log behind it."""

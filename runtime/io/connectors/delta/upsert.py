@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from penstock.runtime.io.connectors.delta.changes import DELETED
 from penstock.runtime.io.connectors.delta.staging import StagedFile
 from penstock.runtime.io.connectors.filesystem import FileSystem
 
@@ -22,20 +24,28 @@ _ROW = "__penstock_row"
 
 
 def merge(table: DeltaTable, rows: pa.Table, key: Sequence[str], properties: CommitProperties) -> None:
-    """Replace the rows that have the keys of `rows`, and add those that are new."""
+    """Replace or delete the rows that have the keys of `rows`, and add those that are new."""
     same = " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in key)
     merger = table.merge(
         rows, same, source_alias="source", target_alias="target", commit_properties=properties
     )
-    merger.when_matched_update_all().when_not_matched_insert_all().execute()
+    if DELETED not in rows.column_names:
+        merger.when_matched_update_all().when_not_matched_insert_all().execute()
+        return
+    deleted = f"source.{DELETED}"
+    merger.when_matched_delete(deleted)
+    merger.when_matched_update_all(except_cols=[DELETED])
+    merger.when_not_matched_insert_all(f"NOT {deleted}", except_cols=[DELETED]).execute()
 
 
 def staged_rows(
     system: FileSystem, path: str, files: Sequence[StagedFile], schema: pa.Schema, key: Sequence[str]
 ) -> pa.Table:
-    """The rows of some files in the columns of a table; only the last row of each key."""
+    """The rows of some files in the columns of a table; only the last row of each key, perhaps a deletion."""
     import pyarrow.parquet as pq  # slow to load
 
+    # Deletions have no other values; for the other rows, the writers have looked for null.
+    schema = pa.schema([field.with_nullable(True) for field in schema])
     parts = []
     for file in files:
         handle: Any = system.open_input(f"{path}/{file.path}")
@@ -44,6 +54,8 @@ def staged_rows(
         finally:
             handle.close()
     rows = pa.concat_tables(parts)
+    if not pc.any(rows.column(DELETED)).as_py():
+        rows = rows.drop_columns([DELETED])  # most checkpoints have only upserts
     numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
     last = numbered.group_by(list(key)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
     return rows.take(last)
@@ -56,7 +68,9 @@ def _filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    is_there = DELETED in rows.column_names
+    deleted = rows.column(DELETED) if is_there else pa.repeat(pa.scalar(False), rows.num_rows)
+    return pa.Table.from_arrays([*columns, deleted], schema=schema.append(pa.field(DELETED, pa.bool_())))
 
 
 def _quoted(name: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 from urllib.parse import unquote
 
@@ -26,7 +27,7 @@ from penstock.runtime.io.connectors.file_formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.file_formats.json_column_reader import ColumnarJsonFormat
 from penstock.runtime.io.connectors.file_formats.lines import TextFormat
 from penstock.runtime.io.connectors.file_formats.parquet_reader import ParquetFormat
-from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem
+from penstock.runtime.io.connectors.filesystem import FetchesFiles, FileInfo, FileSystem
 from penstock.runtime.io.formats.plain import Raw, Text
 from penstock.runtime.operators.lag import SourceLag, SplitLag
 from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
@@ -114,6 +115,16 @@ _MEASURE_EVERY: Final = 1.0
 _EMPTY_SPLITS_PER_POLL: Final = 8
 
 
+#: Maximum number of small files that are fetched together, and the maximum size of one in bytes.
+_FILES_AT_ONCE: Final = 32
+_SMALL_BYTES: Final = 256 * 1024
+
+
+def _is_small(split: Any) -> bool:
+    listed = split.split if isinstance(split, PartitionedSplit) else split
+    return bool(getattr(listed, "size", _SMALL_BYTES) < _SMALL_BYTES)
+
+
 class SplitReader(Protocol):
     def read(self, max_rows: int) -> Polled[Any]:
         """Return the next records; `finished` means that the split has ended and the poll has no record."""
@@ -150,6 +161,8 @@ class FileReader:
         self._filesystem = filesystem
         self._current: SplitReader | None = None
         self._opened = 0
+        #: Number of splits whose files were fetched together, and that are not opened yet.
+        self._to_open = 0
         self.split_progress = SplitProgress((), bool(splits))
         left = [split.bytes_left for split in splits]
         #: Bytes of the splits that wait, and of the open one; the latter is measured once a second.
@@ -163,7 +176,10 @@ class FileReader:
                 if not self._waiting:
                     return Polled(finished=True)
                 split = self._waiting[0]
-                self._current = self._open(split, self._filesystem(split.path))
+                filesystem = self._filesystem(split.path)
+                if isinstance(filesystem, FetchesFiles):
+                    self._fetch_small_files(filesystem)
+                self._current = self._open(split, filesystem)
                 self._waiting.popleft()
                 self._opened += 1
                 self._current_lag = SplitLag(split.path, bytes=split.bytes_left)
@@ -189,6 +205,17 @@ class FileReader:
         """The number of splits that are left, and their bytes if the size of each is known."""
         current, waiting = self._current_lag, SourceLag(None, self._waiting_bytes, len(self._waiting))
         return waiting if current is None else waiting.plus(SourceLag.of([current]))
+
+    def _fetch_small_files(self, filesystem: FetchesFiles) -> None:
+        """Fetch the next small files in the time of about one request; each would take one, or several."""
+        if self._to_open:
+            self._to_open -= 1
+            return
+        small = list(takewhile(_is_small, islice(self._waiting, _FILES_AT_ONCE)))
+        paths = [split.path for split in small if self._filesystem(split.path) is filesystem]
+        if len(paths) > 1:
+            filesystem.fetch(paths)
+            self._to_open = len(small) - 1
 
     def _measure(self) -> None:
         """Measure the open split, at most once a second: for lines, `position` scans the current block."""

@@ -1,8 +1,9 @@
 """`WatchingEnumerator`: finds new files of a folder while the job runs (Flink's `monitorContinuously`).
 
 A listing compares the folder with the known files (`known_files.py`). Complete new files (`folder_lister.py`)
-wait in a queue. Some of them at a time are divided into splits. Idle readers get one split each. Listing,
-dividing and deleting block, so they run in the background, and their results change the state in one step.
+wait in a queue. Some of them at a time are divided into splits. Idle readers get one split each, or several
+small ones. Listing, dividing and deleting block, so they run in the background, and their results change the
+state in one step.
 
 **Exactly once.** The step that adds files to the queue also makes them known. So a checkpoint either has both
 or neither. It holds each file in one place: as not known, in the queue, as splits that wait, as splits in a
@@ -46,6 +47,10 @@ _SavedFile = tuple[str, int, int | None]
 #: Number of files that are divided into splits at once.
 _FILES_AT_ONCE: Final = 64
 
+#: Maximum number of splits, and of their bytes, that a reader gets at once.
+_SPLITS_AT_ONCE: Final = 16
+_BYTES_AT_ONCE: Final = 1024 * 1024
+
 #: Maximum number of files that could not be cleaned up and are tried again, so that the state stays bounded.
 MOST_LEFT_FILES: Final = 10_000
 
@@ -80,7 +85,7 @@ class DividesFiles(Protocol):
 
 
 class WatchingEnumerator:
-    """Assigns the splits of new files; each reader has at most one split.
+    """Assigns the splits of new files; a reader has one split, or several small ones.
 
     Args:
         cleaner: Cleans up covered files. `None` leaves all files, also those that the state counts as read.
@@ -269,12 +274,26 @@ class WatchingEnumerator:
             subtask = next(iter(self._waiting))
             del self._waiting[subtask]
             if self._splits:
-                split = self._splits.popleft()
-                self._reading.assigned(subtask, split.path)
-                self._context.assign(subtask, [split])
+                splits = self._next_splits()
+                for split in splits:
+                    self._reading.assigned(subtask, split.path)
+                self._context.assign(subtask, splits)
             else:
                 self._context.signal_no_more_splits(subtask)
         self._divide()
+
+    def _next_splits(self) -> list[Any]:
+        """Take the splits of one reader: several small ones, so that not each of them costs a request."""
+        share = min(_SPLITS_AT_ONCE, len(self._splits) // self._context.parallelism)
+        taken = [self._splits.popleft()]
+        size = taken[0].bytes_left
+        while len(taken) < share and size is not None:
+            more = self._splits[0].bytes_left
+            if more is None or size + more > _BYTES_AT_ONCE:
+                break
+            taken.append(self._splits.popleft())
+            size += more
+        return taken
 
     # -- files that are read ------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@
   are the requests to the brokers.
 - `tools`: what the command line does; `saved_state` reads snapshots for it.
 - `cluster`: clients with checked settings. `partitions`: the partitions of topics and their offsets.
-  `daemon_threads`: calls that may hang.
 
 Imports of the clients are late, so that a job without Kafka needs none of them.
 """

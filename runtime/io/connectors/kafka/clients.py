@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from penstock.runtime.io.connectors.kafka.daemon_threads import in_thread
+from penstock.runtime.io.connectors.daemon_threads import in_thread
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer

@@ -15,8 +15,8 @@ from typing import Final, Literal, TypeAlias
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.daemon_threads import for_each
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster
-from penstock.runtime.io.connectors.kafka.daemon_threads import for_each
 from penstock.runtime.io.connectors.kafka.partitions import (
     KafkaPartitionSplit,
     PartitionMetadata,

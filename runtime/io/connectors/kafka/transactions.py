@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final
 
 from penstock.runtime.errors import LostOutputError
+from penstock.runtime.io.connectors.daemon_threads import for_each
 from penstock.runtime.io.connectors.kafka.cluster import REQUEST_TIMEOUT, KafkaCluster
-from penstock.runtime.io.connectors.kafka.daemon_threads import for_each
 from penstock.runtime.io.connectors.kafka.transaction_requests import (
     TransactionDescription,
     TransactionError,

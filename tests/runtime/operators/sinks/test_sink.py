@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from penstock.connectors import LastCommit
 from penstock.runtime.errors import OperatorError
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.sinks import COMMITTABLES, RemovesLeftovers, Sink, SinkOperator
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 
 
@@ -300,3 +304,60 @@ def test_a_method_of_a_writer_that_never_runs_is_refused(method: str, is_async: 
     says = "declared `async def`" if is_async else "yields"
     with pytest.raises(OperatorError, match=f"sink Broken: {method} failed: .*{method}.*{says}"):
         run()
+
+
+class ReportingWriter(Writer):
+    """Reports the rows that its last commit has made visible."""
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        new = [each for each in committables if each not in self.place.visible]
+        super().commit(committables, permit)
+        rows = sum(len(self.place.visible[each]) for each in new)
+        self.made = LastCommit(str(len(self.place.visible)), rows) if new else None
+
+    def last_commit(self) -> Any:
+        return self.made
+
+
+class ReportingPlace(Place):
+    def writer(self, context):
+        return ReportingWriter(self, f"{context.attempt}.{context.subtask}")
+
+
+def test_the_last_commit_of_a_writer_is_in_its_statistics_with_checkpoint_and_time():
+    place = ReportingPlace()
+    with open_sink(place) as harness:
+        harness.push([1, 2])
+        assert harness.statistics().last_commit is None
+        snapshot = harness.snapshot()
+        harness.advance(5.0)
+        harness.complete_checkpoint(snapshot)
+        made = harness.statistics().last_commit
+        assert made == LastCommit("1", 2, None, snapshot.checkpoint_id, harness.clock.now())
+    with open_sink(place, restored=[snapshot]) as harness:
+        assert harness.statistics().last_commit is None, "everything was visible before"
+
+
+def test_a_last_commit_of_another_type_is_refused():
+    class Odd(ReportingWriter):
+        def last_commit(self) -> Any:
+            return {"rows": 2}
+
+    class OddPlace(Place):
+        def writer(self, context):
+            return Odd(self, "1.0")
+
+    with open_sink(OddPlace()) as harness:
+        harness.push([1])
+        with pytest.raises(OperatorError, match=r"return a LastCommit\(...\), or None"):
+            harness.complete_checkpoint(harness.snapshot())
+
+
+def test_commits_of_one_checkpoint_are_added_up_and_otherwise_the_newest_counts():
+    one, two = LastCommit("a", 3, 1, 8, at=50.0), LastCommit("b", 4, 2, 8, at=49.0)
+    assert one.plus(two) == two.plus(one) == LastCommit("a", 7, 3, 8, 50.0)
+    later = LastCommit("c", 1, None, 9, at=51.0)
+    assert one.plus(later) == later.plus(one) == later
+    statistics = OperatorStatistics(last_commit=one)
+    assert statistics.plus(OperatorStatistics()).last_commit == one
+    assert from_plain(OperatorStatistics, json.loads(json.dumps(to_plain(statistics)))) == statistics

@@ -12,9 +12,9 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 
 from penstock.delta import DeltaSink
 from penstock.operators import ArrowBatch
-from penstock.runtime.errors import BadRecordError, ConfigurationError, OperatorError
-from penstock.runtime.io.connectors.delta.tables import delta_schema
-from penstock.runtime.io.connectors.delta.writable import null_in
+from penstock.runtime.errors import BadRecordError, ConfigurationError, ConnectorError, OperatorError
+from penstock.runtime.io.connectors.tables.nulls import null_in
+from penstock.runtime.io.connectors.tables.types import table_schema
 from penstock.runtime.operators.committed_sink import StagingOperator
 from penstock.runtime.testing.harness import OperatorHarness
 
@@ -49,6 +49,26 @@ def test_a_table_whose_columns_have_rules_is_refused(
     DeltaTable.create(folder / "table", Schema(columns))  # type: ignore[arg-type] # names of types are allowed
     with pytest.raises(OperatorError, match=says):
         opened(folder)
+
+
+def test_a_new_job_looks_at_its_table_before_it_reads(folder: Path) -> None:
+    sink = DeltaSink(folder / "table", SCHEMA)
+    sink.check_destination("job-1")
+    assert not (folder / "table").exists(), "the committer makes the table"
+    DeltaTable.create(folder / "table", SCHEMA).alter.add_constraint({"positive": "number > 0"})
+    with pytest.raises(ConnectorError, match="the constraint 'positive'"):
+        sink.check_destination("job-1")
+    DeltaTable.create(folder / "other", pa.schema({"number": pa.string()}))
+    with pytest.raises(BadRecordError, match="column 'number' is string in the table"):
+        DeltaSink(folder / "other", SCHEMA).check_destination("job-1")
+
+
+def test_a_table_that_has_only_partition_columns_is_refused(folder: Path) -> None:
+    """Its files would have no columns, and thus no rows."""
+    with pytest.raises(BadRecordError, match="partition_by has all columns, number, so its files"):
+        DeltaSink(folder / "table", SCHEMA, partition_by=["number"])
+    with pytest.raises(OperatorError, match="Leave at least one column out of partition_by"):
+        TableWorld(folder, partition_by=["number"]).finish(numbers(1))
 
 
 def test_rows_are_not_merged_into_a_table_that_only_grows(folder: Path) -> None:
@@ -146,7 +166,7 @@ MAP = pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))
 )
 def test_nulls_are_found_in_the_parts_of_a_column(kind: pa.DataType, good: Any, bad: Any, path: str) -> None:
     values = pa.array([good, bad, good, None, good], kind)
-    field = pa.field("x", delta_schema(pa.schema({"x": kind})).field("x").type)
+    field = pa.field("x", table_schema(pa.schema({"x": kind})).field("x").type)
     assert null_in(values, field) == null_in(values.slice(1), field) == path
     assert null_in(values.slice(2), field) is None
 

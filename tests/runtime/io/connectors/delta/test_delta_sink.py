@@ -67,6 +67,19 @@ def test_commits_come_in_the_order_of_checkpoints_after_a_death(folder: Path) ->
     assert counts == [0, 6, 9]
 
 
+def test_the_last_commit_is_reported_with_its_version_beside_another_writer(folder: Path) -> None:
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(9), parallelism=2).start()
+    job.write(4)
+    write_deltalake(world.folder, pa.table({"number": [100]}), mode="append")
+    job.checkpoint()
+    (counted,) = job.statistics()
+    made = counted.last_commit
+    assert made is not None
+    assert (made.version, made.rows, made.files) == (str(world.table.version()), 4, 2)
+    job.finish()
+
+
 def test_two_processes_that_commit_one_checkpoint_add_it_once(folder: Path) -> None:
     world = TableWorld(folder, SCHEMA)
     job = world.job(numbers(6)).start()

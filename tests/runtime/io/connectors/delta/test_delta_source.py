@@ -13,8 +13,11 @@ import pytest
 from delta_jobs import TableWorld, in_order, numbers
 from deltalake import DeltaTable, write_deltalake
 
+from penstock.connectors import VersionLag
 from penstock.delta import DeltaSource
 from penstock.runtime.errors import ConfigurationError, ConnectorError, OperatorError
+from penstock.runtime.io.connectors.delta.log import newest_version
+from penstock.runtime.io.connectors.local_files import LocalFileSystem
 from penstock.runtime.testing.source_harness import SourceHarness
 
 SCHEMA = pa.schema({"number": pa.int64()})
@@ -288,6 +291,47 @@ def test_columns_that_are_mapped_while_the_table_is_watched_are_refused(
         pytest.raises(OperatorError, match="columnMapping, which this source can't read"),
     ):
         rows_so_far(harness)
+
+
+# -- how far behind -------------------------------------------------------------------------------------
+
+
+def version_of(harness: SourceHarness) -> VersionLag | None:
+    lag = harness.statistics().lag
+    return None if lag is None else lag.version
+
+
+def test_the_version_that_is_read_is_reported_with_the_newest_one(folder: Path) -> None:
+    table = folder / "table"
+    for first in range(9):
+        append(table, 1, first)
+    with SourceHarness(DeltaSource(table, starting_version=1, watch=1)) as harness:
+        while not harness.poll():
+            pass
+        seen = version_of(harness)
+        assert seen is not None
+        assert (seen.version, seen.newest, seen.behind) == ("1", "8", 7)
+        committed = DeltaTable(table).history()[-2]["timestamp"]
+        assert seen.committed_at == committed / 1_000
+        rows_so_far(harness)
+        at_end = version_of(harness)
+        assert at_end is not None
+        assert (at_end.version, at_end.newest, at_end.behind) == ("8", "8", 0)
+
+
+def test_the_version_of_a_source_that_follows_nothing_is_reported(table: Path) -> None:
+    with SourceHarness(DeltaSource(table, version=1)) as harness:
+        harness.poll()
+        assert version_of(harness) == VersionLag("1")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 11])
+def test_the_newest_version_is_found_with_few_looks_at_the_log(folder: Path, count: int) -> None:
+    log = folder / "_delta_log"
+    log.mkdir()
+    for version in range(3, 3 + count):
+        (log / f"{version:020d}.json").touch()
+    assert newest_version(LocalFileSystem(), str(folder), 3) == 2 + count
 
 
 @pytest.mark.parametrize(

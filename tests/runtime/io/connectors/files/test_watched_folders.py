@@ -72,6 +72,33 @@ def test_files_are_read_as_they_come(folder):
     assert job.read_on() == []
 
 
+def test_a_reader_gets_several_small_files_at_once_and_leaves_some_for_the_others(folder):
+    for number in range(20):
+        put(folder, f"{number:02}")
+    job = EnumeratedJob(watched(folder), parallelism=2)
+    while not job.rows:
+        job.poll()
+    point = job.snapshot()
+    assert len(point.splits) > 2 * 3, "each of two readers has several splits"
+    job.complete(point)
+    job.kill()
+    job.start()
+    job.read_on(60)
+    assert sorted(job.rows) == [f"{number:02}" for number in range(20)]
+
+
+def test_a_large_file_is_given_alone(folder, monkeypatch):
+    monkeypatch.setattr(watching_enumerator, "_BYTES_AT_ONCE", 10)
+    for number in range(8):
+        put(folder, f"{number}", f"{number}" * 20 + "\n")
+    job = EnumeratedJob(watched(folder), parallelism=1)
+    while not job.rows:
+        job.poll()
+    assert len(job.snapshot().splits) <= 1
+    job.read_on(60)
+    assert len(job.rows) == 8
+
+
 def test_a_file_with_an_old_time_is_not_missed(folder):
     put(folder, "new")
     job = EnumeratedJob(watched(folder))

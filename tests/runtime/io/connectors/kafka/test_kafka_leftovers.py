@@ -15,8 +15,8 @@ from topics import PATIENCE, Topic
 
 from penstock.connectors import SinkContext
 from penstock.operators import RowBatch
+from penstock.runtime.io.connectors.daemon_threads import for_each
 from penstock.runtime.io.connectors.kafka import writers
-from penstock.runtime.io.connectors.kafka.daemon_threads import for_each
 from penstock.runtime.io.connectors.kafka.transaction_requests import list_transactions
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_ended_input
 from penstock.testing import ManualClock

@@ -1,4 +1,4 @@
-"""Calls in daemon threads, so that a broker that hangs does not keep the process from exiting."""
+"""Calls in daemon threads, so that a server that hangs does not keep the process from exiting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # raised again by `result`
             future.set_exception(error)
 
-    threading.Thread(target=run, name="kafka-transactions", daemon=True).start()
+    threading.Thread(target=run, name="external-call", daemon=True).start()
     return future
 
 

@@ -1,0 +1,297 @@
+"""`IcebergCommitter`: appends the staged files of all subtasks to a table, one snapshot for each checkpoint.
+
+**The marker.** A snapshot has properties. Those of this committer name its *lineage* and the number of the
+commit in it. A lineage is one committer: job, operator, attempt and a random number. Its numbers count its
+checkpoints. A commit is repeated after a lost answer, a failure or a restore. It then finds its marker among
+the ancestors of the branch's head, and changes nothing. A job that starts from an older savepoint has a new
+lineage. So its checkpoints are never taken for those that came after the savepoint.
+
+**Two committers at a time**, such as a process that was declared dead. Both may look for the marker before
+either has committed. A commit requires that the head of the branch is still the snapshot in whose history it
+has looked. The catalog checks that and the change as one step, so it refuses the second one. That committer
+looks again. pyiceberg would repeat a refused append by itself, on the new head, without a look at the marker.
+So its repetition is switched off (`_as_of`).
+
+**Answers that don't come.** The call is abandoned after `catalog_timeout`, and the attempt fails. If the
+commit takes effect later, it either finds the head unchanged and leaves its marker, or is refused. Both are
+right.
+
+**Order.** Each checkpoint is a snapshot of its own, in the order of checkpoints, also after an aborted one.
+Files of two checkpoints are never in one snapshot. So each snapshot adds exactly what lies between two
+barriers.
+
+**Expired history.** Maintenance removes snapshots, and with them markers. A commit knows the last sequence
+number of the table at its barrier, `base`, so its marker has a greater one. If snapshots after `base` are not
+kept, the marker may have been there. Then the live files decide: if they contain one of the commit's files,
+it was made. If they don't, a compaction may have replaced them. The committer then fails instead of a guess.
+
+It must never commit files of another table, which has another id. It must never commit files that don't
+exist: a snapshot with a missing file makes the whole table unreadable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from penstock.runtime.errors import ConnectorError, LostOutputError
+from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
+from penstock.runtime.io.connectors.iceberg.data_files import StagedDataFile, keeping_manifests
+from penstock.runtime.io.connectors.iceberg.history import MAIN, ancestors, head_of, sequence_of
+from penstock.runtime.operators.last_commit import LastCommit
+from penstock.runtime.operators.sinks import SinkContext
+from penstock.runtime.record.elements import Batch, RowBatch
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+from penstock.runtime.trust.paths import check_declared
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+    from penstock.runtime.io.connectors.iceberg.sink import IcebergSink
+
+logger = logging.getLogger(__name__)
+
+#: Number of files that are looked for at a time.
+_THREADS: Final = 16
+
+LINEAGE: Final = "penstock.lineage"
+NUMBER: Final = "penstock.commit"
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergCommit:
+    """The files of one checkpoint.
+
+    Attributes:
+        lineage: The committer that has pre-committed the files.
+        number: Number of the checkpoint among those of this committer, from 1.
+        table: Id of the table.
+        base: Last sequence number of the table when the files were pre-committed.
+    """
+
+    lineage: str
+    number: int
+    files: tuple[StagedDataFile, ...]
+    table: str
+    base: int
+
+
+class IcebergCommitter:
+    """Commits the files of all writers, in the order of checkpoints."""
+
+    def __init__(self, sink: IcebergSink, client: TableClient, context: SinkContext) -> None:
+        self._sink = sink
+        self._client = client
+        self._job = context.job_id
+        self._operator = context.operator_id
+        self._lineage = f"penstock-{context.job_id}-{context.operator_id}-{context.attempt}-{uuid4()}"
+        self._number = 0
+        self._staged: list[StagedDataFile] = []
+        self._last_commit: LastCommit | None = None
+
+    def write(self, batch: Batch) -> None:
+        assert isinstance(batch, RowBatch), "writers send rows"
+        self._staged += batch.rows
+
+    def prepare_commit(self) -> Sequence[IcebergCommit]:
+        if not self._staged:
+            return ()
+        specs = {file.spec for file in self._staged}
+        if len(specs) > 1:
+            msg = (
+                f"table {self._sink.table}: its partitions have changed during a checkpoint. The next "
+                "attempt writes with the new ones"
+            )
+            raise ConnectorError(msg)
+        table = self._client.load()
+        self._check_columns(table)
+        self._number += 1
+        staged, self._staged = self._staged, []
+        table_id, base = str(table.metadata.table_uuid), table.last_sequence_number
+        return [IcebergCommit(self._lineage, self._number, tuple(staged), table_id, base)]
+
+    def commit(self, committables: Sequence[IcebergCommit], permit: CommitPermit) -> None:
+        self._last_commit = None
+        for commit in committables:
+            self._commit(commit, permit)
+        if self._sink.audit is not None:
+            self._publish(self._sink.audit)
+
+    def last_commit(self) -> LastCommit | None:
+        return self._last_commit
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _commit(self, commit: IcebergCommit, permit: CommitPermit) -> None:
+        def append(table: Table) -> bool | None:
+            if self._client.call("read its history", lambda: self._is_committed(table, commit)):
+                return True
+            if self._makes_branch(table):
+                return None  # look again: another committer may have written the branch meanwhile
+            self._append(table, commit, permit)
+            return True
+
+        self._client.change(append, lambda: self._table_of(commit))
+
+    def _append(self, table: Table, commit: IcebergCommit, permit: CommitPermit) -> None:
+        properties = {
+            LINEAGE: commit.lineage,
+            NUMBER: str(commit.number),
+            "penstock.job": self._job,
+            "penstock.operator": self._operator,
+            "penstock.checkpoint": str(permit.checkpoint_id),
+        }
+        merges = table.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
+
+        def append() -> int:
+            with _as_of(table, commit.files[0].spec).transaction() as transaction:
+                update = transaction.update_snapshot(properties, branch=self._sink.branch)
+                with update.merge_append() if merges else update.fast_append() as snapshot:
+                    for file in commit.files:
+                        snapshot.append_data_file(file.as_data_file())
+                    return snapshot.snapshot_id
+
+        self._client.call("look for its files", lambda: self._check_files(table, commit))
+        number = self._client.call("commit a checkpoint", append)
+        rows = sum(file.rows for file in commit.files)
+        self._last_commit = LastCommit(str(number), rows, len(commit.files))
+
+    def _is_committed(self, table: Table, commit: IcebergCommit) -> bool:
+        head = head_of(table, self._sink.branch)
+        head = head_of(table, MAIN) if head is None else head
+        oldest: Snapshot | None = None
+        for snapshot in ancestors(table, head):
+            if sequence_of(snapshot) <= commit.base:
+                return False
+            properties: Any = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if properties.get(LINEAGE) == commit.lineage:
+                return int(properties[NUMBER]) >= commit.number
+            oldest = snapshot
+        if oldest is None or sequence_of(oldest) == commit.base + 1:
+            return False
+        return self._has_files(table, head, commit)
+
+    def _has_files(self, table: Table, head: int | None, commit: IcebergCommit) -> bool:
+        snapshot = table.snapshot_by_id(head) if head is not None else None
+        assert snapshot is not None, "the head of a branch never expires"
+        paths = {file.path for file in commit.files}
+        for manifest in snapshot.manifests(table.io):
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                if entry.data_file.file_path in paths:
+                    return True
+        msg = (
+            f"table {self._sink.table}: the snapshots that may show whether checkpoint number "
+            f"{commit.number} of {commit.lineage} was committed have expired, and no live file of it is "
+            "left. Let expire_snapshots keep snapshots for longer than the downtime of the job, and restore "
+            "an older checkpoint"
+        )
+        raise LostOutputError(msg)
+
+    def _check_columns(self, table: Table) -> None:
+        """Fail before the checkpoint if a column was dropped: its values would never be seen."""
+        known = table.schema().field_ids
+        for file in self._staged:
+            dropped = file.counts["column_sizes"].keys() - known
+            if dropped:
+                msg = (
+                    f"table {self._sink.table}: a column of uncommitted rows was dropped, with the id "
+                    f"{min(dropped)}. The next attempt writes to the columns that are left"
+                )
+                raise ConnectorError(msg)
+
+    def _check_files(self, table: Table, commit: IcebergCommit) -> None:
+        places = [table.location(), table.properties.get("write.data.path", table.location())]
+        for file in commit.files:
+            check_declared(_plain(file.path), map(_plain, places))
+        with ThreadPoolExecutor(_THREADS, "iceberg-files") as pool:
+            exists = list(pool.map(lambda file: table.io.new_input(file.path).exists(), commit.files))
+        if not all(exists):
+            path = commit.files[exists.index(False)].path
+            msg = (
+                f"table {self._sink.table}: committed data is missing. A completed checkpoint covers the "
+                f"file {path}, which is neither in the table nor in its folder. remove_orphan_files removes "
+                "uncommitted files that are older than its limit. Restore an older checkpoint"
+            )
+            raise LostOutputError(msg)
+
+    def _table_of(self, commit: IcebergCommit) -> Table:
+        table = self._client.find()
+        found = None if table is None else str(table.metadata.table_uuid)
+        if table is None or found != commit.table:
+            what = "there is no table" if table is None else f"the table has the id {found}"
+            msg = (
+                f"table {self._sink.table}: committed data is missing. Files of a completed checkpoint "
+                f"belong to the table with the id {commit.table}, and {what} here. So the catalog or the "
+                "name has changed, or the table was made anew. Restore with the old settings. Or give the "
+                "sink a new id and restore with allow_non_restored_state=True: rows that were not yet "
+                "committed are then left out"
+            )
+            raise LostOutputError(msg)
+        return table
+
+    def _makes_branch(self, table: Table) -> bool:
+        """Make the branch if it does not exist: it begins with the snapshot of `main`."""
+        branch = self._sink.branch
+        if branch == MAIN or head_of(table, branch) is not None:
+            return False
+
+        def make() -> None:
+            if head_of(table, MAIN) is None:
+                # A branch needs a snapshot, so main gets an empty one.
+                with table.transaction() as transaction, transaction.update_snapshot().fast_append():
+                    pass
+            main = head_of(table, MAIN)
+            assert main is not None, "main has a snapshot"
+            table.manage_snapshots().create_branch(main, branch).commit()
+
+        self._client.call("make the branch", make)
+        return True
+
+    def _publish(self, audit: Any) -> None:
+        """Let `main` follow the branch if the user's function approves of it."""
+        table = self._client.load()
+        branch = self._sink.branch
+        head, main = head_of(table, branch), head_of(table, MAIN)
+        if head is None or head == main:
+            return
+        if main is not None and not any(each.snapshot_id == main for each in ancestors(table, head)):
+            msg = (
+                f"table {self._sink.table}: main has a snapshot that the branch {branch!r} lacks, so it "
+                "can't be fast-forwarded. Let only this job write the table, or drop the branch: its rows "
+                "are then left out"
+            )
+            raise ConnectorError(msg)
+        if not audit(table.scan(snapshot_id=head)):
+            logger.warning(
+                "table %s: the audit refused snapshot %s of branch %s; main stays",
+                self._sink.table,
+                head,
+                branch,
+            )
+            return
+        self._client.call(
+            "fast-forward main",
+            lambda: table.manage_snapshots().set_current_snapshot(snapshot_id=head).commit(),
+        )
+
+
+def _plain(location: str) -> str:
+    """A location whose parts can be compared: a local path without its scheme."""
+    return location.removeprefix("file://")
+
+
+def _as_of(table: Table, spec: int) -> Table:
+    """The table for one commit of files of a partition spec, which the library does not repeat by itself.
+
+    The library takes both from the table's metadata, and sends neither of them to the catalog.
+    """
+    properties = {**table.properties, "commit.retry.num-retries": "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties, "default_spec_id": spec})
+    table.io = keeping_manifests(table.io)
+    return table

@@ -1,0 +1,128 @@
+"""`StagedDataFile`: a finished Parquet file that no snapshot names yet, with all that a manifest says of it.
+
+The committer reads no file: the writer takes bounds and counts from the metadata of the file that it has just
+written. The values are plain, so that a checkpoint holds them without classes of the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class StagedDataFile:
+    """A file of one partition.
+
+    Attributes:
+        path: Location of the file.
+        partition: Values of the partition fields, as manifests have them: days since the epoch for a date.
+        spec: Id of the partition spec.
+        counts: Sizes in bytes, values, nulls and NaNs by column id, under the names of manifests.
+        lower: Smallest value by column id, in Iceberg's form of single values.
+        upper: Largest value by column id.
+        offsets: Offsets of the row groups.
+    """
+
+    path: str
+    size: int
+    rows: int
+    partition: tuple[Any, ...]
+    spec: int
+    counts: Mapping[str, Mapping[int, int]]
+    lower: Mapping[int, bytes]
+    upper: Mapping[int, bytes]
+    offsets: tuple[int, ...]
+
+    def as_data_file(self) -> DataFile:
+        from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+        from pyiceberg.typedef import Record
+
+        counts: dict[str, Any] = {name: dict(found) for name, found in self.counts.items()}
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=self.path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(*self.partition),
+            record_count=self.rows,
+            file_size_in_bytes=self.size,
+            sort_order_id=None,
+            spec_id=self.spec,
+            equality_ids=None,
+            key_metadata=None,
+            lower_bounds=dict(self.lower),
+            upper_bounds=dict(self.upper),
+            split_offsets=list(self.offsets),
+            **counts,
+        )
+
+
+def staged(file: OpenFile, table: Table, partition: tuple[Any, ...]) -> StagedDataFile:
+    """End a file, and describe it."""
+    from pyiceberg.io.pyarrow import (
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+    )
+
+    schema = table.schema()
+    found = data_file_statistics_from_parquet_metadata(
+        file.end(), compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
+    ).to_serialized_dict()
+    counts = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+    return StagedDataFile(
+        path=file.path,
+        size=file.size,
+        rows=file.rows,
+        partition=partition,
+        spec=table.spec().spec_id,
+        counts={name: found[name] for name in counts},
+        lower=found["lower_bounds"],
+        upper=found["upper_bounds"],
+        offsets=tuple(found["split_offsets"]),
+    )
+
+
+class DataFileOutput:
+    """A new file of a table, written by the table's own access to its storage."""
+
+    def __init__(self, io: FileIO, path: str) -> None:
+        self._io = io
+        self._path = path
+        self._stream: Any = io.new_output(path).create()
+
+    def write(self, data: Any) -> None:
+        self._stream.write(data)
+
+    def finish(self) -> None:
+        self._stream.close()
+
+    def discard(self) -> None:
+        self._stream.close()
+        self._io.delete(self._path)
+
+
+def keeping_manifests(io: FileIO) -> FileIO:
+    """The same access to the storage, which does not delete the manifests of a commit."""
+    from pyiceberg.io import FileIO, InputFile, OutputFile
+
+    class KeepingManifests(FileIO):
+        def new_input(self, location: str) -> InputFile:
+            return io.new_input(location)
+
+        def new_output(self, location: str) -> OutputFile:
+            return io.new_output(location)
+
+        def delete(self, location: str | InputFile | OutputFile) -> None:
+            if not str(getattr(location, "location", location)).endswith(".avro"):
+                io.delete(location)
+
+    return KeepingManifests(io.properties)

@@ -1,0 +1,143 @@
+"""`IcebergSource`: reads a snapshot of an Iceberg table, and then each snapshot as it comes.
+
+The snapshot is chosen once, when a job starts without a snapshot of its own. Its files are splits, which all
+subtasks read. With `watch`, one more split follows the branch: one subtask reads the files that later
+snapshots add, in their order.
+
+Snapshots that only rewrite rows (`replace`), such as compactions, are no input. A snapshot that removes rows
+(`overwrite`, `delete`) fails the job unless the source skips such snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from penstock.runtime.errors import ConfigurationError, ConnectorError
+from penstock.runtime.io.connectors.errors import checked_setting
+from penstock.runtime.io.connectors.iceberg.catalogs import TableClient, checked_table
+from penstock.runtime.io.connectors.iceberg.history import MAIN, head_of, sequence_of
+from penstock.runtime.io.connectors.iceberg.reader import IcebergReader, IcebergSplit, PlannedFile, planned
+from penstock.runtime.names import NearestNames
+from penstock.runtime.operators.source import ConnectorContext
+from penstock.runtime.record.elements import BatchFormat
+from penstock.runtime.redaction import without_secrets
+from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+T = TypeVar("T")
+
+
+@without_secrets
+@dataclass(frozen=True)
+class IcebergSource(metaclass=NearestNames):
+    """Reads an Iceberg table: dicts, or Arrow batches.
+
+    Attributes:
+        table: Namespace and name, such as `"shop.orders"`.
+        catalog: Properties of the catalog as pyiceberg has them.
+        catalog_name: Name of the catalog, which SQL catalogs store.
+        snapshot_id: Snapshot of the table; by default the newest when the job starts without a snapshot.
+        timestamp: Instead of `snapshot_id`: the newest snapshot of `main` at this time.
+        starting_snapshot_id: Instead of `snapshot_id`: reads only what this snapshot and later ones add.
+        branch: Branch or tag that is read.
+        watch: Time between two looks for new snapshots. By default the source ends with the snapshot, or with
+            the newest one at the start of the job.
+        skip_change_commits: Whether snapshots that remove rows are left out, with the rows that they add.
+        columns: Columns to read; by default all.
+        batch_format: `"rows"`, or `"arrow"` for Arrow batches.
+        catalog_timeout: Maximum time of one call to the catalog.
+
+    Raises:
+        ConfigurationError: A setting has a value that is not allowed, or pyiceberg is not installed.
+
+    Example:
+        >>> IcebergSource("shop.orders", catalog={"type": "rest", "uri": "http://catalog"}).branch
+        'main'
+    """
+
+    only_reads: ClassVar[bool] = True
+    makes_new_records: ClassVar[bool] = True
+
+    table: str
+    _: KW_ONLY
+    catalog: Mapping[str, str] = field(repr=False)
+    catalog_name: str = "default"
+    snapshot_id: int | None = None
+    timestamp: datetime | None = None
+    starting_snapshot_id: int | None = None
+    branch: str = MAIN
+    watch: Duration | None = None
+    skip_change_commits: bool = False
+    columns: Sequence[str] | None = None
+    batch_format: BatchFormat = "rows"
+    catalog_timeout: Duration = 60.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "catalog_timeout", checked_table(self.table, self.catalog_timeout))
+        checked_setting("batch_format", self.batch_format, ("rows", "arrow"))
+        starts = ("snapshot_id", "timestamp", "starting_snapshot_id")
+        given = [name for name in starts if getattr(self, name) is not None]
+        if len(given) > 1:
+            msg = f"{' and '.join(given)} exclude each other: give one of them"
+            raise ConfigurationError(msg)
+        if self.timestamp is not None and self.timestamp.tzinfo is None:
+            msg = "timestamp has no time zone: give one, such as tzinfo=UTC"
+            raise ConfigurationError(msg)
+        if self.watch is not None:
+            object.__setattr__(self, "watch", seconds_in("watch", self.watch, above=0.0))
+        if self.columns is not None:
+            object.__setattr__(self, "columns", tuple(self.columns))
+
+    def splits(self, parallelism: int) -> Sequence[IcebergSplit]:
+        """List the files of the snapshot, and the branch behind it."""
+        with closing(self._client()) as client:
+            return self._splits(client, client.load())
+
+    def reader(self, context: ConnectorContext, splits: Sequence[IcebergSplit]) -> IcebergReader:
+        """Make the reader of one subtask."""
+        return IcebergReader(self, self._client(), context, splits)
+
+    def _client(self) -> TableClient:
+        return TableClient(self.table, self.catalog_name, self.catalog, as_seconds(self.catalog_timeout))
+
+    def _splits(self, client: TableClient, table: Table) -> Sequence[IcebergSplit]:
+        head = head_of(table, self.branch)
+        number = self.starting_snapshot_id
+        if number is not None:
+            first = self._known(table.snapshot_by_id(number), f"snapshot {number}")
+            until = None if self.watch is not None else head
+            before = first.parent_snapshot_id
+            return [IcebergSplit(before, (), sequence_of(first) - 1, until=until, follows=True)]
+        chosen = self._chosen(table, head)
+        files: list[PlannedFile] = []
+        if chosen is not None:
+            files = client.call("list the files", lambda: list(planned(table, chosen)))
+        splits = [IcebergSplit(chosen, (file,)) for file in files]
+        if self.watch is not None:
+            last = None if chosen is None else table.snapshot_by_id(chosen)
+            splits.insert(0, IcebergSplit(chosen, (), sequence_of(last), follows=True))
+        return splits
+
+    def _chosen(self, table: Table, head: int | None) -> int | None:
+        number = self.snapshot_id
+        if number is not None:
+            return self._known(table.snapshot_by_id(number), f"snapshot {number}").snapshot_id
+        if self.timestamp is not None:
+            found = table.snapshot_as_of_timestamp(int(self.timestamp.timestamp() * 1_000))
+            return self._known(found, f"snapshot at {self.timestamp}").snapshot_id
+        return head if self.branch == MAIN else self._known(head, f"branch or tag {self.branch!r}")
+
+    def _known(self, found: T | None, what: str) -> T:
+        if found is None:
+            msg = (
+                f"table {self.table} has no {what}: it never existed, or it has expired. Choose one of "
+                "table.history()"
+            )
+            raise ConnectorError(msg)
+        return found

@@ -1,0 +1,185 @@
+"""`IcebergWriter`: writes the Parquet files of one subtask to their final place in a table.
+
+A table consists of the files that its snapshots name, so a file that no snapshot names is invisible. Names
+contain a random number, so no file is ever overwritten. Files that no snapshot ever names stay after a
+failure, as those of other writers; `remove_orphan_files` of Spark removes them.
+
+Readers find the columns of a file by the ids of its fields. So new columns are added to the table *before*
+their first file is written. This change of the table shows no row, and a repetition finds the columns there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.errors import BadRecordError
+from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
+from penstock.runtime.io.connectors.iceberg.columns import PartitionColumn, arrow_columns, check_partition
+from penstock.runtime.io.connectors.iceberg.data_files import DataFileOutput, StagedDataFile, staged
+from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
+from penstock.runtime.io.connectors.tables.types import table_schema
+from penstock.runtime.io.connectors.tables.writer import StagingTableWriter
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from penstock.runtime.io.connectors.iceberg.sink import IcebergSink
+
+_ROW: Final = "row"
+
+
+class IcebergWriter(StagingTableWriter):
+    def __init__(self, sink: IcebergSink, client: TableClient, prefix: str) -> None:
+        # The table decides the size of files once it is known.
+        super().__init__(sink.table, adds_columns=sink.adds_columns, target_file_size=1)
+        self._sink = sink
+        self._client = client
+        self._prefix = prefix
+        self._table: Table | None = None
+        self._file_schema: pa.Schema | None = None
+        if sink.schema is not None:
+            self.fix(self.first_schema(sink.schema))
+        elif (table := client.find()) is not None:
+            self.fix(self._use(table))
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[Hashable, pa.RecordBatch]]:
+        table = self._opened
+        if table.spec().is_unpartitioned():
+            yield (), batch
+            return
+        from pyiceberg.partitioning import partition_record_value
+
+        schema, fields = table.schema(), table.spec().fields
+        names = [str(place) for place in range(len(fields))]
+        columns = []
+        for each in fields:
+            kind = schema.find_field(each.source_id).field_type
+            values = _column(batch, schema.find_column_name(each.source_id) or "")
+            columns.append(each.transform.pyarrow_transform(kind)(values))
+        rows = pa.array(range(batch.num_rows), pa.int64())
+        keys = pa.Table.from_arrays([*columns, rows], names=[*names, _ROW])
+        groups = keys.group_by(names, use_threads=False).aggregate([(_ROW, "list")])
+        for group in groups.to_batches():
+            for place in range(group.num_rows):
+                values = [
+                    partition_record_value(each, group.column(name)[place].as_py(), schema)
+                    for each, name in zip(fields, names, strict=True)
+                ]
+                yield tuple(values), batch.take(group.column(f"{_ROW}_list")[place].values)
+
+    def begin(self, partition: tuple[Any, ...]) -> OpenFile:
+        from pyiceberg.typedef import Record
+
+        table = self._opened
+        name = f"{self._prefix}-{uuid4().hex}.parquet"
+        spec = table.spec()
+        if not spec.is_unpartitioned():
+            name = f"{spec.partition_to_path(Record(*partition), table.schema())}/{name}"
+        path = table.location_provider().new_data_location(name)
+        codec = table.properties.get("write.parquet.compression-codec", "zstd")
+        codec = "none" if codec == "uncompressed" else codec
+        return OpenFile(path, DataFileOutput(table.io, path), codec, self._file_schema)
+
+    def staged(self, partition: tuple[Any, ...], file: OpenFile) -> StagedDataFile:
+        return staged(file, self._opened, partition)
+
+    def close(self) -> None:
+        super().close()
+        self._client.close()
+
+    def first_schema(self, found: pa.Schema) -> pa.Schema:
+        """The columns of the table, which is made of the first records if it does not exist."""
+        sink = self._sink
+        table = self._client.find()
+        if table is None:
+            columns = [PartitionColumn.of(text) for text in sink.partition_by]
+            fields = table_schema(found)
+            if sink.schema is None:
+                # What the first records contain does not decide that a column is never null.
+                fields = pa.schema([field.with_nullable(True) for field in fields])
+            missing = [each.source for each in columns if each.source not in fields.names]
+            if missing:
+                msg = (
+                    f"table {sink.table}: partition_by has {missing[0]!r}, which is none of the columns "
+                    f"{', '.join(fields.names)}"
+                )
+                raise BadRecordError(msg)
+            table = self._client.make(fields, columns, sink.properties)
+        known = self._use(table)
+        new = [field for field in sink.schema or () if field.name not in known.names]
+        return self.added_to(known, new) if new else known
+
+    def added_to(self, known: pa.Schema, new: Sequence[pa.Field]) -> pa.Schema:
+        lower = {name.lower(): name for name in known.names}
+        twin = next((field.name for field in new if field.name.lower() in lower), None)
+        if twin is not None:
+            msg = (
+                f"table {self.table}: columns {lower[twin.lower()]!r} and {twin!r} differ only in upper and "
+                "lower case, which most readers don't tell apart. Rename one of them before the sink"
+            )
+            raise BadRecordError(msg)
+        fields = table_schema(pa.schema([field.with_nullable(True) for field in new]))
+
+        def add(table: Table) -> pa.Schema | None:
+            left = [field for field in fields if field.name not in table.schema().column_names]
+            if not left:
+                return self._use(table)
+            self._client.call("add columns", lambda: _add(table, pa.schema(left)))
+            return None
+
+        return self._client.change(add)
+
+    def _use(self, table: Table) -> pa.Schema:
+        check_table(self._sink, table)
+        self._table = table
+        self.target_file_size = int(table.properties.get("write.target-file-size-bytes", 512 * 1024 * 1024))
+        self._file_schema = arrow_columns(table.schema(), ids=True)
+        return arrow_columns(table.schema())
+
+    @property
+    def _opened(self) -> Table:
+        assert self._table is not None, "the records have a schema, so there is a table"
+        return self._table
+
+
+def check_table(sink: IcebergSink, table: Table) -> None:
+    """Refuse a table that can't take the records of a sink.
+
+    Raises:
+        ConnectorError: Its format is too old, its partitions are others, or it lacks columns of `schema`.
+    """
+    if table.format_version < 2:
+        msg = (
+            f"table {sink.table} has format version 1, whose snapshots have no sequence numbers. Upgrade it "
+            "with the table property format-version=2"
+        )
+        raise ConnectorError(msg)
+    check_partition(sink.table, table, [PartitionColumn.of(text) for text in sink.partition_by])
+    new = [field.name for field in sink.schema or () if field.name not in table.schema().column_names]
+    if new and not sink.adds_columns:
+        msg = (
+            f"table {sink.table} lacks the columns {', '.join(new)} of schema=. Leave them out, or let the "
+            "sink add "
+            'columns with schema_mode="merge"'
+        )
+        raise BadRecordError(msg)
+
+
+def _add(table: Table, fields: pa.Schema) -> None:
+    with table.update_schema() as update:
+        update.union_by_name(fields)
+
+
+def _column(batch: pa.RecordBatch, path: str) -> pa.Array:
+    """A column of a batch, also one in a struct."""
+    if path in batch.schema.names:
+        return batch.column(path)
+    import pyarrow.compute as pc
+
+    first, *rest = path.split(".")
+    return pc.struct_field(batch.column(first), rest)

@@ -1,0 +1,47 @@
+"""An Iceberg table that a job on Ray writes exactly once, though its committer dies around commits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from jobs.deadly_committer import DeadlyTable
+from jobs.driving import finish, submit
+from jobs.words import environment, paced_lines
+from pyiceberg.catalog import load_catalog
+
+from penstock.iceberg import IcebergSink
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+COUNT, RATE = 6_000, 3_000.0
+
+
+def as_row(line: str) -> dict[str, str]:
+    return {"line": line}
+
+
+def test_a_committer_that_dies_before_and_after_a_commit_adds_each_row_once(tmp_path: Path) -> None:
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    env = environment(tmp_path, parallelism=2)
+    schema = pa.schema({"line": pa.string()})
+    sink = DeadlyTable(IcebergSink("shop.lines", schema, catalog=catalog), str(tmp_path))
+    env.from_source("lines", paced_lines(COUNT, RATE, attempt=3, line=str)).map(as_row).sink("out", sink)
+
+    result = finish(submit(env))
+
+    table = load_catalog("default", **catalog).load_table("shop.lines")
+    files = [path.removeprefix("file://") for path in table.inspect.files().column("file_path").to_pylist()]
+    rows = duckdb.sql("SELECT line FROM read_parquet($1)", params=[files]).fetchall()
+    assert Counter(line for (line,) in rows) == Counter(map(str, range(COUNT)))
+    assert result.statistics.restarts == 2
+    counts = [table.scan(snapshot_id=each.snapshot_id).count() for each in table.snapshots()]
+    assert counts == sorted(set(counts))
+    assert counts[-1] == COUNT

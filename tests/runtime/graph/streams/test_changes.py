@@ -1,0 +1,112 @@
+"""Changes are not taken for additions: calls that would do so are refused when the graph is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import CollectSink, DataStream, FileSink, StreamEnvironment
+from penstock.aggregates import Count, Sum
+from penstock.delta import DeltaSink, DeltaSource
+from penstock.iceberg import IcebergSink
+from penstock.runtime.errors import GraphError
+
+ROWS = [{"id": 1, "shop": "a", "price": 5}]
+
+
+@pytest.fixture
+def sales() -> DataStream[Any]:
+    return StreamEnvironment("changes").from_collection("sales", ROWS)
+
+
+def best(sales: DataStream[Any]) -> DataStream[Any]:
+    return sales.top_n("best", "price", 1, "shop", change_kind="change")
+
+
+def same(row: Any) -> Any:
+    return row
+
+
+def table(**settings: Any) -> DeltaSink:
+    return DeltaSink("/data/best", **settings)
+
+
+def test_a_table_takes_changes_with_their_kind(sales: DataStream[Any]) -> None:
+    best(sales).sink("table", table(key=["shop"], change_kind="change"))
+
+
+@pytest.mark.parametrize("settings", [{}, {"key": ["shop"]}, {"key": ["shop"], "change_kind": "kind"}])
+def test_a_table_that_would_add_changes_is_refused(sales: DataStream[Any], settings: dict[str, Any]) -> None:
+    with pytest.raises(
+        GraphError,
+        match=r"sink 'table': top_n 'best' \(.*test_changes\.py:\d+ in best\) gives changes, whose kinds are "
+        r"in the column 'change', and this DeltaSink has change_kind=.*Set key= and change_kind='change'",
+    ):
+        best(sales).sink("table", table(**settings))
+
+
+def test_a_table_that_only_adds_rows_is_refused(sales: DataStream[Any]) -> None:
+    sink = IcebergSink("shop.best", catalog={})
+    with pytest.raises(GraphError, match=r"gives changes, and this IcebergSink adds each record\. Map"):
+        best(sales).sink("table", sink)
+    best(StreamEnvironment("mapped").from_collection("sales", ROWS)).map(same).sink("table", sink)
+
+
+def test_a_filter_keeps_changes_and_a_function_makes_other_records(sales: DataStream[Any]) -> None:
+    with pytest.raises(GraphError, match="top_n 'best'"):
+        best(sales).filter(bool).sink("table", table())
+    best(StreamEnvironment("mapped").from_collection("sales", ROWS)).map(same).sink("table", table())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda rows: rows.key_by("shop").aggregate("sums", total=Sum("price")),
+        lambda rows: rows.latest_by("newest", "price", "shop"),
+        lambda rows: rows.dedup("newest", "shop", keep="last"),
+    ],
+)
+def test_records_that_are_given_again_need_a_key(sales: DataStream[Any], kind: Any) -> None:
+    kind(sales.map(same)).map(same).sink("mapped", table())
+    results = kind(StreamEnvironment("again").from_collection("sales", ROWS))
+    with pytest.raises(GraphError, match="gives a record again when it has changed, and a DeltaSink without"):
+        results.sink("table", table())
+    results.sink("merged", table(key=["shop"]))
+
+
+def test_the_first_record_of_a_key_is_a_row(sales: DataStream[Any]) -> None:
+    sales.dedup("first", "shop").sink("table", table())
+
+
+def test_sinks_without_keys_write_each_change_with_its_kind(sales: DataStream[Any], tmp_path: Path) -> None:
+    changes = best(sales)
+    changes.sink("files", FileSink.json(tmp_path))
+    changes.sink("rows", CollectSink())
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        lambda changes: changes.key_by("shop").aggregate("sums", total=Sum("price")),
+        lambda changes: changes.top_n("again", "price", 1, "shop"),
+    ],
+)
+def test_deletions_are_not_counted_as_additions(sales: DataStream[Any], counted: Any) -> None:
+    with pytest.raises(GraphError, match=r"top_n 'best' .*would count a deletion as an addition"):
+        counted(best(sales))
+    counted(best(StreamEnvironment("mapped").from_collection("sales", ROWS)).map(same))
+
+
+def test_changes_are_counted_by_their_kind(sales: DataStream[Any]) -> None:
+    best(sales).key_by(["shop", "change"]).aggregate("counts", changes=Count())
+
+
+def test_a_change_data_feed_gives_changes() -> None:
+    env = StreamEnvironment("feed")
+    feed = env.from_source("feed", DeltaSource("/data/in", change_data_feed=True))
+    with pytest.raises(GraphError, match=r"source 'feed' .*in the column '_change_type'"):
+        feed.sink("table", table(key=["id"]))
+    feed.sink("merged", table(key=["id"], change_kind="_change_type"))
+    env.from_source("rows", DeltaSource("/data/in")).sink("added", table())

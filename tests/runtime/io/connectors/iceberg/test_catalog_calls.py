@@ -1,0 +1,76 @@
+"""Calls to a catalog that hangs, refuses or is not reached: bounded in time, and errors without secrets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+from iceberg_jobs import SCHEMA, TABLE, TableWorld, in_order, numbers
+
+from penstock.iceberg import IcebergSink, IcebergSource
+from penstock.runtime.errors import ConnectorError, OperatorError
+from penstock.runtime.operators.committed_sink import StagingOperator
+from penstock.runtime.testing.harness import OperatorHarness
+
+
+@pytest.fixture
+def silent_catalog() -> Iterator[dict[str, str]]:
+    """A REST catalog that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        yield {"type": "rest", "uri": f"http://127.0.0.1:{port}", "token": "secret-token"}
+
+
+def test_a_catalog_that_hangs_fails_the_writer_in_time(silent_catalog: dict[str, str]) -> None:
+    sink = IcebergSink(TABLE, SCHEMA, catalog=silent_catalog, catalog_timeout=0.05)
+    with pytest.raises(
+        OperatorError, match=r"did not answer within 0\.05 s \(load the table\).*raise catalog_timeout"
+    ):
+        OperatorHarness(StagingOperator(sink))
+
+
+def test_a_catalog_that_hangs_fails_the_source_in_time(silent_catalog: dict[str, str]) -> None:
+    with pytest.raises(ConnectorError, match=r"did not answer within 0\.05 s"):
+        IcebergSource(TABLE, catalog=silent_catalog, catalog_timeout=0.05).splits(1)
+
+
+def test_a_commit_that_takes_effect_after_its_timeout_is_not_repeated(folder: Path) -> None:
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(4)).start()
+    job.write()
+    point = job.snapshot()
+    client = job.writers()[-1]._client
+    call, has_ended, may_answer = client.call, Event(), Event()
+
+    def call_late(what: str, work: Callable[[], object]) -> object:
+        if what != "commit a checkpoint":
+            return call(what, work)
+
+        def work_without_an_answer() -> None:
+            work()
+            has_ended.set()
+            may_answer.wait()
+
+        client.timeout = 0.0
+        return call(what, work_without_an_answer)
+
+    client.call = call_late
+    with pytest.raises(OperatorError, match="did not answer"):
+        job.complete(point)
+    assert has_ended.wait(60)
+    job.kill()
+    job.start().finish()
+    may_answer.set()
+    assert in_order(world.rows()) == list(range(4))
+
+
+def test_an_error_of_a_catalog_names_the_call_and_no_secret(folder: Path) -> None:
+    world = TableWorld(folder)
+    world.catalog["uri"] = "sqlite:////nowhere/catalog.db?password=hidden"
+    with pytest.raises(ConnectorError, match="it failed to load the table: OperationalError") as caught:
+        IcebergSource(TABLE, catalog=world.catalog).splits(1)
+    assert "hidden" not in str(caught.value)
+    assert "password" not in repr(IcebergSource(TABLE, catalog=world.catalog))
