@@ -1,0 +1,426 @@
+"""`Postgres`: a connection to PostgreSQL by psycopg.
+
+Rows travel as CSV of `COPY`, which Arrow writes and reads in C++. An empty field is null, and a quoted one is
+not, so texts and nulls stay apart.
+
+**Bounds.** `statement_timeout` and `lock_timeout` bound what the server does. They don't help if the server
+itself is stuck, or the network is. So a timer shuts the socket down when a call takes longer than that.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, LiteralString, cast
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv as csv
+from psycopg import sql
+
+from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.errors import BadRecordError
+from penstock.runtime.io.connectors.sql.database import (
+    DELETES,
+    LEDGER,
+    ROW,
+    STAGED,
+    Column,
+    Page,
+    Rows,
+    Stage,
+    TableInfo,
+    Values,
+    attempt_of,
+    lost,
+)
+from penstock.runtime.io.connectors.sql.postgres_types import (
+    QueryColumn,
+    arrow_type,
+    as_text,
+    from_text,
+    is_plain,
+)
+from penstock.runtime.redaction import redacted
+
+#: Seconds for the server to answer a connection request.
+_CONNECT: Final = 10.0
+#: Seconds that the server gets to report its own timeouts.
+_GRACE: Final = 5.0
+#: Milliseconds that a table may be locked by others when a leftover is dropped.
+_SHORT: Final = 1_000
+
+_COLUMNS: Final = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, a.atttypmod, a.attnotnull,
+    a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
+    coalesce(c.collisdeterministic, true),
+    CASE WHEN a.attcollation <> t.typcollation
+        THEN (SELECT quote_ident(nspname) FROM pg_namespace WHERE oid = c.collnamespace) || '.' || quote_ident(c.collname)
+        ELSE '' END
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+_CHECKS: Final = """
+SELECT pg_get_expr(c.conbin, c.conrelid), ARRAY(SELECT attname::text FROM pg_attribute
+    WHERE attrelid = c.conrelid AND attnum = ANY(c.conkey))
+FROM pg_constraint c WHERE c.conrelid = %s AND c.contype = 'c'
+"""
+
+
+class Postgres:
+    def __init__(self, url: str, timeout: float, name: str) -> None:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+        self.where = f"PostgreSQL {parts.get('host', 'on a socket')}/{parts.get('dbname', '')}"
+        self._timeout = timeout
+        self._is_cut = False
+        self._described: dict[str, dict[str, QueryColumn]] = {}
+        milliseconds = max(1, int(timeout * 1000))
+        settings = {
+            "statement_timeout": milliseconds,
+            "lock_timeout": milliseconds,
+            "idle_in_transaction_session_timeout": milliseconds,
+            "idle_session_timeout": 0,
+            "default_transaction_isolation": "read committed",
+            "synchronous_commit": "on",
+            "TimeZone": "UTC",
+            "DateStyle": "ISO",
+            "IntervalStyle": "iso_8601",
+            "bytea_output": "hex",
+        }
+        keepalives = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+        try:
+            self._connection = psycopg.connect(
+                url,
+                autocommit=True,
+                connect_timeout=int(min(_CONNECT, max(2.0, timeout))),
+                application_name=name,
+                client_encoding="utf-8",
+                **keepalives,
+            )
+        except psycopg.Error as error:
+            raise ConnectorError(f"{self.where} refuses the connection: {_said(error)}") from None
+        with self._call("prepare the connection"):
+            names = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+            self._run(f"SELECT {names}")
+
+    # -- tables ------------------------------------------------------------------------------------------------
+
+    def describe(self, table: str) -> TableInfo:
+        parts = table.split(".")
+        name = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+        with self._call(f"look up table {table}"):
+            found = self._run(
+                "SELECT c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+                "WHERE c.oid = to_regclass(%s)",
+                (name,),
+            )
+            if not found:
+                msg = f"{self.where} has no table {table}: create it, or give its schema as in schema.table"
+                raise ConnectorError(msg)
+            ((oid, schema, relation),) = found
+            columns = {}
+            for name, kind, type_name, modifier, *flags, deterministic, collation in self._run(_COLUMNS, (oid,)):
+                arrow, plain = arrow_type(type_name, modifier), deterministic and is_plain(type_name)
+                columns[name] = Column(name, kind, arrow, *flags, plain, collation)
+            checks = tuple((tuple(names), text) for text, names in self._run(_CHECKS, (oid,)))
+        return TableInfo(schema, relation, columns, checks)
+
+    def check_key(self, table: TableInfo, key: Sequence[str]) -> None:
+        columns = _names(key)
+        merge = _sql("INSERT INTO {} ({}) SELECT {} FROM {} WHERE false ON CONFLICT ({}) DO NOTHING").format(
+            _table(table), columns, columns, _table(table), columns
+        )
+        with self._call(f"check the key of table {table.label}"):
+            try:
+                self._run(_sql("EXPLAIN {}").format(merge))
+            except psycopg.errors.InvalidColumnReference:
+                msg = (
+                    f"{self.where}: table {table.label} has no unique index on ({', '.join(key)}), which key= "
+                    f"needs: CREATE UNIQUE INDEX ON {table.label} ({', '.join(key)})"
+                )
+                raise ConnectorError(msg) from None
+
+    def encode(self, column: Column, values: Values) -> Values:
+        return as_text(column, values)
+
+    # -- staged tables -----------------------------------------------------------------------------------------
+
+    def stage(self, table: TableInfo, stage: Stage, columns: Mapping[str, Values]) -> None:
+        data = pa.table(dict(columns))
+        buffer = io.BytesIO()
+        csv.write_csv(data, buffer, csv.WriteOptions(include_header=False, quoting_style="needed"))
+        copy = _sql("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
+            _named(table, stage.name), _names(data.column_names)
+        )
+        with self._call(f"stage rows for table {table.label}"):
+            try:
+                with self._connection.transaction(), self._connection.cursor() as cursor:
+                    cursor.execute(_stage_ddl(table, stage))
+                    with cursor.copy(copy) as writing:
+                        writing.write(buffer.getbuffer())
+            except (psycopg.DataError, psycopg.IntegrityError) as error:
+                msg = f"{self.where}: table {table.label} would refuse a record: {_said(error)}"
+                raise BadRecordError(msg) from None
+
+    def make_ledger(self, table: TableInfo) -> None:
+        ledger = _named(table, LEDGER)
+        with self._call(f"create the table {LEDGER}"), self._connection.transaction():
+            # Two processes that create a table at a time disturb each other, in spite of IF NOT EXISTS.
+            self._run("SELECT pg_advisory_xact_lock(hashtext(%s))", (LEDGER,))
+            if not self._run("SELECT to_regclass(%s)", (ledger.as_string(self._connection),))[0][0]:
+                self._run(
+                    _sql(
+                        "CREATE TABLE {} (lineage text PRIMARY KEY, number bigint NOT NULL, "
+                        "committed_at timestamptz NOT NULL DEFAULT now())"
+                    ).format(ledger)
+                )
+
+    def commit(self, table: TableInfo, lineage: str, commits: Sequence[tuple[int, Sequence[Stage]]]) -> int:
+        ledger = _named(table, LEDGER)
+        rows = 0
+        with self._call(f"commit to table {table.label}"), self._connection.transaction():
+            # Locks the row, so that another process that commits the same waits, and then finds it done.
+            self._run(_sql("INSERT INTO {} VALUES (%s, 0) ON CONFLICT DO NOTHING").format(ledger), (lineage,))
+            find = _sql("SELECT number FROM {} WHERE lineage = %s FOR UPDATE").format(ledger)
+            ((committed,),) = self._run(find, (lineage,))
+            left = [(number, stages) for number, stages in commits if number > committed]
+            for _, stages in left:
+                for stage in stages:
+                    self._apply(table, stage)
+                    rows += stage.rows
+            if left:
+                note = _sql("UPDATE {} SET number = %s, committed_at = now() WHERE lineage = %s").format(ledger)
+                self._run(note, (left[-1][0], lineage))
+        return rows
+
+    def _apply(self, table: TableInfo, stage: Stage) -> None:
+        staged = _named(table, stage.name)
+        if not self._run("SELECT to_regclass(%s)", (staged.as_string(self._connection),))[0][0]:
+            raise lost(self.where, stage)
+        for statement in merge_statements(table, stage):
+            self._run(statement)
+        self._run(_sql("DROP TABLE {}").format(staged))
+
+    def staged(self, table: TableInfo, prefix: str) -> list[str]:
+        assert prefix.startswith(STAGED), "only staged tables are listed"
+        with self._call("list staged tables"):
+            found = self._run(
+                "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = %s::regnamespace "
+                "AND starts_with(relname, %s)",
+                (sql.Identifier(table.schema).as_string(self._connection), prefix),
+            )
+        return sorted(name for (name,) in found)
+
+    def drop(self, table: TableInfo, name: str) -> bool:
+        assert name.startswith(STAGED), "only staged tables are dropped"
+        with self._call(f"drop the staged table {name}"):
+            try:
+                with self._connection.transaction():
+                    self._run(f"SET LOCAL lock_timeout = {_SHORT}")
+                    self._run(_sql("DROP TABLE IF EXISTS {}").format(_named(table, name)))
+            except psycopg.errors.LockNotAvailable:
+                return False
+        return True
+
+    def fence(self, prefix: str, attempt: int) -> None:
+        with self._call("end connections of earlier attempts"):
+            sessions = self._run(
+                "SELECT pid, application_name FROM pg_stat_activity WHERE starts_with(application_name, %s) "
+                "AND usename = current_user AND datname = current_database()",
+                (prefix,),
+            )
+            for pid, name in sessions:
+                of = attempt_of(name, prefix)
+                if of is not None and of < attempt:
+                    self._run("SELECT pg_terminate_backend(%s)", (pid,))
+
+    # -- queries -----------------------------------------------------------------------------------------------
+
+    def read(self, query: str, by: Sequence[str], page: Page, limit: int) -> Rows:
+        conditions: list[sql.Composable] = []
+        place = _sql("({})").format(_names(by))
+        if page.after is not None:
+            conditions.append(_sql("{} > ({})").format(place, _literals(page.after)))
+        if page.until is not None:
+            conditions.append(_sql("{} <= ({})").format(place, _literals(page.until)))
+        if page.above is not None:
+            conditions.append(_sql("{} > {}").format(sql.Identifier(by[0]), sql.Literal(page.above)))
+        if page.up_to is not None:
+            conditions.append(_sql("{} <= {}").format(sql.Identifier(by[0]), sql.Literal(page.up_to)))
+        where = _sql(" WHERE ") + _sql(" AND ").join(conditions) if conditions else sql.SQL("")
+        text = _sql("SELECT * FROM ({}) AS q{} ORDER BY {} LIMIT {}").format(
+            _query(query), where, _names(by), sql.Literal(limit)
+        )
+        with self._call("read"):
+            return self._copied(text, query)
+
+    def bounds(self, query: str, by: Sequence[str]) -> tuple[Any, tuple[Any, ...] | None]:
+        body, names = _query(query), _names(by)
+        nulls = _sql(" OR ").join(_sql("{} IS NULL").format(sql.Identifier(name)) for name in by)
+        last = _sql(", ").join(_sql("{} DESC").format(sql.Identifier(name)) for name in by)
+        with self._call("read"):
+            if self._run(_sql("SELECT 1 FROM ({}) AS q WHERE {} LIMIT 1").format(body, nulls)):
+                msg = f"{self.where}: a value of by={list(by)} is null, so its row has no position: exclude it"
+                raise ConnectorError(msg)
+            # Values in the same form as those of `read`.
+            largest = self._copied(
+                _sql("SELECT {} FROM ({}) AS q ORDER BY {} LIMIT 1").format(names, body, last), query, by
+            )
+            if not len(largest):
+                return None, None
+            smallest = self._copied(
+                _sql("SELECT {} FROM ({}) AS q ORDER BY {} LIMIT 1").format(names, body, names), query, by
+            )
+        return smallest.position(0, by)[0], largest.position(0, by)
+
+    def find(self, query: str, key: Sequence[str], values: Sequence[tuple[Any, ...]]) -> Rows:
+        rows = _sql(", ").join(_sql("({})").format(_literals(each)) for each in values)
+        text = _sql("SELECT * FROM ({}) AS q WHERE ({}) IN ({})").format(_query(query), _names(key), rows)
+        with self._call("look up"):
+            return self._copied(text, query)
+
+    def _copied(self, text: sql.Composed, query: str, names: Sequence[str] | None = None) -> Rows:
+        """Read rows by `COPY`; they have all columns of the query, or those in `names`."""
+        known = self._columns_of(query)
+        kinds = [known[name] for name in (known if names is None else names)]
+        with (
+            self._connection.cursor() as cursor,
+            cursor.copy(_sql("COPY ({}) TO STDOUT (FORMAT csv)").format(text)) as reading,
+        ):
+            data = b"".join(bytes(part) for part in reading)
+        table = from_text(data, kinds)
+        return Rows(tuple(table.column_names), table)
+
+    def _columns_of(self, query: str) -> dict[str, QueryColumn]:
+        if query not in self._described:
+            cursor = self._connection.execute(_sql("SELECT * FROM ({}) AS q LIMIT 0").format(_query(query)))
+            columns = [
+                (column.name, column.type_code, column.precision, column.scale)
+                for column in cursor.description or ()
+            ]
+            self._described[query] = {column[0]: column for column in columns}
+            if len(self._described[query]) < len(columns):
+                msg = f"{self.where}: two columns of the query have one name: give them names with AS"
+                raise ConnectorError(msg)
+        return self._described[query]
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _call(self, what: str) -> Iterator[None]:
+        """Bound a call, and turn its errors into a `ConnectorError`."""
+        timer = threading.Timer(self._timeout + _GRACE, self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except psycopg.Error as error:
+            if self._is_cut:
+                msg = f"{self.where} gave no answer for {self._timeout + _GRACE:g} s to the call: {what}"
+                raise ConnectorError(msg) from None
+            raise ConnectorError(f"{self.where} can't {what}: {_said(error)}") from None
+        except pa.ArrowException as error:
+            raise ConnectorError(f"{self.where} returns what can't be read: {_said(error)}") from None
+        finally:
+            timer.cancel()
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        try:
+            copied = socket.socket(fileno=socket.dup(self._connection.fileno()))
+        except (OSError, psycopg.Error):  # it was closed at this moment
+            return
+        with copied:
+            copied.shutdown(socket.SHUT_RDWR)
+
+    def _run(self, statement: str | sql.Composable, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        text = _sql(statement) if isinstance(statement, str) else statement
+        cursor = self._connection.execute(cast("sql.SQL", text), parameters or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def merge_statements(table: TableInfo, stage: Stage) -> list[sql.Composed]:
+    """The statements that apply a stage: the deletes, and then the inserts."""
+    target, columns = _table(table), _names(stage.columns)
+    staged: sql.Composable = _named(table, stage.name)
+    if not stage.key:
+        return [_sql("INSERT INTO {} ({}) SELECT {} FROM {}").format(target, columns, columns, staged)]
+    key = _names(stage.key)
+    if not stage.is_distinct:
+        staged = _sql("(SELECT DISTINCT ON ({}) * FROM {} ORDER BY {}, {} DESC)").format(
+            key, staged, key, sql.Identifier(ROW)
+        )
+    rest = [name for name in stage.columns if name not in stage.key]
+    changed = _sql(", ").join(
+        _sql("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in rest
+    )
+    then = _sql("UPDATE SET {}").format(changed) if rest else sql.SQL("NOTHING")
+    kept = _sql(" WHERE NOT s.{}").format(sql.Identifier(DELETES)) if stage.has_deletes else sql.SQL("")
+    statements = []
+    if stage.has_deletes:
+        same = _sql(" AND ").join(
+            _sql("t.{} = s.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in stage.key
+        )
+        delete = _sql("DELETE FROM {} AS t USING {} AS s WHERE s.{} AND {}")
+        statements.append(delete.format(target, staged, sql.Identifier(DELETES), same))
+    merge = _sql("INSERT INTO {} ({}) SELECT {} FROM {} AS s{} ON CONFLICT ({}) DO {}")
+    return [*statements, merge.format(target, columns, columns, staged, kept, key, then)]
+
+
+def _stage_ddl(table: TableInfo, stage: Stage) -> sql.Composed:
+    """A staged table with the types and the conditions of its table, so that it refuses the same rows."""
+    parts: list[sql.Composable] = []
+    unless_deleted = _sql("{} OR ").format(sql.Identifier(DELETES)) if stage.has_deletes else sql.SQL("")
+    for name in stage.columns:
+        column = table.columns[name]
+        collation = f" COLLATE {column.collation}" if column.collation else ""
+        parts.append(_sql("{} {}").format(sql.Identifier(name), _sql(column.kind + collation)))
+        if column.is_required or name in stage.key:
+            unless = sql.SQL("") if name in stage.key else unless_deleted
+            parts.append(_sql("CHECK ({}{} IS NOT NULL)").format(unless, sql.Identifier(name)))
+    parts += [
+        _sql("CHECK ({}({}))").format(unless_deleted, _sql(text))
+        for names, text in table.checks
+        if set(names) <= set(stage.columns)
+    ]
+    if stage.has_deletes:
+        parts.append(_sql("{} boolean NOT NULL").format(sql.Identifier(DELETES)))
+    if stage.key and not stage.is_distinct:
+        parts.append(_sql("{} bigint NOT NULL").format(sql.Identifier(ROW)))
+    make = _sql("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)")
+    return make.format(_named(table, stage.name), _sql(", ").join(parts))
+
+
+def _table(table: TableInfo) -> sql.Identifier:
+    return sql.Identifier(table.schema, table.name)
+
+
+def _named(table: TableInfo, name: str) -> sql.Identifier:
+    return sql.Identifier(table.schema, name)
+
+
+def _names(names: Sequence[str]) -> sql.Composed:
+    return _sql(", ").join(map(sql.Identifier, names))
+
+
+def _literals(values: Sequence[Any]) -> sql.Composed:
+    return _sql(", ").join(map(sql.Literal, values))
+
+
+def _query(query: str) -> sql.SQL:
+    return _sql(query.strip().rstrip(";"))
+
+
+def _sql(text: str) -> sql.SQL:
+    return sql.SQL(cast("LiteralString", text))
+
+
+def _said(error: BaseException) -> str:
+    return redacted(" ".join(str(error).split()) or type(error).__name__)

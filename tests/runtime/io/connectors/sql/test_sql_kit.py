@@ -1,0 +1,100 @@
+"""PostgreSQL and SQLite pass the tests that every sink and every source must pass."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from deep import DEEP
+from kit_steps import SINK_STEPS
+from serving.postgres import PASSWORD, PostgresServer
+
+from penstock.sql import SqlSink
+from penstock.testing import Fate
+from penstock.testing.connectors import SinkTests
+
+
+@pytest.fixture
+def tmp_path(folder: Path) -> Path:
+    return folder
+
+
+class SqliteTable:
+    """A table in a file of SQLite."""
+
+    settings: dict[str, Any] = {}
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "shop.db"
+        self.run("CREATE TABLE orders (number INTEGER PRIMARY KEY CHECK (number >= 0))")
+
+    def sink(self) -> SqlSink:
+        return SqlSink(f"sqlite://{self.path}", "orders", **self.settings)
+
+    def rows(self) -> list[Any]:
+        return [{"number": number} for (number,) in self.run("SELECT number FROM orders")]
+
+    def hidden(self) -> list[Any]:
+        return self.run("SELECT name FROM sqlite_master WHERE name LIKE '_penstock_%_%_%'")
+
+    def run(self, statement: str) -> list[Any]:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+
+class TestSqliteSink(SinkTests):
+    steps = SINK_STEPS
+    simulated = False
+
+    def make_world(self, folder: Path) -> SqliteTable:
+        return SqliteTable(folder)
+
+    def bad_record(self) -> Any:
+        return {"number": -1}
+
+
+class PostgresTable:
+    """A table of its own in a shared database."""
+
+    secret = PASSWORD
+    settings: dict[str, Any] = {}
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self.table = f"orders_{uuid4().hex}"
+        server.run(
+            f"CREATE SCHEMA {self.table}",
+            f"CREATE TABLE {self.table}.orders (number bigint PRIMARY KEY CHECK (number >= 0))",
+        )
+
+    def sink(self) -> SqlSink:
+        return SqlSink(self.server.url, f"{self.table}.orders", **self.settings)
+
+    def rows(self) -> list[Any]:
+        return [{"number": number} for (number,) in self.server.run(f"SELECT number FROM {self.table}.orders")]
+
+    def hidden(self) -> list[Any]:
+        return self.server.run(
+            "SELECT relname FROM pg_class WHERE relname LIKE '\\_penstock\\_%\\_%\\_%' AND relkind = 'r' "
+            f"AND relnamespace = '{self.table}'::regnamespace"
+        )
+
+
+class TestPostgresSink(SinkTests):
+    steps = SINK_STEPS
+    simulated = False
+
+    @pytest.fixture(autouse=True)
+    def _use(self, postgres: PostgresServer) -> None:
+        self.server = postgres
+
+    def make_world(self, folder: Path) -> PostgresTable:
+        return PostgresTable(self.server)
+
+    def bad_record(self) -> Any:
+        return {"number": -1}
