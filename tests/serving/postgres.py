@@ -96,6 +96,7 @@ def postgres_server() -> Iterator[PostgresServer]:
             for path in (folder, data, secret):
                 shutil.chown(path, "nobody")
         options = ["-U", "me", "-A", "scram-sha-256", "--pwfile", secret, "-E", "UTF8", "--no-locale", "-N"]
+        options += ["-c", "scram_iterations=1"]
         subprocess.run(_command("initdb", ["-D", data, *options]), check=True, stdout=subprocess.DEVNULL)
         settings = [f"-c{name}={value}" for name, value in {**_SETTINGS, "port": str(port)}.items()]
         command = _command("postgres", ["-D", data, *settings])

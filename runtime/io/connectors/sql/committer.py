@@ -49,23 +49,17 @@ class SqlCommitter:
         lineage: Place of this committer; a random number is added.
     """
 
-    def __init__(self, sink: SqlSink, database: Database, prefix: str, lineage: str, attempt: int) -> None:
-        self._database = database
+    def __init__(
+        self, sink: SqlSink, connect: Callable[[], Database], prefix: str, lineage: str, attempt: int
+    ) -> None:
+        self._sink = sink
+        self._connect = connect
+        self._database: Database | None = None
         self._prefix = prefix
         self._attempt = attempt
         self._lineage = f"{lineage}/{uuid4()}"
         self._number = 0
         self._staged: list[Stage] = []
-        try:
-            database.fence(prefix, attempt)
-            self._table = database.describe(sink.table)
-            check_writable(database.where, self._table, sink.key)
-            if sink.key:
-                database.check_key(self._table, sink.key)
-            database.make_ledger(self._table)
-        except BaseException:
-            database.close()
-            raise
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, RowBatch), "writers send rows"
@@ -74,49 +68,80 @@ class SqlCommitter:
     def prepare_commit(self) -> Sequence[SqlCommit]:
         if not self._staged:
             return ()
+        _, table = self._opened()  # fail before the checkpoint is complete
         self._number += 1
         staged, self._staged = tuple(self._staged), []
-        return [SqlCommit(self._lineage, self._number, self._table.label, staged)]
+        return [SqlCommit(self._lineage, self._number, table.label, staged)]
 
     def commit(self, committables: Sequence[SqlCommit], permit: CommitPermit) -> None:
+        database, table = self._opened()
         for commit in committables:
-            self._check(commit)
+            check_commit(commit, table, database.where)
         for lineage, commits in groupby(committables, key=lambda commit: commit.lineage):
             numbered = [(commit.number, commit.stages) for commit in commits]
-            rows = self._database.commit(self._table, lineage, numbered)
-            logger.debug("table %s: committed %d rows", self._table.label, rows)
+            rows = database.commit(table, lineage, numbered)
+            logger.debug("table %s: committed %d rows", table.label, rows)
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Drop staged tables of earlier attempts, which no checkpoint covers."""
-        self._database.fence(self._prefix, self._attempt)
-        remove_staged(self._database, self._table, self._prefix, self._is_older)
+        database, table = self._opened()
+        database.fence(self._prefix, self._attempt)
+        remove_staged(database, table, self._prefix, self._is_older)
 
     def close(self) -> None:
-        self._database.close()
+        if self._database is not None:
+            self._database.close()
+
+    def _opened(self) -> tuple[Database, TableInfo]:
+        """Connect when there is something to do: a failure before that would end the job in its first attempt."""
+        if self._database is None:
+            self._database = self._connect()
+            self._database.fence(self._prefix, self._attempt)
+            self._table = checked_table(self._database, self._sink)
+            self._database.make_ledger(self._table)
+        return self._database, self._table
 
     def _is_older(self, name: str) -> bool:
         attempt = attempt_of(name, self._prefix)
         return attempt is not None and attempt < self._attempt
 
-    def _check(self, commit: SqlCommit) -> None:
-        """Refuse rows of another table, and names that are not those of staged tables."""
-        if commit.table != self._table.label:
+
+def checked_table(database: Database, sink: SqlSink) -> TableInfo:
+    """Look up the table of a sink, and the index of its key.
+
+    Raises:
+        ConnectorError: There is no such table, or it does not fit the sink.
+    """
+    table = database.describe(sink.table)
+    check_writable(database.where, table, sink.key)
+    if sink.key:
+        database.check_key(table, sink.key)
+    return table
+
+
+def check_commit(commit: SqlCommit, table: TableInfo, where: str) -> None:
+    """Refuse rows of another table, and names that are not those of staged tables.
+
+    Raises:
+        ConnectorError: The restored state has them.
+    """
+    if commit.table != table.label:
+        msg = (
+            f"{where}: the restored state has rows for the table {commit.table}, and the sink writes "
+            f"{table.label}: give the sink the old table, or a new id"
+        )
+        raise ConnectorError(msg)
+    for stage in commit.stages:
+        unknown = [name for name in (*stage.columns, *stage.key) if name not in table.columns]
+        if unknown:
             msg = (
-                f"{self._database.where}: the restored state has rows for the table {commit.table}, and the "
-                f"sink writes {self._table.label}: give the sink the old table, or a new id"
+                f"{where}: table {commit.table} has lost the column {unknown[0]!r}, which rows of a completed "
+                "checkpoint have: add it again"
             )
             raise ConnectorError(msg)
-        for stage in commit.stages:
-            unknown = [name for name in (*stage.columns, *stage.key) if name not in self._table.columns]
-            if unknown:
-                msg = (
-                    f"{self._database.where}: table {commit.table} has lost the column {unknown[0]!r}, which "
-                    "rows of a completed checkpoint have: add it again"
-                )
-                raise ConnectorError(msg)
-            if not _STAGED_NAME.fullmatch(stage.name):
-                msg = f"the restored state names {stage.name!r:.80}, which is no staged table: it was damaged"
-                raise ConnectorError(msg)
+        if not _STAGED_NAME.fullmatch(stage.name):
+            msg = f"the restored state names {stage.name!r:.80}, which is no staged table: it was damaged"
+            raise ConnectorError(msg)
 
 
 def remove_staged(

@@ -32,10 +32,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.sql.committer import SqlCommitter, remove_staged
+from penstock.runtime.io.connectors.sql.committer import SqlCommitter, checked_table, remove_staged
 from penstock.runtime.io.connectors.sql.database import (
     Database,
     attempt_of,
@@ -114,24 +115,17 @@ class SqlSink(metaclass=NearestNames):
         object.__setattr__(self, "timeout", seconds_in("timeout", self.timeout, above=0.0))
 
     def writer(self, context: SinkContext) -> SqlWriter:
-        """Make the writer of one subtask.
-
-        Raises:
-            ConnectorError: The database gives no answer, or the table does not fit the sink.
-        """
-        prefix = staged_prefix(context.job_id, context.operator_id)
-        return SqlWriter(self, self._open(f"{prefix}{context.attempt}"), f"{prefix}{context.attempt}_{context.subtask}")
+        """Make the writer of one subtask."""
+        name = f"{staged_prefix(context.job_id, context.operator_id)}{context.attempt}"
+        return SqlWriter(self, partial(self._open, name), f"{name}_{context.subtask}")
 
     def committer(self, context: SinkContext) -> SqlCommitter:
-        """Make the committer.
-
-        Raises:
-            ConnectorError: The database gives no answer, or the table does not fit the sink.
-        """
+        """Make the committer."""
         operator = context.operator_id.removesuffix(COMMITTER_SUFFIX)
         prefix = staged_prefix(context.job_id, operator)
         lineage = f"{context.job_id}/{operator}/{context.attempt}"
-        return SqlCommitter(self, self._open(f"{prefix}{context.attempt}"), prefix, lineage, context.attempt)
+        connect = partial(self._open, f"{prefix}{context.attempt}")
+        return SqlCommitter(self, connect, prefix, lineage, context.attempt)
 
     def check_destination(self, job_id: str) -> None:
         """Look for the table, and for the index of the key.
@@ -141,9 +135,7 @@ class SqlSink(metaclass=NearestNames):
         """
         database = self._open("penstock")
         try:
-            table = database.describe(self.table)
-            if self.key:
-                database.check_key(table, self.key)
+            checked_table(database, self)
         finally:
             database.close()
 

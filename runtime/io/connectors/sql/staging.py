@@ -12,7 +12,7 @@ the last one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -39,22 +39,21 @@ class SqlWriter:
         prefix: Beginning of the names of its staged tables.
     """
 
-    def __init__(self, sink: SqlSink, database: Database, prefix: str) -> None:
+    def __init__(self, sink: SqlSink, connect: Callable[[], Database], prefix: str) -> None:
         self._sink = sink
-        self._database = database
+        self._connect = connect
         self._prefix = prefix
-        try:
-            self._table = database.describe(sink.table)
-            check_writable(database.where, self._table, sink.key)
-        except BaseException:
-            database.close()
-            raise
+        self._opened: Database | None = None
         self._names: tuple[str, ...] = ()
         self._parts: list[Mapping[str, Values]] = []
         self._rows = 0
         self._staged: list[Stage] = []
 
     def write(self, batch: Batch) -> None:
+        if self._opened is None:  # a failure in `writer` would end the job in its first attempt
+            self._opened = self._connect()
+            self._table = self._opened.describe(self._sink.table)
+            check_writable(self._opened.where, self._table, self._sink.key)
         for part in [batch] if isinstance(batch, ArrowBatch) else _of_same_columns(batch):
             columns = self._encoded(part)
             if tuple(columns) != self._names:
@@ -71,7 +70,13 @@ class SqlWriter:
         return staged
 
     def close(self) -> None:
-        self._database.close()
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _database(self) -> Database:
+        assert self._opened is not None, "write() opens it"
+        return self._opened
 
     def _encoded(self, batch: Batch) -> dict[str, Values]:
         """The columns of a batch as the database takes them, in the order of the table."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ import pytest
 from deep import DEEP
 from kit_steps import SINK_STEPS
 from serving.postgres import PASSWORD, PostgresServer
+from sql_worlds import FlakyCalls, FlakySink, SqliteModel
 
 from penstock.sql import SqlSink
-from penstock.testing import Fate
 from penstock.testing.connectors import SinkTests
 
 
@@ -24,17 +24,16 @@ def tmp_path(folder: Path) -> Path:
     return folder
 
 
-class SqliteTable:
+class SqliteTable(FlakyCalls):
     """A table in a file of SQLite."""
 
-    settings: dict[str, Any] = {}
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "shop.db"
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.path, self.settings = folder / "shop.db", settings
+        self.url = f"sqlite://{self.path}"
         self.run("CREATE TABLE orders (number INTEGER PRIMARY KEY CHECK (number >= 0))")
 
     def sink(self) -> SqlSink:
-        return SqlSink(f"sqlite://{self.path}", "orders", **self.settings)
+        return FlakySink(self.url, "orders", world=self, **self.settings)
 
     def rows(self) -> list[Any]:
         return [{"number": number} for (number,) in self.run("SELECT number FROM orders")]
@@ -48,24 +47,36 @@ class SqliteTable:
 
 
 class TestSqliteSink(SinkTests):
-    steps = SINK_STEPS
-    simulated = False
+    seeds = range(10 * DEEP)
 
     def make_world(self, folder: Path) -> SqliteTable:
         return SqliteTable(folder)
+
+    def make_model(self) -> Callable[[], Any]:
+        return SqliteModel
 
     def bad_record(self) -> Any:
         return {"number": -1}
 
 
-class PostgresTable:
+class TestUpsertingSqliteSink(TestSqliteSink):
+    steps = SINK_STEPS
+
+    def make_world(self, folder: Path) -> SqliteTable:
+        return SqliteTable(folder, key=["number"])
+
+    def make_model(self) -> Callable[[], Any]:
+        return lambda: SqliteModel(key=["number"])
+
+
+class PostgresTable(FlakyCalls):
     """A table of its own in a shared database."""
 
     secret = PASSWORD
-    settings: dict[str, Any] = {}
 
-    def __init__(self, server: PostgresServer) -> None:
-        self.server = server
+    def __init__(self, server: PostgresServer, **settings: Any) -> None:
+        self.server, self.settings = server, settings
+        self.url = server.url
         self.table = f"orders_{uuid4().hex}"
         server.run(
             f"CREATE SCHEMA {self.table}",
@@ -73,7 +84,7 @@ class PostgresTable:
         )
 
     def sink(self) -> SqlSink:
-        return SqlSink(self.server.url, f"{self.table}.orders", **self.settings)
+        return FlakySink(self.url, f"{self.table}.orders", world=self, **self.settings)
 
     def rows(self) -> list[Any]:
         return [{"number": number} for (number,) in self.server.run(f"SELECT number FROM {self.table}.orders")]
@@ -94,7 +105,7 @@ class TestPostgresSink(SinkTests):
         self.server = postgres
 
     def make_world(self, folder: Path) -> PostgresTable:
-        return PostgresTable(self.server)
+        return PostgresTable(self.server, key=["number"])
 
     def bad_record(self) -> Any:
         return {"number": -1}
