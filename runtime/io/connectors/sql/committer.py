@@ -93,7 +93,10 @@ class SqlCommitter:
             self._database.close()
 
     def _opened(self) -> tuple[Database, TableInfo]:
-        """Connect when there is something to do: a failure before that would end the job in its first attempt."""
+        """Connect when there is something to do.
+
+        A failure before that would end the job in its first attempt.
+        """
         if self._database is None:
             self._database = self._connect()
             self._database.fence(self._prefix, self._attempt)
@@ -135,8 +138,8 @@ def check_commit(commit: SqlCommit, table: TableInfo, where: str) -> None:
         unknown = [name for name in (*stage.columns, *stage.key) if name not in table.columns]
         if unknown:
             msg = (
-                f"{where}: table {commit.table} has lost the column {unknown[0]!r}, which rows of a completed "
-                "checkpoint have: add it again"
+                f"{where}: table {commit.table} has lost the column {unknown[0]!r}, which rows of a "
+                "completed checkpoint have: add it again"
             )
             raise ConnectorError(msg)
         if not _STAGED_NAME.fullmatch(stage.name):

@@ -1,4 +1,4 @@
-"""`Database`: what the connectors need of a database, and `open_database`, which connects to one.
+"""`Database`: what the connectors need of a database, and the names of the tables that they make there.
 
 Each call is one transaction, or a query. Each has a bound: after `timeout` it raises a `ConnectorError`, and
 the connection is of no further use. The caller never repeats a call on the same connection.
@@ -6,18 +6,14 @@ the connection is of no further use. The caller never repeats a call on the same
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from penstock.runtime.errors import ConfigurationError, LostOutputError
-from penstock.runtime.redaction import redacted
+from penstock.runtime.errors import ConfigurationError, ConnectorError, LostOutputError
 
 #: Table of the commits that were made, beside the table of the sink.
 LEDGER: Final = "_penstock_commits"
@@ -171,12 +167,16 @@ class Database(Protocol):
         """
         ...
 
-    def bounds(self, query: str, by: Sequence[str]) -> tuple[Any, tuple[Any, ...] | None]:
-        """The smallest value of the first column of `by`, and the largest position; `None` without rows.
+    def first(self, query: str, by: Sequence[str]) -> tuple[Any, ...] | None:
+        """The smallest position of a query; `None` without rows.
 
         Raises:
             ConnectorError: A value of `by` is null.
         """
+        ...
+
+    def last(self, query: str, by: Sequence[str]) -> tuple[Any, ...] | None:
+        """The largest position of a query; `None` without rows."""
         ...
 
     def find(self, query: str, key: Sequence[str], values: Sequence[tuple[Any, ...]]) -> Rows:
@@ -235,26 +235,6 @@ class Rows:
         return Rows(self.names, None, self.tuples[start : start + count])
 
 
-def check_url(url: str) -> str:
-    """Return the URL if it names a database that is supported and installed.
-
-    Raises:
-        ConfigurationError: It does not.
-    """
-    scheme = urlsplit(url).scheme if isinstance(url, str) else ""
-    if scheme in ("postgresql", "postgres"):
-        if importlib.util.find_spec("psycopg") is None:
-            msg = "PostgreSQL needs the library psycopg: pip install 'penstock[sql]'"
-            raise ConfigurationError(msg)
-    elif scheme != "sqlite" or not Path(sqlite_path(url)).is_absolute():
-        msg = (
-            f"url={redacted(str(url))!r} is not allowed: give postgresql://user:password@host/database, or "
-            "sqlite:// followed by the absolute path of a file, such as sqlite:///data/orders.db"
-        )
-        raise ConfigurationError(msg)
-    return url
-
-
 def column_names(setting: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of columns that a setting has.
 
@@ -266,29 +246,6 @@ def column_names(setting: str, names: Sequence[str]) -> tuple[str, ...]:
         msg = f"{setting}={names!r} is not allowed: give a list of distinct column names"
         raise ConfigurationError(msg)
     return columns
-
-
-def sqlite_path(url: str) -> str:
-    return unquote(urlsplit(url).path)
-
-
-def open_database(url: str, timeout: float, name: str = "penstock") -> Database:
-    """Connect to a database.
-
-    Args:
-        timeout: Seconds that a call may take.
-        name: Name of the connection in the database.
-
-    Raises:
-        ConnectorError: There is no answer, or the database refuses the connection.
-    """
-    if urlsplit(url).scheme == "sqlite":
-        from penstock.runtime.io.connectors.sql.sqlite import Sqlite
-
-        return Sqlite(sqlite_path(url), timeout)
-    from penstock.runtime.io.connectors.sql.postgres import Postgres
-
-    return Postgres(url, timeout, name)
 
 
 def staged_prefix(job_id: str, operator_id: str) -> str:
@@ -313,4 +270,12 @@ def lost(where: str, stage: Stage) -> LostOutputError:
         f"{where}: the staged table {stage.name} is gone, so {stage.rows} rows of a completed checkpoint "
         "are lost. Was it dropped by hand, or is this another database? Start from an older savepoint, or "
         "without a snapshot"
+    )
+
+
+def null_position(where: str, by: Sequence[str]) -> ConnectorError:
+    """Make the error for a row that has no position."""
+    return ConnectorError(
+        f"{where}: a column of by={list(by)} is null in a row, which so has no position: exclude such rows "
+        "in the query"
     )

@@ -14,7 +14,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final, cast
 
 import psycopg
 import pyarrow as pa
@@ -36,6 +36,7 @@ from penstock.runtime.io.connectors.sql.database import (
     Values,
     attempt_of,
     lost,
+    null_position,
 )
 from penstock.runtime.io.connectors.sql.postgres_types import (
     QueryColumn,
@@ -58,7 +59,8 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, a.atttypmod, 
     a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
     coalesce(c.collisdeterministic, true),
     CASE WHEN a.attcollation <> t.typcollation
-        THEN (SELECT quote_ident(nspname) FROM pg_namespace WHERE oid = c.collnamespace) || '.' || quote_ident(c.collname)
+        THEN (SELECT quote_ident(nspname) FROM pg_namespace WHERE oid = c.collnamespace)
+            || '.' || quote_ident(c.collname)
         ELSE '' END
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation c ON c.oid = a.attcollation
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
@@ -91,7 +93,7 @@ class Postgres:
             "IntervalStyle": "iso_8601",
             "bytea_output": "hex",
         }
-        keepalives = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+        keepalives: dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
         try:
             self._connection = psycopg.connect(
                 url,
@@ -102,20 +104,21 @@ class Postgres:
                 **keepalives,
             )
         except psycopg.Error as error:
-            raise ConnectorError(f"{self.where} refuses the connection: {_said(error)}") from None
+            msg = f"{self.where} refuses the connection: {_said(error)}"
+            raise ConnectorError(msg) from None
         with self._call("prepare the connection"):
             names = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
             self._run(f"SELECT {names}")
 
-    # -- tables ------------------------------------------------------------------------------------------------
+    # -- tables -------------------------------------------------------------------------------------------
 
     def describe(self, table: str) -> TableInfo:
         parts = table.split(".")
         name = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
         with self._call(f"look up table {table}"):
             found = self._run(
-                "SELECT c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-                "WHERE c.oid = to_regclass(%s)",
+                "SELECT c.oid, n.nspname, c.relname FROM pg_class c "
+                "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)",
                 (name,),
             )
             if not found:
@@ -123,9 +126,19 @@ class Postgres:
                 raise ConnectorError(msg)
             ((oid, schema, relation),) = found
             columns = {}
-            for name, kind, type_name, modifier, *flags, deterministic, collation in self._run(_COLUMNS, (oid,)):
-                arrow, plain = arrow_type(type_name, modifier), deterministic and is_plain(type_name)
-                columns[name] = Column(name, kind, arrow, *flags, plain, collation)
+            for row in self._run(_COLUMNS, (oid,)):
+                name, kind, type_name, modifier, is_required, has_default, is_generated, *about = row
+                deterministic, collation = about
+                columns[name] = Column(
+                    name,
+                    kind,
+                    arrow_type(type_name, modifier),
+                    is_required,
+                    has_default,
+                    is_generated,
+                    deterministic and is_plain(type_name, modifier),
+                    collation,
+                )
             checks = tuple((tuple(names), text) for text, names in self._run(_CHECKS, (oid,)))
         return TableInfo(schema, relation, columns, checks)
 
@@ -139,15 +152,15 @@ class Postgres:
                 self._run(_sql("EXPLAIN {}").format(merge))
             except psycopg.errors.InvalidColumnReference:
                 msg = (
-                    f"{self.where}: table {table.label} has no unique index on ({', '.join(key)}), which key= "
-                    f"needs: CREATE UNIQUE INDEX ON {table.label} ({', '.join(key)})"
+                    f"{self.where}: table {table.label} has no unique index on ({', '.join(key)}), which "
+                    f"key= needs: CREATE UNIQUE INDEX ON {table.label} ({', '.join(key)})"
                 )
                 raise ConnectorError(msg) from None
 
     def encode(self, column: Column, values: Values) -> Values:
         return as_text(column, values)
 
-    # -- staged tables -----------------------------------------------------------------------------------------
+    # -- staged tables ------------------------------------------------------------------------------------
 
     def stage(self, table: TableInfo, stage: Stage, columns: Mapping[str, Values]) -> None:
         data = pa.table(dict(columns))
@@ -193,7 +206,9 @@ class Postgres:
                     self._apply(table, stage)
                     rows += stage.rows
             if left:
-                note = _sql("UPDATE {} SET number = %s, committed_at = now() WHERE lineage = %s").format(ledger)
+                note = _sql("UPDATE {} SET number = %s, committed_at = now() WHERE lineage = %s").format(
+                    ledger
+                )
                 self._run(note, (left[-1][0], lineage))
         return rows
 
@@ -238,7 +253,7 @@ class Postgres:
                 if of is not None and of < attempt:
                     self._run("SELECT pg_terminate_backend(%s)", (pid,))
 
-    # -- queries -----------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------
 
     def read(self, query: str, by: Sequence[str], page: Page, limit: int) -> Rows:
         conditions: list[sql.Composable] = []
@@ -258,24 +273,23 @@ class Postgres:
         with self._call("read"):
             return self._copied(text, query)
 
-    def bounds(self, query: str, by: Sequence[str]) -> tuple[Any, tuple[Any, ...] | None]:
-        body, names = _query(query), _names(by)
+    def first(self, query: str, by: Sequence[str]) -> tuple[Any, ...] | None:
         nulls = _sql(" OR ").join(_sql("{} IS NULL").format(sql.Identifier(name)) for name in by)
-        last = _sql(", ").join(_sql("{} DESC").format(sql.Identifier(name)) for name in by)
         with self._call("read"):
-            if self._run(_sql("SELECT 1 FROM ({}) AS q WHERE {} LIMIT 1").format(body, nulls)):
-                msg = f"{self.where}: a value of by={list(by)} is null, so its row has no position: exclude it"
-                raise ConnectorError(msg)
-            # Values in the same form as those of `read`.
-            largest = self._copied(
-                _sql("SELECT {} FROM ({}) AS q ORDER BY {} LIMIT 1").format(names, body, last), query, by
-            )
-            if not len(largest):
-                return None, None
-            smallest = self._copied(
-                _sql("SELECT {} FROM ({}) AS q ORDER BY {} LIMIT 1").format(names, body, names), query, by
-            )
-        return smallest.position(0, by)[0], largest.position(0, by)
+            if self._run(_sql("SELECT 1 FROM ({}) AS q WHERE {} LIMIT 1").format(_query(query), nulls)):
+                raise null_position(self.where, by)
+            return self._end_of(query, by, _names(by))
+
+    def last(self, query: str, by: Sequence[str]) -> tuple[Any, ...] | None:
+        order = _sql(", ").join(_sql("{} DESC").format(sql.Identifier(name)) for name in by)
+        with self._call("read"):
+            return self._end_of(query, by, order)
+
+    def _end_of(self, query: str, by: Sequence[str], order: sql.Composed) -> tuple[Any, ...] | None:
+        # `COPY` returns the same values as `read` does.
+        text = _sql("SELECT {} FROM ({}) AS q ORDER BY {} LIMIT 1").format(_names(by), _query(query), order)
+        found = self._copied(text, query, by)
+        return found.position(0, by) if len(found) else None
 
     def find(self, query: str, key: Sequence[str], values: Sequence[tuple[Any, ...]]) -> Rows:
         rows = _sql(", ").join(_sql("({})").format(_literals(each)) for each in values)
@@ -286,6 +300,10 @@ class Postgres:
     def _copied(self, text: sql.Composed, query: str, names: Sequence[str] | None = None) -> Rows:
         """Read rows by `COPY`; they have all columns of the query, or those in `names`."""
         known = self._columns_of(query)
+        missing = [name for name in names or () if name not in known]
+        if missing:
+            msg = f"{self.where}: the query has no column {missing[0]!r}: it has {list(known)}"
+            raise ConnectorError(msg)
         kinds = [known[name] for name in (known if names is None else names)]
         with (
             self._connection.cursor() as cursor,
@@ -308,7 +326,7 @@ class Postgres:
                 raise ConnectorError(msg)
         return self._described[query]
 
-    # -- calls -------------------------------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------------------
 
     @contextmanager
     def _call(self, what: str) -> Iterator[None]:
@@ -322,9 +340,11 @@ class Postgres:
             if self._is_cut:
                 msg = f"{self.where} gave no answer for {self._timeout + _GRACE:g} s to the call: {what}"
                 raise ConnectorError(msg) from None
-            raise ConnectorError(f"{self.where} can't {what}: {_said(error)}") from None
+            msg_0 = f"{self.where} can't {what}: {_said(error)}"
+            raise ConnectorError(msg_0) from None
         except pa.ArrowException as error:
-            raise ConnectorError(f"{self.where} returns what can't be read: {_said(error)}") from None
+            msg_0 = f"{self.where} returns what can't be read: {_said(error)}"
+            raise ConnectorError(msg_0) from None
         finally:
             timer.cancel()
 
@@ -419,7 +439,7 @@ def _query(query: str) -> sql.SQL:
 
 
 def _sql(text: str) -> sql.SQL:
-    return sql.SQL(cast("LiteralString", text))
+    return sql.SQL(text)  # type: ignore[arg-type] # names and values are quoted, the rest is of this module
 
 
 def _said(error: BaseException) -> str:

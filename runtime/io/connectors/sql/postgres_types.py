@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -61,9 +61,12 @@ _PLAIN: Final = frozenset(
 )
 
 
-def is_plain(type_name: str) -> bool:
-    """Whether values of a type are equal exactly if Arrow calls them equal."""
-    return type_name in _PLAIN
+def is_plain(type_name: str, modifier: int) -> bool:
+    """Whether values of a type are equal exactly if Arrow calls them equal.
+
+    A modifier, such as a length or a precision, may make values equal that differ.
+    """
+    return type_name in _PLAIN and modifier < 0
 
 
 def arrow_type(type_name: str, modifier: int) -> pa.DataType | None:
@@ -90,12 +93,31 @@ def as_text(column: Column, values: Values) -> pa.Array:
     kind = column.arrow
     if kind is None:
         listed = values if not isinstance(values, pa.Array) else values.to_pylist()
-        return pa.array([None if value is None else _text(column.kind, value) for value in listed], pa.string())
-    array = values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
+        return pa.array(
+            [None if value is None else _text(column.kind, value) for value in listed], pa.string()
+        )
+    if isinstance(values, pa.Array):
+        array = values.cast(kind)
+    else:
+        _check_not_cut(column, values)
+        array = pa.array(values, kind)
     if kinds.is_binary(kind):
         hexed = [None if value is None else "\\x" + value.hex() for value in array.to_pylist()]
         return pa.array(hexed, pa.string())
     return array
+
+
+def _check_not_cut(column: Column, values: Sequence[Any]) -> None:
+    """Refuse values of which Arrow would keep only a part: fractions of integers, times of dates."""
+    if kinds.is_integer(column.arrow):
+        cut: Any = next((v for v in values if isinstance(v, float) and not v.is_integer()), None)
+    elif kinds.is_date(column.arrow):
+        cut = next((v for v in values if isinstance(v, datetime)), None)
+    else:
+        return
+    if cut is not None:
+        msg = f"{cut!r} would lose a part"
+        raise ValueError(msg)
 
 
 def _text(kind: str, value: Any) -> str:

@@ -1,30 +1,32 @@
 """`SqlSink`: writes a table of PostgreSQL or SQLite, exactly once, with one transaction for each checkpoint.
 
-**Stages.** Each subtask puts its rows into *staged tables* before the barrier (`staging.py`). A staged table is
-created and filled in one transaction, and never changed. Its name has a random part, so no attempt ever writes
-into a table of another one. It has the types and conditions of the sink's table. So a row that the table would
-refuse is refused before its checkpoint is complete. Afterwards nothing could be done about it.
+**Stages.** Each subtask puts its rows into *staged tables* before the barrier (`staging.py`). A staged table
+is created and filled in one transaction, and never changed. Its name has a random part, so no attempt ever
+writes into a table of another one. It has the types and conditions of the sink's table. So a row that the
+table would refuse is refused before its checkpoint is complete. Afterwards nothing could be done about it.
 
-**The ledger.** One committer for all subtasks (`committer.py`) applies the staged tables when the checkpoint is
-complete. In one transaction it reads the ledger, applies what the ledger lacks, drops the staged tables, and
-notes the commit in the ledger. So there is no moment at which rows are visible and the ledger does not know it.
-A repeated commit finds itself in the ledger. Two processes that commit the same wait for each other, as the
-first locks the ledger's row. A connection that dies takes its transaction with it: all or nothing.
+**The ledger.** One committer for all subtasks (`committer.py`) applies the staged tables when the checkpoint
+is complete. In one transaction it reads the ledger, applies what the ledger lacks, drops the staged tables,
+and notes the commit in the ledger. So there is no moment at which rows are visible and the ledger does not
+know it. A repeated commit finds itself in the ledger. Two processes that commit the same wait for each other,
+as the first locks the ledger's row. A connection that dies takes its transaction with it: all or nothing.
 
-**Lineage.** The ledger has a row for each committer that ever pre-committed: job, operator, attempt and a random
-number. It notes the number of its last commit, and numbers count the checkpoints of this committer. A row for
-the whole job would lose data: after the restore of an older savepoint, its new checkpoints would have numbers
-that are committed already. Rows of the ledger are never deleted, because any savepoint may be restored.
+**Lineage.** The ledger has a row for each committer that ever pre-committed: job, operator, attempt and a
+random number. It notes the number of its last commit, and numbers count the checkpoints of this committer. A
+row for the whole job would lose data: after the restore of an older savepoint, its new checkpoints would have
+numbers that are committed already. Rows of the ledger are never deleted, because any savepoint may be
+restored.
 
-**What must never happen.** A staged table that a completed checkpoint covers is never dropped before its commit.
-So `remove_leftovers` drops only tables of earlier attempts, after all that the restored checkpoint covers was
-committed; `remove_uncovered` drops what no snapshot covers, after the end of the job. A staged table that is
-missing at its commit is an error, and never an empty one. Names of tables come from snapshots, which may be
-hostile: only names of staged tables are used, and the table's own name is that of the sink.
+**What must never happen.** A staged table that a completed checkpoint covers is never dropped before its
+commit. So `remove_leftovers` drops only tables of earlier attempts, after all that the restored checkpoint
+covers was committed; `remove_uncovered` drops what no snapshot covers, after the end of the job. A staged
+table that is missing at its commit is an error, and never an empty one. Names of tables come from snapshots,
+which may be hostile: only names of staged tables are used, and the table's own name is that of the sink.
 
 **Two attempts.** The committer ends the connections of earlier attempts when it starts, as PostgreSQL allows
-that to their own user. So a frozen process keeps no lock for long. Nothing else depends on it: whatever an older
-attempt still does, it stages under other names, and its commits are in the ledger or in no completed checkpoint.
+that to their own user. So a frozen process keeps no lock for long. Nothing else depends on it: whatever an
+older attempt still does, it stages under other names, and its commits are in the ledger or in no completed
+checkpoint.
 """
 
 from __future__ import annotations
@@ -37,14 +39,8 @@ from typing import Any, ClassVar, Final
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.sql.committer import SqlCommitter, checked_table, remove_staged
-from penstock.runtime.io.connectors.sql.database import (
-    Database,
-    attempt_of,
-    check_url,
-    column_names,
-    open_database,
-    staged_prefix,
-)
+from penstock.runtime.io.connectors.sql.connections import check_url, open_database
+from penstock.runtime.io.connectors.sql.database import Database, attempt_of, column_names, staged_prefix
 from penstock.runtime.io.connectors.sql.staging import SqlWriter
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.committed_sink import COMMITTER_SUFFIX
@@ -72,11 +68,11 @@ class SqlSink(metaclass=NearestNames):
         key: Columns whose values identify a row. With a key a record replaces the row with the same key, and
             is added if there is none. The table needs a unique index on them. Without a key all records are
             added.
-        columns: Columns that are null where a record lacks them. By default a record leaves other columns as they
-            are, or at their defaults.
+        columns: Columns that are null where a record lacks them. By default a record leaves other columns as
+            they are, or at their defaults.
         change_kind: Column with the kind of each change, which is not written. `"insert"` and
-            `"update_postimage"` replace or add the row of the key; `"delete"` and `"update_preimage"` delete it.
-            Needs `key`.
+            `"update_postimage"` replace or add the row of the key; `"delete"` and `"update_preimage"` delete
+            it. Needs `key`.
         timeout: Maximum time of a call, such as the commit of a checkpoint.
         stage_rows: Rows that a subtask collects before it sends them to the database.
 
@@ -107,7 +103,9 @@ class SqlSink(metaclass=NearestNames):
         for name in ("key", "columns"):
             object.__setattr__(self, name, column_names(name, getattr(self, name)))
         if self.change_kind is not None and (not self.key or self.change_kind in self.key):
-            msg = f"change_kind={self.change_kind!r} needs key=, without this column: a change is that of a key"
+            msg = (
+                f"change_kind={self.change_kind!r} needs key=, without this column: a change is that of a key"
+            )
             raise ConfigurationError(msg)
         if self.stage_rows < 1:
             msg = f"stage_rows={self.stage_rows} is not allowed: give at least 1"

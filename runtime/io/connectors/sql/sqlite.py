@@ -38,6 +38,7 @@ from penstock.runtime.io.connectors.sql.database import (
     TableInfo,
     Values,
     lost,
+    null_position,
 )
 
 #: Instructions of SQLite between two looks at the time.
@@ -59,10 +60,11 @@ class Sqlite:
                 address, timeout, isolation_level=None, check_same_thread=False, uri=True
             )
         except sqlite3.Error as error:
-            raise ConnectorError(f"{self.where} can't be opened: {error}. Check the path") from None
+            msg = f"{self.where} can't be opened: {error}. Check the path"
+            raise ConnectorError(msg) from None
         self._connection.set_progress_handler(self._is_late, _STEPS)
 
-    # -- tables ------------------------------------------------------------------------------------------------
+    # -- tables -------------------------------------------------------------------------------------------
 
     def describe(self, table: str) -> TableInfo:
         with self._call(f"look up table {table}"):
@@ -71,7 +73,8 @@ class Sqlite:
                 "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL", (table,)
             )
         if not found:
-            raise ConnectorError(f"{self.where} has no table {table}: create it")
+            msg = f"{self.where} has no table {table}: create it"
+            raise ConnectorError(msg)
         collates = any(_COLLATES.search(text) for (text,) in indexes)
         columns = {
             name: Column(
@@ -88,7 +91,8 @@ class Sqlite:
 
     def check_key(self, table: TableInfo, key: Sequence[str]) -> None:
         names = _names(key)
-        merge = f"INSERT INTO {_quoted(table.name)} ({names}) SELECT {names} FROM {_quoted(table.name)} WHERE false"
+        target = _quoted(table.name)
+        merge = f"INSERT INTO {target} ({names}) SELECT {names} FROM {target} WHERE false"
         try:
             self._connection.execute(f"EXPLAIN {merge} ON CONFLICT ({names}) DO NOTHING").fetchall()
         except sqlite3.Error as error:
@@ -102,7 +106,7 @@ class Sqlite:
         listed = values.to_pylist() if isinstance(values, pa.Array) else values
         return [value if type(value) in _NATIVE else _native(value) for value in listed]
 
-    # -- staged tables -----------------------------------------------------------------------------------------
+    # -- staged tables ------------------------------------------------------------------------------------
 
     def stage(self, table: TableInfo, stage: Stage, columns: Mapping[str, Values]) -> None:
         if stage.has_deletes and any(table.columns[name].collation for name in stage.key):
@@ -175,10 +179,11 @@ class Sqlite:
     def fence(self, prefix: str, attempt: int) -> None:
         """Do nothing: SQLite has no connections that another process could end."""
 
-    # -- queries -----------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------
 
     def read(self, query: str, by: Sequence[str], page: Page, limit: int) -> Rows:
-        conditions, values = [], []
+        conditions: list[str] = []
+        values: list[Any] = []
         for operator, position in ((">", page.after), ("<=", page.until)):
             if position is not None:
                 conditions.append(f"({_names(by)}) {operator} ({', '.join('?' for _ in by)})")
@@ -192,17 +197,21 @@ class Sqlite:
         with self._call("read"):
             return self._rows(text, values)
 
-    def bounds(self, query: str, by: Sequence[str]) -> tuple[Any, tuple[Any, ...] | None]:
-        body, names = _query(query), _names(by)
+    def first(self, query: str, by: Sequence[str]) -> tuple[Any, ...] | None:
         nulls = " OR ".join(f"{_quoted(name)} IS NULL" for name in by)
-        last = ", ".join(f"{_quoted(name)} DESC" for name in by)
         with self._call("read"):
-            if self._run(f"SELECT 1 FROM ({body}) AS q WHERE {nulls} LIMIT 1"):
-                msg = f"{self.where}: a value of by={list(by)} is null, so its row has no position: exclude it"
-                raise ConnectorError(msg)
-            largest = self._run(f"SELECT {names} FROM ({body}) AS q ORDER BY {last} LIMIT 1")
-            smallest = self._run(f"SELECT {names} FROM ({body}) AS q ORDER BY {names} LIMIT 1")
-        return (smallest[0][0], tuple(largest[0])) if largest else (None, None)
+            if self._run(f"SELECT 1 FROM ({_query(query)}) AS q WHERE {nulls} LIMIT 1"):
+                raise null_position(self.where, by)
+            return self._end_of(query, by, _names(by))
+
+    def last(self, query: str, by: Sequence[str]) -> tuple[Any, ...] | None:
+        with self._call("read"):
+            return self._end_of(query, by, ", ".join(f"{_quoted(name)} DESC" for name in by))
+
+    def _end_of(self, query: str, by: Sequence[str], order: str) -> tuple[Any, ...] | None:
+        text = f"SELECT {_names(by)} FROM ({_query(query)}) AS q ORDER BY {order} LIMIT 1"
+        found = self._run(text)
+        return tuple(found[0]) if found else None
 
     def find(self, query: str, key: Sequence[str], values: Sequence[tuple[Any, ...]]) -> Rows:
         at_a_time = _MOST_VALUES // len(key)
@@ -222,7 +231,7 @@ class Sqlite:
         cursor = self._connection.execute(text, values)
         return Rows(tuple(column[0] for column in cursor.description), None, cursor.fetchall())
 
-    # -- calls -------------------------------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------------------
 
     @contextmanager
     def _call(self, what: str) -> Iterator[None]:
@@ -231,7 +240,8 @@ class Sqlite:
             yield
         except sqlite3.Error as error:
             late = f" within {self._timeout:g} s" if str(error) == "interrupted" else ""
-            raise ConnectorError(f"{self.where} can't {what}{late}: {error}") from None
+            msg = f"{self.where} can't {what}{late}: {error}"
+            raise ConnectorError(msg) from None
 
     def _is_late(self) -> int:
         return int(time.monotonic() > self._deadline)
@@ -263,7 +273,9 @@ def merge_statements(table: TableInfo, stage: Stage) -> list[str]:
     order = f" ORDER BY {ROW}"  # a later row of a key updates an earlier one
     if stage.has_deletes:
         number = f"row_number() OVER (PARTITION BY {key} ORDER BY {ROW} DESC)"
-        staged = f"(SELECT * FROM (SELECT *, {number} AS _penstock_place FROM {staged}) WHERE _penstock_place = 1)"
+        staged = (
+            f"(SELECT * FROM (SELECT *, {number} AS _penstock_place FROM {staged}) WHERE _penstock_place = 1)"
+        )
         order = ""
     changed = ", ".join(
         f"{_quoted(name)} = excluded.{_quoted(name)}" for name in stage.columns if name not in stage.key

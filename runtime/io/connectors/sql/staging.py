@@ -2,8 +2,8 @@
 
 Rows are collected until they are `stage_rows`, or have other columns than those before, or the checkpoint
 comes. Then they become one staged table. With a key only the last row of each key is kept. Within a staged
-table the order of rows then means nothing, and staged tables are applied in the order in which they were made.
-So rows of one key must come from one subtask, as after `key_by`.
+table the order of rows then means nothing, and staged tables are applied in the order in which they were
+made. So rows of one key must come from one subtask, as after `key_by`.
 
 Whether two keys are equal is decided by the database. Arrow decides only for types for which both agree; for
 others, such as `numeric` and texts with a collation of their own, rows are numbered, and the database chooses
@@ -86,7 +86,8 @@ class SqlWriter:
         kind = self._sink.change_kind
         kinds = None if kind is None else given.pop(kind, None)
         if kind is not None and kinds is None:
-            raise self._refused(f"the column {kind!r} of change_kind= is missing", batch, 0)
+            msg = f"the column {kind!r} of change_kind= is missing"
+            raise self._refused(msg, batch, 0)
         for name in (*given, *self._sink.key):
             self._check_name(name, given, batch)
         encoded = {
@@ -104,7 +105,8 @@ class SqlWriter:
         ]
         if missing and (deletes is None or False in deletes):
             index = 0 if deletes is None else deletes.index(False)
-            raise self._refused(f"the column {missing[0]!r} is NOT NULL, and has no default", batch, index)
+            msg = f"the column {missing[0]!r} is NOT NULL, and has no default"
+            raise self._refused(msg, batch, index)
         if deletes is not None:
             encoded[DELETES] = pa.array(deletes) if isinstance(batch, ArrowBatch) else deletes
         return encoded
@@ -113,11 +115,14 @@ class SqlWriter:
         column = self._table.columns.get(name)
         if column is None:
             hint = nearest_name(name, self._table.columns)
-            raise self._refused(f"the table has no column {name!r}{hint}", batch, 0)
+            msg = f"the table has no column {name!r}{hint}"
+            raise self._refused(msg, batch, 0)
         if name not in given:
-            raise self._refused(f"the column {name!r} of key= is missing", batch, 0)
+            msg = f"the column {name!r} of key= is missing"
+            raise self._refused(msg, batch, 0)
         if column.is_generated:
-            raise self._refused(f"the database generates the column {name!r}: leave it out", batch, 0)
+            msg = f"the database generates the column {name!r}: leave it out"
+            raise self._refused(msg, batch, 0)
 
     def _values(self, column: Any, values: Values, batch: Batch) -> Values:
         try:
@@ -129,12 +134,14 @@ class SqlWriter:
                 except (ValueError, TypeError, OverflowError, pa.ArrowException) as one:
                     what = f"the column {column.name!r} is {column.kind or 'of no type'}: {one}"
                     raise self._refused(what, batch, index) from None
-            raise self._refused(f"the column {column.name!r} is {column.kind}: {error}", batch, 0) from None
+            msg = f"the column {column.name!r} is {column.kind}: {error}"
+            raise self._refused(msg, batch, 0) from None
 
     def _check_no_null(self, name: str, values: Values, batch: Batch) -> None:
         nulls = values.is_null().to_pylist() if isinstance(values, pa.Array) else [v is None for v in values]
         if any(nulls):
-            raise self._refused(f"the column {name!r} of key= is null", batch, nulls.index(True))
+            msg = f"the column {name!r} of key= is null"
+            raise self._refused(msg, batch, nulls.index(True))
 
     def _deletes(self, kinds: Values, batch: Batch) -> list[bool]:
         listed = kinds.to_pylist() if isinstance(kinds, pa.Array) else kinds
@@ -148,7 +155,9 @@ class SqlWriter:
         return deletes
 
     def _refused(self, what: str, batch: Batch, index: int) -> BadRecordError:
-        rows = batch.batch.slice(index, 1).to_pylist() if isinstance(batch, ArrowBatch) else [batch.rows[index]]
+        rows = (
+            batch.batch.slice(index, 1).to_pylist() if isinstance(batch, ArrowBatch) else [batch.rows[index]]
+        )
         return BadRecordError(
             f"{self._database.where}: table {self._table.label}: {what}; the record is {shown(rows[0])}"
         )
@@ -186,7 +195,8 @@ def check_writable(where: str, table: TableInfo, key: Sequence[str]) -> None:
     for name in key:
         if name not in table.columns:
             hint = nearest_name(name, table.columns)
-            raise ConnectorError(f"{where}: table {table.label} has no column {name!r} of key={hint}")
+            msg = f"{where}: table {table.label} has no column {name!r} of key={hint}"
+            raise ConnectorError(msg)
 
 
 def last_of_each_key(columns: Mapping[str, Values], key: Sequence[str]) -> dict[str, Values]:

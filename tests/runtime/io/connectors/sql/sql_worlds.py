@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 from memory_folder import memory_folder
 
 from penstock.runtime.errors import ConnectorError
-from penstock.runtime.io.connectors.sql.database import open_database
-from penstock.sql import SqlSink
+from penstock.runtime.io.connectors.sql.connections import open_database
+from penstock.sql import SqlSink, SqlSource
 from penstock.testing import ExternalWorld, Fate
 
 
@@ -39,7 +40,32 @@ class FlakySink(SqlSink):
         """Leave it out: its failure ends a job in its first attempt."""
 
     def _open(self, name: str) -> Any:
-        return FlakyDatabase(self.world.call(lambda: open_database(self.world.url, 30.0, name)), self.world.call)
+        return FlakyDatabase(
+            self.world.call(lambda: open_database(self.world.url, 30.0, name)), self.world.call
+        )
+
+
+@dataclass(frozen=True)
+class FlakySource(SqlSource):
+    """A source that connects to the database of a world, and reads without a thread if that is simulated."""
+
+    world: Any = field(default=None, repr=False, kw_only=True)
+
+    def _open(self) -> Any:
+        return FlakyDatabase(self.world.call(lambda: open_database(self.world.url, 30.0)), self.world.call)
+
+    @property
+    def _begin(self) -> Any:
+        return at_once if isinstance(self.world, ExternalWorld) else super()._begin
+
+
+def at_once(work: Callable[[], Any]) -> Future[Any]:
+    future: Future[Any] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:  # as in a thread
+        future.set_exception(error)
+    return future
 
 
 class FlakyCalls:
@@ -71,6 +97,7 @@ class SqliteModel(ExternalWorld):
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
+        self._waiting: list[Any] = []
 
     def begin(self, run: Any) -> None:
         super().begin(run)
@@ -78,6 +105,8 @@ class SqliteModel(ExternalWorld):
         self._path = self._ends.enter_context(memory_folder()) / "shop.db"
         self.url = f"sqlite://{self._path}"
         self.run_sql("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
+        for record in self._waiting:
+            self.run_sql("INSERT INTO orders VALUES (?)", (record["number"],))
 
     def end(self) -> None:
         self._ends.close()
@@ -87,6 +116,13 @@ class SqliteModel(ExternalWorld):
             return self.run.call(effect, timeout=30)
         except OSError as error:
             raise ConnectorError(str(error)) from error
+
+    def source(self) -> FlakySource:
+        query = "SELECT number FROM orders"
+        return FlakySource("sqlite:///model", query, by=["number"], world=self, **self.settings)
+
+    def write(self, records: Sequence[Any]) -> None:
+        self._waiting = [*self._waiting, *records]
 
     def sink(self) -> FlakySink:
         return FlakySink("sqlite:///model", "orders", world=self, **self.settings)

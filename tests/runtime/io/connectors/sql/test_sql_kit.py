@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from uuid import uuid4
 
 import pytest
 from deep import DEEP
-from kit_steps import SINK_STEPS
+from kit_steps import SINK_STEPS, SOURCE_STEPS
 from serving.postgres import PASSWORD, PostgresServer
-from sql_worlds import FlakyCalls, FlakySink, SqliteModel
+from sql_worlds import FlakyCalls, FlakySink, FlakySource, SqliteModel
 
-from penstock.sql import SqlSink
-from penstock.testing.connectors import SinkTests
+from penstock.sql import SqlSink, SqlSource
+from penstock.testing.connectors import SinkTests, SourceTests
 
 
 @pytest.fixture
@@ -34,6 +34,14 @@ class SqliteTable(FlakyCalls):
 
     def sink(self) -> SqlSink:
         return FlakySink(self.url, "orders", world=self, **self.settings)
+
+    def source(self) -> SqlSource:
+        query = "SELECT number FROM orders"
+        return FlakySource(self.url, query, by=["number"], world=self, **self.settings)
+
+    def write(self, records: Sequence[Any]) -> None:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.executemany("INSERT INTO orders VALUES (:number)", records)
 
     def rows(self) -> list[Any]:
         return [{"number": number} for (number,) in self.run("SELECT number FROM orders")]
@@ -86,8 +94,18 @@ class PostgresTable(FlakyCalls):
     def sink(self) -> SqlSink:
         return FlakySink(self.url, f"{self.table}.orders", world=self, **self.settings)
 
+    def source(self) -> SqlSource:
+        query = f"SELECT number FROM {self.table}.orders"
+        return FlakySource(self.url, query, by=["number"], world=self, **self.settings)
+
+    def write(self, records: Sequence[Any]) -> None:
+        values = ", ".join(f"({record['number']})" for record in records)
+        self.server.run(f"INSERT INTO {self.table}.orders VALUES {values}")
+
     def rows(self) -> list[Any]:
-        return [{"number": number} for (number,) in self.server.run(f"SELECT number FROM {self.table}.orders")]
+        return [
+            {"number": number} for (number,) in self.server.run(f"SELECT number FROM {self.table}.orders")
+        ]
 
     def hidden(self) -> list[Any]:
         return self.server.run(
@@ -109,3 +127,36 @@ class TestPostgresSink(SinkTests):
 
     def bad_record(self) -> Any:
         return {"number": -1}
+
+
+class TestSqliteSource(SourceTests):
+    steps = SOURCE_STEPS
+    seeds = range(5 * DEEP)
+
+    def make_world(self, folder: Path) -> SqliteTable:
+        return SqliteTable(folder, partitions=3, page_rows=2)
+
+    def make_model(self) -> Callable[[], Any]:
+        return lambda: SqliteModel(partitions=3, page_rows=2)
+
+
+class TestFollowingSqliteSource(SourceTests):
+    steps = SOURCE_STEPS
+    simulated = False
+    is_bounded = False
+    is_resumable = False  # the kit waits for all records, and a new job reads only the rest
+
+    def make_world(self, folder: Path) -> SqliteTable:
+        return SqliteTable(folder, watch=0.001, page_rows=5)
+
+
+class TestPostgresSource(SourceTests):
+    steps = SOURCE_STEPS[1:2]
+    simulated = False
+
+    @pytest.fixture(autouse=True)
+    def _use(self, postgres: PostgresServer) -> None:
+        self.server = postgres
+
+    def make_world(self, folder: Path) -> PostgresTable:
+        return PostgresTable(self.server, partitions=2, page_rows=4)
