@@ -131,7 +131,7 @@ class SqliteModel(ExternalWorld):
         return [{"number": number} for (number,) in self.run_sql("SELECT number FROM orders")]
 
     def hidden(self) -> list[Any]:
-        return self.run_sql("SELECT name FROM sqlite_master WHERE name LIKE '_penstock_%_%_%'")
+        return self.run_sql("SELECT name FROM sqlite_master WHERE name GLOB '_penstock_*_*'")
 
     def run_sql(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         with closing(sqlite3.connect(self._path)) as connection, connection:

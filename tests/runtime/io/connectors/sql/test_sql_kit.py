@@ -47,7 +47,7 @@ class SqliteTable(FlakyCalls):
         return [{"number": number} for (number,) in self.run("SELECT number FROM orders")]
 
     def hidden(self) -> list[Any]:
-        return self.run("SELECT name FROM sqlite_master WHERE name LIKE '_penstock_%_%_%'")
+        return self.run("SELECT name FROM sqlite_master WHERE name GLOB '_penstock_*_*'")
 
     def run(self, statement: str) -> list[Any]:
         with closing(sqlite3.connect(self.path)) as connection, connection:
