@@ -97,7 +97,9 @@ def test_each_row_of_a_table_is_written_once_though_committer_and_reader_are_kil
     after_checkpoints(job, 3)
     vertex = next(each.subtask.vertex for each in job.processes() if each.subtask is not None)
     kill_subtask(job, vertex)
-    server.run(f"INSERT INTO orders SELECT n, 'item ' || n FROM generate_series({COUNT + 1}, {COUNT + 500}) AS n")
+    server.run(
+        f"INSERT INTO orders SELECT n, 'item ' || n FROM generate_series({COUNT + 1}, {COUNT + 500}) AS n"
+    )
     wait_until(job, "all rows", lambda report: copied(server) >= COUNT + 500)
     job.stop()
     finish(job)

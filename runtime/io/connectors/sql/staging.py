@@ -21,7 +21,15 @@ import pyarrow as pa
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
-from penstock.runtime.io.connectors.sql.database import DELETES, ROW, Database, Stage, TableInfo, Values
+from penstock.runtime.io.connectors.sql.database import (
+    DELETES,
+    ROW,
+    Column,
+    Database,
+    Stage,
+    TableInfo,
+    Values,
+)
 from penstock.runtime.names import nearest_name
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 
@@ -30,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Whether a change of this kind deletes the row of its key.
 KINDS: Final = {"insert": False, "update_preimage": True, "update_postimage": False, "delete": True}
+
+_DELETES: Final = Column(DELETES, "boolean", pa.bool_())
 
 
 class SqlWriter:
@@ -108,7 +118,7 @@ class SqlWriter:
             msg = f"the column {missing[0]!r} is NOT NULL, and has no default"
             raise self._refused(msg, batch, index)
         if deletes is not None:
-            encoded[DELETES] = pa.array(deletes) if isinstance(batch, ArrowBatch) else deletes
+            encoded[DELETES] = self._database.encode(_DELETES, deletes)
         return encoded
 
     def _check_name(self, name: str, given: Mapping[str, Values], batch: Batch) -> None:

@@ -51,7 +51,9 @@ def with_orders(shop: Shop) -> None:
 def staged(shop: Shop) -> list[Any]:
     if shop.is_sqlite:
         return shop.run("SELECT name FROM sqlite_master WHERE name GLOB '_penstock_*_*'")
-    return shop.run("SELECT relname FROM pg_class WHERE relname LIKE '\\_penstock\\_%\\_%\\_%' AND relkind = 'r'")
+    return shop.run(
+        "SELECT relname FROM pg_class WHERE relname LIKE '\\_penstock\\_%\\_%\\_%' AND relkind = 'r'"
+    )
 
 
 def test_the_last_record_of_a_key_wins_within_and_across_checkpoints(
@@ -131,7 +133,9 @@ def test_a_record_that_the_table_would_refuse_is_refused_before_the_checkpoint(
 def test_an_unknown_kind_of_change_is_refused(shop: Shop, job_of: Callable[..., Job]) -> None:
     with_orders(shop)
     job = job_of(shop, "orders", key=["id"], change_kind="change")
-    with pytest.raises(BadRecordError, match="'upsert' in 'change' is no kind of change: use one of 'insert'"):
+    with pytest.raises(
+        BadRecordError, match="'upsert' in 'change' is no kind of change: use one of 'insert'"
+    ):
         job.write({"id": 1, "item": "tea", "change": "upsert"})
 
 
@@ -204,7 +208,9 @@ def test_a_staged_table_that_is_gone_is_an_error(shop: Shop, job_of: Callable[..
     committables = job.pre_commit()
     ((name,),) = staged(shop)
     shop.run(f"DROP TABLE {name}")
-    with pytest.raises(LostOutputError, match=rf"{name} is gone, so 1 rows of a completed checkpoint are lost"):
+    with pytest.raises(
+        LostOutputError, match=rf"{name} is gone, so 1 rows of a completed checkpoint are lost"
+    ):
         job.commit(committables)
 
 

@@ -38,7 +38,9 @@ def insert(shop: Shop, *rows: tuple[Any, Any]) -> None:
 def next_rows(reader: SqlReader, clock: Any, seconds: float = 1.0) -> list[Any]:
     """The rows of the next look; the reader's thread works in real time."""
     clock.time += seconds
-    while not (polled := reader.poll(100)).batch and (polled.ready_at is None or polled.ready_at <= clock.time):
+    while not (polled := reader.poll(100)).batch and (
+        polled.ready_at is None or polled.ready_at <= clock.time
+    ):
         pass
     return rows_in(polled.batch)
 
