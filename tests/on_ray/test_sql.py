@@ -102,8 +102,9 @@ def test_each_row_of_a_table_is_written_once_though_committer_and_reader_are_kil
     )
     wait_until(job, "all rows", lambda report: copied(server) >= COUNT + 500)
     job.stop()
-    finish(job)
+    result = finish(job)
 
+    assert result.statistics.restarts == 3, "two deaths of the committer, and one of a reader"
     difference = "(SELECT * FROM {0} EXCEPT ALL SELECT * FROM {1})"
     for one, two in (("orders", "copied"), ("copied", "orders")):
         assert server.run(difference.format(one, two)) == []

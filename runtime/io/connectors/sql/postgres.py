@@ -24,9 +24,7 @@ from psycopg import sql
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.sql.database import (
-    DELETES,
     LEDGER,
-    ROW,
     STAGED,
     Column,
     Page,
@@ -37,6 +35,16 @@ from penstock.runtime.io.connectors.sql.database import (
     attempt_of,
     lost,
     null_position,
+)
+from penstock.runtime.io.connectors.sql.postgres_statements import (
+    as_query,
+    literals,
+    merge_statements,
+    name_list,
+    stage_ddl,
+    statement,
+    table_named,
+    target_of,
 )
 from penstock.runtime.io.connectors.sql.postgres_types import (
     QueryColumn,
@@ -143,13 +151,13 @@ class Postgres:
         return TableInfo(schema, relation, columns, checks)
 
     def check_key(self, table: TableInfo, key: Sequence[str]) -> None:
-        columns = _names(key)
-        merge = _sql("INSERT INTO {} ({}) SELECT {} FROM {} WHERE false ON CONFLICT ({}) DO NOTHING").format(
-            _table(table), columns, columns, _table(table), columns
-        )
+        columns = name_list(key)
+        merge = statement(
+            "INSERT INTO {} ({}) SELECT {} FROM {} WHERE false ON CONFLICT ({}) DO NOTHING"
+        ).format(target_of(table), columns, columns, target_of(table), columns)
         with self._call(f"check the key of table {table.label}"):
             try:
-                self._run(_sql("EXPLAIN {}").format(merge))
+                self._run(statement("EXPLAIN {}").format(merge))
             except psycopg.errors.InvalidColumnReference:
                 msg = (
                     f"{self.where}: table {table.label} has no unique index on ({', '.join(key)}), which "
@@ -166,13 +174,13 @@ class Postgres:
         data = pa.table(dict(columns))
         buffer = io.BytesIO()
         csv.write_csv(data, buffer, csv.WriteOptions(include_header=False, quoting_style="needed"))
-        copy = _sql("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
-            _named(table, stage.name), _names(data.column_names)
+        copy = statement("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
+            table_named(table, stage.name), name_list(data.column_names)
         )
         with self._call(f"stage rows for table {table.label}"):
             try:
                 with self._connection.transaction(), self._connection.cursor() as cursor:
-                    cursor.execute(_stage_ddl(table, stage))
+                    cursor.execute(stage_ddl(table, stage))
                     with cursor.copy(copy) as writing:
                         writing.write(buffer.getbuffer())
             except (psycopg.DataError, psycopg.IntegrityError) as error:
@@ -180,25 +188,27 @@ class Postgres:
                 raise BadRecordError(msg) from None
 
     def make_ledger(self, table: TableInfo) -> None:
-        ledger = _named(table, LEDGER)
+        ledger = table_named(table, LEDGER)
         with self._call(f"create the table {LEDGER}"), self._connection.transaction():
             # Two processes that create a table at a time disturb each other, in spite of IF NOT EXISTS.
             self._run("SELECT pg_advisory_xact_lock(hashtext(%s))", (LEDGER,))
             if not self._run("SELECT to_regclass(%s)", (ledger.as_string(self._connection),))[0][0]:
                 self._run(
-                    _sql(
+                    statement(
                         "CREATE TABLE {} (lineage text PRIMARY KEY, number bigint NOT NULL, "
                         "committed_at timestamptz NOT NULL DEFAULT now())"
                     ).format(ledger)
                 )
 
     def commit(self, table: TableInfo, lineage: str, commits: Sequence[tuple[int, Sequence[Stage]]]) -> int:
-        ledger = _named(table, LEDGER)
+        ledger = table_named(table, LEDGER)
         rows = 0
         with self._call(f"commit to table {table.label}"), self._connection.transaction():
             # Locks the row, so that another process that commits the same waits, and then finds it done.
-            self._run(_sql("INSERT INTO {} VALUES (%s, 0) ON CONFLICT DO NOTHING").format(ledger), (lineage,))
-            find = _sql("SELECT number FROM {} WHERE lineage = %s FOR UPDATE").format(ledger)
+            self._run(
+                statement("INSERT INTO {} VALUES (%s, 0) ON CONFLICT DO NOTHING").format(ledger), (lineage,)
+            )
+            find = statement("SELECT number FROM {} WHERE lineage = %s FOR UPDATE").format(ledger)
             ((committed,),) = self._run(find, (lineage,))
             left = [(number, stages) for number, stages in commits if number > committed]
             for _, stages in left:
@@ -206,19 +216,19 @@ class Postgres:
                     self._apply(table, stage)
                     rows += stage.rows
             if left:
-                note = _sql("UPDATE {} SET number = %s, committed_at = now() WHERE lineage = %s").format(
+                note = statement("UPDATE {} SET number = %s, committed_at = now() WHERE lineage = %s").format(
                     ledger
                 )
                 self._run(note, (left[-1][0], lineage))
         return rows
 
     def _apply(self, table: TableInfo, stage: Stage) -> None:
-        staged = _named(table, stage.name)
+        staged = table_named(table, stage.name)
         if not self._run("SELECT to_regclass(%s)", (staged.as_string(self._connection),))[0][0]:
             raise lost(self.where, stage)
-        for statement in merge_statements(table, stage):
-            self._run(statement)
-        self._run(_sql("DROP TABLE {}").format(staged))
+        for command in merge_statements(table, stage):
+            self._run(command)
+        self._run(statement("DROP TABLE {}").format(staged))
 
     def staged(self, table: TableInfo, prefix: str) -> list[str]:
         assert prefix.startswith(STAGED), "only staged tables are listed"
@@ -236,7 +246,7 @@ class Postgres:
             try:
                 with self._connection.transaction():
                     self._run(f"SET LOCAL lock_timeout = {_SHORT}")
-                    self._run(_sql("DROP TABLE IF EXISTS {}").format(_named(table, name)))
+                    self._run(statement("DROP TABLE IF EXISTS {}").format(table_named(table, name)))
             except psycopg.errors.LockNotAvailable:
                 return False
         return True
@@ -257,43 +267,49 @@ class Postgres:
 
     def read(self, query: str, by: Sequence[str], page: Page, limit: int) -> Rows:
         conditions: list[sql.Composable] = []
-        place = _sql("({})").format(_names(by))
+        place = statement("({})").format(name_list(by))
         if page.after is not None:
-            conditions.append(_sql("{} > ({})").format(place, _literals(page.after)))
+            conditions.append(statement("{} > ({})").format(place, literals(page.after)))
         if page.until is not None:
-            conditions.append(_sql("{} <= ({})").format(place, _literals(page.until)))
+            conditions.append(statement("{} <= ({})").format(place, literals(page.until)))
         if page.above is not None:
-            conditions.append(_sql("{} > {}").format(sql.Identifier(by[0]), sql.Literal(page.above)))
+            conditions.append(statement("{} > {}").format(sql.Identifier(by[0]), sql.Literal(page.above)))
         if page.up_to is not None:
-            conditions.append(_sql("{} <= {}").format(sql.Identifier(by[0]), sql.Literal(page.up_to)))
-        where = _sql(" WHERE ") + _sql(" AND ").join(conditions) if conditions else sql.SQL("")
-        text = _sql("SELECT * FROM ({}) AS q{} ORDER BY {} LIMIT {}").format(
-            _query(query), where, _names(by), sql.Literal(limit)
+            conditions.append(statement("{} <= {}").format(sql.Identifier(by[0]), sql.Literal(page.up_to)))
+        where = statement(" WHERE ") + statement(" AND ").join(conditions) if conditions else sql.SQL("")
+        text = statement("SELECT * FROM ({}) AS q{} ORDER BY {} LIMIT {}").format(
+            as_query(query), where, name_list(by), sql.Literal(limit)
         )
         with self._call("read"):
             return self._copied(text, query)
 
     def first(self, query: str, by: Sequence[str]) -> tuple[Any, ...] | None:
-        nulls = _sql(" OR ").join(_sql("{} IS NULL").format(sql.Identifier(name)) for name in by)
+        nulls = statement(" OR ").join(statement("{} IS NULL").format(sql.Identifier(name)) for name in by)
         with self._call("read"):
-            if self._run(_sql("SELECT 1 FROM ({}) AS q WHERE {} LIMIT 1").format(_query(query), nulls)):
+            if self._run(
+                statement("SELECT 1 FROM ({}) AS q WHERE {} LIMIT 1").format(as_query(query), nulls)
+            ):
                 raise null_position(self.where, by)
-            return self._end_of(query, by, _names(by))
+            return self._end_of(query, by, name_list(by))
 
     def last(self, query: str, by: Sequence[str]) -> tuple[Any, ...] | None:
-        order = _sql(", ").join(_sql("{} DESC").format(sql.Identifier(name)) for name in by)
+        order = statement(", ").join(statement("{} DESC").format(sql.Identifier(name)) for name in by)
         with self._call("read"):
             return self._end_of(query, by, order)
 
     def _end_of(self, query: str, by: Sequence[str], order: sql.Composed) -> tuple[Any, ...] | None:
         # `COPY` returns the same values as `read` does.
-        text = _sql("SELECT {} FROM ({}) AS q ORDER BY {} LIMIT 1").format(_names(by), _query(query), order)
+        text = statement("SELECT {} FROM ({}) AS q ORDER BY {} LIMIT 1").format(
+            name_list(by), as_query(query), order
+        )
         found = self._copied(text, query, by)
         return found.position(0, by) if len(found) else None
 
     def find(self, query: str, key: Sequence[str], values: Sequence[tuple[Any, ...]]) -> Rows:
-        rows = _sql(", ").join(_sql("({})").format(_literals(each)) for each in values)
-        text = _sql("SELECT * FROM ({}) AS q WHERE ({}) IN ({})").format(_query(query), _names(key), rows)
+        rows = statement(", ").join(statement("({})").format(literals(each)) for each in values)
+        text = statement("SELECT * FROM ({}) AS q WHERE ({}) IN ({})").format(
+            as_query(query), name_list(key), rows
+        )
         with self._call("look up"):
             return self._copied(text, query)
 
@@ -307,7 +323,7 @@ class Postgres:
         kinds = [known[name] for name in (known if names is None else names)]
         with (
             self._connection.cursor() as cursor,
-            cursor.copy(_sql("COPY ({}) TO STDOUT (FORMAT csv)").format(text)) as reading,
+            cursor.copy(statement("COPY ({}) TO STDOUT (FORMAT csv)").format(text)) as reading,
         ):
             data = b"".join(bytes(part) for part in reading)
         table = from_text(data, kinds)
@@ -315,7 +331,9 @@ class Postgres:
 
     def _columns_of(self, query: str) -> dict[str, QueryColumn]:
         if query not in self._described:
-            cursor = self._connection.execute(_sql("SELECT * FROM ({}) AS q LIMIT 0").format(_query(query)))
+            cursor = self._connection.execute(
+                statement("SELECT * FROM ({}) AS q LIMIT 0").format(as_query(query))
+            )
             columns = [
                 (column.name, column.type_code, column.precision, column.scale)
                 for column in cursor.description or ()
@@ -357,89 +375,13 @@ class Postgres:
         with copied:
             copied.shutdown(socket.SHUT_RDWR)
 
-    def _run(self, statement: str | sql.Composable, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        text = _sql(statement) if isinstance(statement, str) else statement
+    def _run(self, command: str | sql.Composable, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        text = statement(command) if isinstance(command, str) else command
         cursor = self._connection.execute(cast("sql.SQL", text), parameters or None)
         return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:
         self._connection.close()
-
-
-def merge_statements(table: TableInfo, stage: Stage) -> list[sql.Composed]:
-    """The statements that apply a stage: the deletes, and then the inserts."""
-    target, columns = _table(table), _names(stage.columns)
-    staged: sql.Composable = _named(table, stage.name)
-    if not stage.key:
-        return [_sql("INSERT INTO {} ({}) SELECT {} FROM {}").format(target, columns, columns, staged)]
-    key = _names(stage.key)
-    if not stage.is_distinct:
-        staged = _sql("(SELECT DISTINCT ON ({}) * FROM {} ORDER BY {}, {} DESC)").format(
-            key, staged, key, sql.Identifier(ROW)
-        )
-    rest = [name for name in stage.columns if name not in stage.key]
-    changed = _sql(", ").join(
-        _sql("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in rest
-    )
-    then = _sql("UPDATE SET {}").format(changed) if rest else sql.SQL("NOTHING")
-    kept = _sql(" WHERE NOT s.{}").format(sql.Identifier(DELETES)) if stage.has_deletes else sql.SQL("")
-    statements = []
-    if stage.has_deletes:
-        same = _sql(" AND ").join(
-            _sql("t.{} = s.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in stage.key
-        )
-        delete = _sql("DELETE FROM {} AS t USING {} AS s WHERE s.{} AND {}")
-        statements.append(delete.format(target, staged, sql.Identifier(DELETES), same))
-    merge = _sql("INSERT INTO {} ({}) SELECT {} FROM {} AS s{} ON CONFLICT ({}) DO {}")
-    return [*statements, merge.format(target, columns, columns, staged, kept, key, then)]
-
-
-def _stage_ddl(table: TableInfo, stage: Stage) -> sql.Composed:
-    """A staged table with the types and the conditions of its table, so that it refuses the same rows."""
-    parts: list[sql.Composable] = []
-    unless_deleted = _sql("{} OR ").format(sql.Identifier(DELETES)) if stage.has_deletes else sql.SQL("")
-    for name in stage.columns:
-        column = table.columns[name]
-        collation = f" COLLATE {column.collation}" if column.collation else ""
-        parts.append(_sql("{} {}").format(sql.Identifier(name), _sql(column.kind + collation)))
-        if column.is_required or name in stage.key:
-            unless = sql.SQL("") if name in stage.key else unless_deleted
-            parts.append(_sql("CHECK ({}{} IS NOT NULL)").format(unless, sql.Identifier(name)))
-    parts += [
-        _sql("CHECK ({}({}))").format(unless_deleted, _sql(text))
-        for names, text in table.checks
-        if set(names) <= set(stage.columns)
-    ]
-    if stage.has_deletes:
-        parts.append(_sql("{} boolean NOT NULL").format(sql.Identifier(DELETES)))
-    if stage.key and not stage.is_distinct:
-        parts.append(_sql("{} bigint NOT NULL").format(sql.Identifier(ROW)))
-    make = _sql("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)")
-    return make.format(_named(table, stage.name), _sql(", ").join(parts))
-
-
-def _table(table: TableInfo) -> sql.Identifier:
-    return sql.Identifier(table.schema, table.name)
-
-
-def _named(table: TableInfo, name: str) -> sql.Identifier:
-    return sql.Identifier(table.schema, name)
-
-
-def _names(names: Sequence[str]) -> sql.Composed:
-    return _sql(", ").join(map(sql.Identifier, names))
-
-
-def _literals(values: Sequence[Any]) -> sql.Composed:
-    return _sql(", ").join(map(sql.Literal, values))
-
-
-def _query(query: str) -> sql.SQL:
-    return _sql(query.strip().rstrip(";"))
-
-
-def _sql(text: str) -> sql.SQL:
-    return sql.SQL(text)  # type: ignore[arg-type] # names and values are quoted, the rest is of this module
 
 
 def _said(error: BaseException) -> str:

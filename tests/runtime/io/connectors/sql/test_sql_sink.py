@@ -312,7 +312,7 @@ def test_a_file_that_another_process_has_locked_is_waited_for_and_then_an_error(
     blocking: Any = open_database(shop.url, 5.0)
     job = Job(SqlSink(shop.url, "orders", timeout=0.05), context)
     job.write({"id": 1, "item": "tea"})
-    with blocking._transaction(), pytest.raises(ConnectorError, match="can't stage rows .*locked"):
+    with blocking._transaction(), pytest.raises(ConnectorError, match=r"can't stage rows .*locked"):
         job.writer.prepare_commit()
     blocking.close()
     job.close()
