@@ -253,7 +253,7 @@ def staged_prefix(job_id: str, operator_id: str) -> str:
 
     Example:
         >>> staged_prefix("orders-1", "out")
-        '_penstock_39d3ff9ef53eabbb_'
+        '_penstock_336edfb9eed1b28c_'
     """
     return f"{STAGED}{blake2b(f'{job_id}/{operator_id}'.encode(), digest_size=8).hexdigest()}_"
 
