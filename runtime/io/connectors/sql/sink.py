@@ -13,20 +13,19 @@ as the first locks the ledger's row. A connection that dies takes its transactio
 
 **Lineage.** The ledger has a row for each committer that ever pre-committed: job, operator, attempt and a
 random number. It notes the number of its last commit, and numbers count the checkpoints of this committer. A
-row for the whole job would lose data: after the restore of an older savepoint, its new checkpoints would have
+row for the whole job would lose data. After the restore of an older savepoint, its new checkpoints would have
 numbers that are committed already. Rows of the ledger are never deleted, because any savepoint may be
 restored.
 
 **What must never happen.** A staged table that a completed checkpoint covers is never dropped before its
-commit. So `remove_leftovers` drops only tables of earlier attempts, after all that the restored checkpoint
-covers was committed; `remove_uncovered` drops what no snapshot covers, after the end of the job. A staged
-table that is missing at its commit is an error, and never an empty one. Names of tables come from snapshots,
-which may be hostile: only names of staged tables are used, and the table's own name is that of the sink.
+commit. `remove_leftovers` drops only tables of earlier attempts, when all that the restored checkpoint covers
+is committed. `remove_uncovered` drops what no snapshot covers, after the end of the job. A staged table that
+is missing at its commit is an error, and never an empty one. Snapshots may be hostile. So only names of
+staged tables are taken from them, and the table itself is that of the sink.
 
 **Two attempts.** The committer ends the connections of earlier attempts when it starts, as PostgreSQL allows
-that to their own user. So a frozen process keeps no lock for long. Nothing else depends on it: whatever an
-older attempt still does, it stages under other names, and its commits are in the ledger or in no completed
-checkpoint.
+that to their own user. So a frozen process keeps no lock for long. Nothing else depends on it. An older
+attempt stages under other names, and its commits are in the ledger or in no completed checkpoint.
 """
 
 from __future__ import annotations

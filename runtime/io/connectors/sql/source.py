@@ -58,7 +58,7 @@ class SqlSource(metaclass=NearestNames):
             committed out of order are read if they are this late at most.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
         schema: Arrow schema of Arrow batches. SQLite needs it, because it fixes no types.
-        page_rows: Rows of a page.
+        page_rows: Maximum number of rows that one query reads; two pages are in memory.
         timeout: Maximum time of a query.
 
     Raises:

@@ -5,9 +5,8 @@ comes. Then they become one staged table. With a key only the last row of each k
 table the order of rows then means nothing, and staged tables are applied in the order in which they were
 made. So rows of one key must come from one subtask, as after `key_by`.
 
-Whether two keys are equal is decided by the database. Arrow decides only for types for which both agree; for
-others, such as `numeric` and texts with a collation of their own, rows are numbered, and the database chooses
-the last one.
+Whether two keys are equal is decided by the database. Arrow decides only for types on which both agree.
+Rows with other keys, such as `numeric`, are numbered, and the database chooses the last one.
 """
 
 from __future__ import annotations
@@ -148,7 +147,10 @@ class SqlWriter:
             raise self._refused(msg, batch, 0) from None
 
     def _check_no_null(self, name: str, values: Values, batch: Batch) -> None:
-        nulls = values.is_null().to_pylist() if isinstance(values, pa.Array) else [v is None for v in values]
+        if isinstance(values, pa.Array):
+            nulls = values.is_null().to_pylist() if values.null_count else []
+        else:
+            nulls = [value is None for value in values]
         if any(nulls):
             msg = f"the column {name!r} of key= is null"
             raise self._refused(msg, batch, nulls.index(True))

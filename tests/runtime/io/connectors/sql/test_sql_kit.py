@@ -55,7 +55,7 @@ class SqliteTable(FlakyCalls):
 
 
 class TestSqliteSink(SinkTests):
-    seeds = range(10 * DEEP)
+    seeds = range(3 * DEEP)
 
     def make_world(self, folder: Path) -> SqliteTable:
         return SqliteTable(folder)
@@ -131,7 +131,7 @@ class TestPostgresSink(SinkTests):
 
 class TestSqliteSource(SourceTests):
     steps = SOURCE_STEPS
-    seeds = range(5 * DEEP)
+    seeds = range(2 * DEEP)
 
     def make_world(self, folder: Path) -> SqliteTable:
         return SqliteTable(folder, partitions=3, page_rows=2)
