@@ -36,6 +36,7 @@ from penstock.redis import RedisStreamSource
 from penstock.runtime.testing.simulation.world.agenda import Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.world import World
 from penstock.runtime.time.durations import as_seconds
+from penstock.sql import SqlLookup, SqlSink, SqlSource
 
 DURATION = re.compile(r"\b(Duration|Ttl)\b")
 NUMBER = re.compile(r"\b(float|timedelta)\b")
@@ -319,6 +320,11 @@ CALLS: dict[str, Callable[..., Any]] = {
     "KafkaSink": partial(KafkaSink, "localhost:9092", "out"),
     "KafkaSource": partial(KafkaSource, "localhost:9092", "in"),
     "RedisStreamSource": partial(RedisStreamSource, "redis://localhost", "in"),
+    "SqlLookup": partial(SqlLookup, "sqlite:///in.db", "SELECT 1 AS id", key=["id"]),
+    "SqlSink": partial(SqlSink, "sqlite:///out.db", "out"),
+    "SqlSource": lambda **duration: SqlSource(
+        "sqlite:///in.db", "SELECT 1 AS id", by=["id"], **{"watch": 1, **duration}
+    ),
     "HttpSink": partial(HttpSink, "http://localhost"),
     "IcebergSink": partial(IcebergSink, "shop.orders", catalog={}),
     "IcebergSource": partial(IcebergSource, "shop.orders", catalog={}),

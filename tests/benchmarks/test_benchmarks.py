@@ -262,6 +262,13 @@ def test_tables_are_measured_beside_their_library(tmp_path: Path, capsys: pytest
     assert figures["ratios"].keys() == {"delta_sink_vs_write_deltalake", "vs_pyiceberg_append"}
 
 
+def test_databases_are_measured_beside_a_bare_copy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("databases", tmp_path, capsys)
+    assert figures["ratios"].keys() == {"sql_sink_vs_copy_and_merge"}
+
+
 @pytest.mark.kafka
 @pytest.mark.long
 @pytest.mark.ray

@@ -19,12 +19,13 @@ FILES = sorted(file for part in ("runtime", "actors", "bridge") for file in (ROO
 PROVIDERS = packages_distributions()
 #: Pydantic requires one exact version of its core.
 PARTS = {"pydantic_core": ["pydantic"]}
-#: Folders that are loaded only where an extra is in use, and its modules: tests that users inherit, and
-#: clients of `KafkaWorld`.
+#: Folders that are loaded only where an extra is in use, and its modules: tests that users inherit,
+#: clients of `KafkaWorld`, and connections to PostgreSQL.
 WITH_EXTRAS = [
     ("runtime/testing/connectors/", "pytest"),
     ("runtime/io/connectors/kafka/simulated/", "confluent_kafka"),
     ("runtime/io/connectors/kafka/simulated/", "kafka"),
+    ("runtime/io/connectors/sql/postgres", "psycopg"),
 ]
 #: Py4J comes with the extra for Spark. IPython is looked for and used only where a notebook runs.
 OTHERS = {"py4j", "ipython"}

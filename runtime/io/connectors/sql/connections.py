@@ -1,0 +1,54 @@
+"""`open_database`: connects to the database of a URL."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.sql.database import Database
+from penstock.runtime.redaction import redacted
+
+
+def check_url(url: str) -> str:
+    """Return the URL if it names a database that is supported and installed.
+
+    Raises:
+        ConfigurationError: It does not.
+    """
+    scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+    if scheme in ("postgresql", "postgres"):
+        if importlib.util.find_spec("psycopg") is None:
+            msg = "PostgreSQL needs the library psycopg: pip install 'penstock[sql]'"
+            raise ConfigurationError(msg)
+    elif scheme != "sqlite" or not Path(sqlite_path(url)).is_absolute():
+        msg = (
+            f"url={redacted(str(url))!r} is not allowed: give postgresql://user:password@host/database, or "
+            "sqlite:// followed by the absolute path of a file, such as sqlite:///data/orders.db"
+        )
+        raise ConfigurationError(msg)
+    return url
+
+
+def sqlite_path(url: str) -> str:
+    return unquote(urlsplit(url).path)
+
+
+def open_database(url: str, timeout: float, name: str = "penstock") -> Database:
+    """Connect to a database.
+
+    Args:
+        timeout: Seconds that a call may take.
+        name: Name of the connection in the database.
+
+    Raises:
+        ConnectorError: There is no answer, or the database refuses the connection.
+    """
+    if urlsplit(url).scheme == "sqlite":
+        from penstock.runtime.io.connectors.sql.sqlite import Sqlite
+
+        return Sqlite(sqlite_path(url), timeout)
+    from penstock.runtime.io.connectors.sql.postgres import Postgres
+
+    return Postgres(url, timeout, name)
