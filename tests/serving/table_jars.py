@@ -58,6 +58,11 @@ def _session(settings: Mapping[str, Any]) -> Any:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "600m",
         "spark.sql.shuffle.partitions": 1,
+        # A few small queries: to compile them takes longer than to run them.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.wholeStage": False,
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": False,
         "spark.sql.session.timeZone": "UTC",
     }
     for key, value in {**common, **settings}.items():

@@ -206,7 +206,7 @@ class FileReader:
         current, waiting = self._current_lag, SourceLag(None, self._waiting_bytes, len(self._waiting))
         return waiting if current is None else waiting.plus(SourceLag.of([current]))
 
-    def _fetch_small_files(self, filesystem: FetchesFiles) -> None:
+    def _fetch_small_files(self, filesystem: Any) -> None:
         """Fetch the next small files in the time of about one request; each would take one, or several."""
         if self._to_open:
             self._to_open -= 1
