@@ -7,8 +7,8 @@ process. `DeltaSink` runs with its writer and committer, without a job around it
 `write_deltalake` uses several threads; one subtask of a sink uses one, and Arrow's threads.
 
 **Spark**, with `--copies`. A job with two subtasks on Ray copies Parquet files to new tables. So does a
-Structured Streaming query of a session with two cores. Cluster and session run already, and each contender has
-copied a few rows before. The times include the start of the job, and of the query. Spark needs the jars of
+Structured Streaming query of a session with two cores. Cluster and session run already, and each has copied a
+few rows before. The times include the start of the job, and of the query. Spark needs the jars of
 `make table-jars`; without them it is left out.
 
 The figures are seconds of wall-clock time, the median of all rounds.
