@@ -7,9 +7,9 @@ process. `DeltaSink` and `IcebergSink` run with writer and committer, without a 
 contender commits once. The libraries use several threads; a subtask of a sink uses one, and those of Arrow.
 The catalog of Iceberg is a SQLite database.
 
-**Spark**, with `--copies`. A job with two subtasks on Ray, and a Structured Streaming query of a session with
-two cores, copy the same Parquet files to new tables. Cluster and session run already, and each contender has
-copied a few rows before. The times include the start of the job, and of the query. Spark needs the jars of
+**Spark**, with `--copies`. A job with two subtasks on Ray copies Parquet files to new tables. So does a
+Structured Streaming query of a session with two cores. Cluster and session run already, and each has copied a
+few rows before. The times include the start of the job, and of the query. Spark needs the jars of
 `make table-jars`; without them it is left out.
 
 The figures are seconds of wall-clock time, the median of all rounds.

@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def by_spark(folder: Path) -> dict[str, Any]:
-    """What Spark reads, after the job has ended."""
+    """Rows and ids that Spark reads after the end of the job."""
     said = run_program("delta_tables.py", folder)
     (line,) = (line for line in said.splitlines() if line.startswith('{"restarts"'))
     found: dict[str, Any] = json.loads(line)

@@ -123,7 +123,7 @@ def plain(row: Any) -> list[Any]:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What Spark reads."""
+    """Read both tables by Spark."""
     use_java(find_java(os.environ), os.environ)
     os.environ["TZ"] = "UTC"
     spark = spark_with_delta()
