@@ -121,7 +121,7 @@ FOUND_BY: Final[dict[Plant, int]] = {
     forget_checkpoints_that_are_compacted: 6,
     pass_over_damage_that_nobody_allows: 53,
     take_no_older_checkpoint: 182,
-    believe_state_without_its_checksum: 296,
+    believe_state_without_its_checksum: 571,
     miss_files_that_a_listing_does_not_show: 18,
     end_without_the_savepoint_of_a_stop: 1,
     end_without_the_failure: 10,
