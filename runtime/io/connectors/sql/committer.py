@@ -13,6 +13,7 @@ from uuid import uuid4
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.sql.database import SqlDatabase, Stage, TableInfo, attempt_of
 from penstock.runtime.io.connectors.sql.staging import check_writable
+from penstock.runtime.operators.last_commit import LastCommit
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
@@ -60,6 +61,7 @@ class SqlCommitter:
         self._lineage = f"{lineage}/{uuid4()}"
         self._number = 0
         self._staged: list[Stage] = []
+        self._last_commit: LastCommit | None = None
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, RowBatch), "writers send rows"
@@ -77,10 +79,16 @@ class SqlCommitter:
         database, table = self._opened()
         for commit in committables:
             check_commit(commit, table, database.where)
+        total = 0
         for lineage, commits in groupby(committables, key=lambda commit: commit.lineage):
             numbered = [(commit.number, commit.stages) for commit in commits]
             rows = database.commit(table, lineage, numbered)
             logger.debug("table %s: committed %d rows", table.label, rows)
+            total += rows
+        self._last_commit = LastCommit(rows=total) if total else None
+
+    def last_commit(self) -> LastCommit | None:
+        return self._last_commit
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Drop staged tables of earlier attempts, which no checkpoint covers."""

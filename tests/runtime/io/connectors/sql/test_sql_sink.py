@@ -17,6 +17,7 @@ from penstock.runtime.errors import BadRecordError, ConfigurationError, Connecto
 from penstock.runtime.io.connectors.sql.committer import SqlCommit
 from penstock.runtime.io.connectors.sql.connections import open_database
 from penstock.runtime.io.connectors.sql.database import Stage
+from penstock.runtime.operators.last_commit import LastCommit
 from penstock.sql import SqlSink
 
 
@@ -185,6 +186,20 @@ def test_a_commit_that_was_made_is_not_repeated_even_by_two_at_a_time(
         thread.join()
     job.commit(committables)
     assert orders(shop) == [(1, "tea")]
+
+
+def test_the_last_commit_is_reported_with_its_rows_and_a_repeated_one_is_not(
+    shop: Shop, job_of: Callable[..., Job]
+) -> None:
+    with_orders(shop)
+    job = job_of(shop, "orders")
+    job.write({"id": 1, "item": "tea"}, {"id": 2, "item": "jam"})
+    committables = job.pre_commit()
+    assert job.committer.last_commit() is None
+    job.commit(committables)
+    assert job.committer.last_commit() == LastCommit(rows=2)
+    job.commit(committables)
+    assert job.committer.last_commit() is None
 
 
 def test_an_older_savepoint_commits_new_rows_though_its_numbers_were_used(
