@@ -12,6 +12,7 @@ from penstock.aggregates import Count, Sum
 from penstock.delta import DeltaSink, DeltaSource
 from penstock.iceberg import IcebergSink
 from penstock.runtime.errors import GraphError
+from penstock.sql import SqlSink
 
 ROWS = [{"id": 1, "shop": "a", "price": 5}]
 
@@ -45,6 +46,11 @@ def test_a_table_that_would_add_changes_is_refused(sales: DataStream[Any], setti
         r"in the column 'change', and this DeltaSink has change_kind=.*Set key= and change_kind='change'",
     ):
         best(sales).sink("table", table(**settings))
+
+
+def test_a_table_of_a_database_that_would_add_changes_is_refused(sales: DataStream[Any]) -> None:
+    with pytest.raises(GraphError, match=r"gives changes, .* this SqlSink has change_kind=None"):
+        best(sales).sink("table", SqlSink("sqlite:///data/shop.db", "best"))
 
 
 def test_a_table_that_only_adds_rows_is_refused(sales: DataStream[Any]) -> None:
