@@ -109,10 +109,11 @@ class IcebergCommitter:
             )
             raise ConnectorError(msg)
         table = self._client.load()
+        table_id, base = str(table.metadata.table_uuid), table.last_sequence_number
+        self._check_same(table_id)
         self._check_columns(table)
         self._number += 1
         staged, self._staged = self._staged, []
-        table_id, base = str(table.metadata.table_uuid), table.last_sequence_number
         return [IcebergCommit(self._lineage, self._number, tuple(staged), table_id, base)]
 
     def commit(self, committables: Sequence[IcebergCommit], permit: CommitPermit) -> None:
@@ -192,6 +193,16 @@ class IcebergCommitter:
             "an older checkpoint"
         )
         raise LostOutputError(msg)
+
+    def _check_same(self, table_id: str) -> None:
+        """Fail before the checkpoint if the table was made anew: its columns may have other ids."""
+        other = next((file.table for file in self._staged if file.table != table_id), None)
+        if other is not None:
+            msg = (
+                f"table {self._sink.table} was made anew while rows were written to it: its id was {other}, "
+                f"and it is {table_id}. The next attempt writes to the new table"
+            )
+            raise ConnectorError(msg)
 
     def _check_columns(self, table: Table) -> None:
         """Fail before the checkpoint if a column was dropped: its values would never be seen."""

@@ -307,6 +307,21 @@ def test_a_pending_commit_is_not_made_in_another_table(folder: Path) -> None:
         job.start()  # its writers have made a new table
 
 
+def test_files_of_a_table_that_is_made_anew_before_the_checkpoint_fail_it(folder: Path) -> None:
+    """The new table has the ids of columns in another order, so it would show values in the wrong columns."""
+    columns = {"number": pa.int64(), "price": pa.int64()}
+    world = TableWorld(folder, pa.schema(columns))
+    job = world.job([{"number": 1, "price": 2}]).start()
+    job.write()
+    world.opened.drop_table(TABLE)
+    world.make(pa.schema(dict(reversed(columns.items()))))
+    with pytest.raises(OperatorError, match="was made anew while rows were written to it"):
+        job.checkpoint()
+    job.kill()
+    job.start().finish()
+    assert world.rows() == [{"price": 2, "number": 1}]
+
+
 def test_a_snapshot_names_no_file_outside_of_the_table(folder: Path) -> None:
     world = TableWorld(folder, SCHEMA)
     job = world.job(numbers(2), parallelism=1).start()
