@@ -71,6 +71,7 @@ class IcebergCommit:
         lineage: The committer that has pre-committed the files.
         number: Number of the checkpoint among those of this committer, from 1.
         table: Id of the table.
+        branch: The branch that the sink had, whatever it has now.
         base: Last sequence number of the table when the files were pre-committed.
     """
 
@@ -78,6 +79,7 @@ class IcebergCommit:
     number: int
     files: tuple[StagedDataFile, ...]
     table: str
+    branch: str
     base: int
 
 
@@ -114,7 +116,8 @@ class IcebergCommitter:
         self._check_columns(table)
         self._number += 1
         staged, self._staged = self._staged, []
-        return [IcebergCommit(self._lineage, self._number, tuple(staged), table_id, base)]
+        branch = self._sink.branch
+        return [IcebergCommit(self._lineage, self._number, tuple(staged), table_id, branch, base)]
 
     def commit(self, committables: Sequence[IcebergCommit], permit: CommitPermit) -> None:
         self._last_commit = None
@@ -133,7 +136,7 @@ class IcebergCommitter:
         def append(table: Table) -> bool | None:
             if self._client.call("read its history", lambda: self._is_committed(table, commit)):
                 return True
-            if self._makes_branch(table):
+            if self._makes_branch(table, commit.branch):
                 return None  # look again: another committer may have written the branch meanwhile
             self._append(table, commit, permit)
             return True
@@ -152,7 +155,7 @@ class IcebergCommitter:
 
         def append() -> int:
             with _as_of(table, commit.files[0].spec).transaction() as transaction:
-                update = transaction.update_snapshot(properties, branch=self._sink.branch)
+                update = transaction.update_snapshot(properties, branch=commit.branch)
                 with update.merge_append() if merges else update.fast_append() as snapshot:
                     for file in commit.files:
                         snapshot.append_data_file(file.as_data_file())
@@ -164,7 +167,7 @@ class IcebergCommitter:
         self._last_commit = LastCommit(str(number), rows, len(commit.files))
 
     def _is_committed(self, table: Table, commit: IcebergCommit) -> bool:
-        head = head_of(table, self._sink.branch)
+        head = head_of(table, commit.branch)
         head = head_of(table, MAIN) if head is None else head
         oldest: Snapshot | None = None
         for snapshot in ancestors(table, head):
@@ -183,6 +186,8 @@ class IcebergCommitter:
         assert snapshot is not None, "the head of a branch never expires"
         paths = {file.path for file in commit.files}
         for manifest in snapshot.manifests(table.io):
+            if manifest.sequence_number <= commit.base:
+                continue  # it is older than the files
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 if entry.data_file.file_path in paths:
                     return True
@@ -246,9 +251,8 @@ class IcebergCommitter:
             raise LostOutputError(msg)
         return table
 
-    def _makes_branch(self, table: Table) -> bool:
+    def _makes_branch(self, table: Table, branch: str) -> bool:
         """Make the branch if it does not exist: it begins with the snapshot of `main`."""
-        branch = self._sink.branch
         if branch == MAIN or head_of(table, branch) is not None:
             return False
 
@@ -266,30 +270,42 @@ class IcebergCommitter:
 
     def _publish(self, audit: Any) -> None:
         """Let `main` follow the branch if the user's function approves of it."""
-        table = self._client.load()
         branch = self._sink.branch
-        head, main = head_of(table, branch), head_of(table, MAIN)
-        if head is None or head == main:
-            return
+        approved: int | None = None
+
+        def follow(table: Table) -> bool:
+            nonlocal approved
+            head, main = head_of(table, branch), head_of(table, MAIN)
+            if head is None or head == main:
+                return True
+            self._check_behind(table, head, main)
+            if approved != head and not audit(table.scan(snapshot_id=head)):
+                logger.warning(
+                    "table %s: the audit refused snapshot %s of branch %s; main stays",
+                    self._sink.table,
+                    head,
+                    branch,
+                )
+                return True
+            approved = head
+            self._client.call(
+                "fast-forward main",
+                lambda: table.manage_snapshots().set_current_snapshot(snapshot_id=head).commit(),
+            )
+            return True
+
+        self._client.change(follow)
+
+    def _check_behind(self, table: Table, head: int, main: int | None) -> None:
+        """Fail if `main` is not in the history of the branch."""
         if main is not None and not any(each.snapshot_id == main for each in ancestors(table, head)):
             msg = (
-                f"table {self._sink.table}: main has a snapshot that the branch {branch!r} lacks, so it "
-                "can't be fast-forwarded. Let only this job write the table, or drop the branch: its rows "
-                "are then left out"
+                f"table {self._sink.table}: main has a snapshot that the branch {self._sink.branch!r} lacks, or "
+                "the snapshots between both have expired, so it can't be fast-forwarded. Let only this job "
+                "write the table, and publish the branch by hand. Or drop the branch: its rows are then left "
+                "out"
             )
             raise ConnectorError(msg)
-        if not audit(table.scan(snapshot_id=head)):
-            logger.warning(
-                "table %s: the audit refused snapshot %s of branch %s; main stays",
-                self._sink.table,
-                head,
-                branch,
-            )
-            return
-        self._client.call(
-            "fast-forward main",
-            lambda: table.manage_snapshots().set_current_snapshot(snapshot_id=head).commit(),
-        )
 
 
 def _plain(location: str) -> str:
