@@ -8,8 +8,8 @@ again. Commits of others don't matter, since additions never conflict.
 Transactions of several checkpoints become one commit if a notification was lost or a checkpoint was aborted.
 So each version of the table shows a completed checkpoint.
 
-It must never commit files whose table, by its id, is another one: a table that was replaced keeps its folder, and
-so the files that wait for their commit.
+It must never commit files whose table, by its id, is another one. A table that was replaced keeps its folder,
+and so the files that wait for their commit.
 """
 
 from __future__ import annotations
@@ -249,8 +249,8 @@ class DeltaCommitter:
         found = str(table.metadata().id)
         if self._table_id not in (None, found):
             msg = (
-                f"table {self._path} was made anew while rows were written to it: its id was {self._table_id}, "
-                f"and it is {found}. The next attempt writes to the new table"
+                f"table {self._path} was made anew while rows were written to it: its id was "
+                f"{self._table_id}, and it is {found}. The next attempt writes to the new table"
             )
             raise ConnectorError(msg)
         self._table_id = found
@@ -297,7 +297,10 @@ class DeltaCommitter:
             f"{file.path}, which is not in the table's log. "
         )
         if table is not None and str(table.metadata().id) == commits[0].table:
-            msg += "It is not in the table's folder either. VACUUM removes uncommitted files after its retention time. Restore an older checkpoint"
+            msg += (
+                "It is not in the table's folder either. VACUUM removes uncommitted files after its "
+                "retention time. Restore an older checkpoint"
+            )
         else:
             found = "there is no table" if table is None else f"the table has the id {table.metadata().id}"
             msg += (

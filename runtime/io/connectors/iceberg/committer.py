@@ -300,10 +300,10 @@ class IcebergCommitter:
         """Fail if `main` is not in the history of the branch."""
         if main is not None and not any(each.snapshot_id == main for each in ancestors(table, head)):
             msg = (
-                f"table {self._sink.table}: main has a snapshot that the branch {self._sink.branch!r} lacks, or "
-                "the snapshots between both have expired, so it can't be fast-forwarded. Let only this job "
-                "write the table, and publish the branch by hand. Or drop the branch: its rows are then left "
-                "out"
+                f"table {self._sink.table}: main has a snapshot that the branch {self._sink.branch!r} lacks, "
+                "or the snapshots between both have expired, so it can't be fast-forwarded. Let only this "
+                "job write the table, and publish the branch by hand. Or drop the branch: its rows are then "
+                "left out"
             )
             raise ConnectorError(msg)
 
