@@ -186,7 +186,7 @@ class DeltaReader:
         if split.table not in (None, found):
             msg = (
                 f"table {self._path} was made anew: its id was {split.table}, and it is {found}. So rows "
-                f"after version {split.version - 1} may be lost for this job. Start again without the snapshot"
+                f"after version {split.version - 1} may be lost. Start again without the snapshot of the job"
             )
             raise LostInputError(msg)
 
