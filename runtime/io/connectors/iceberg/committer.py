@@ -2,9 +2,12 @@
 
 **The marker.** A snapshot has properties. Those of this committer name its *lineage* and the number of the
 commit in it. A lineage is one committer: job, operator, attempt and a random number. Its numbers count its
-checkpoints. A commit is repeated after a lost answer, a failure or a restore. It then finds its marker among
-the ancestors of the branch's head, and changes nothing. A job that starts from an older savepoint has a new
-lineage. So its checkpoints are never taken for those that came after the savepoint.
+checkpoints. A commit is repeated after a lost answer, a failure or a restore. It then finds its marker in a
+snapshot of the table, and changes nothing. A job that starts from an older savepoint has a new lineage. So
+its checkpoints are never taken for those that came after the savepoint.
+
+**Rollbacks.** A user may take the branch back to an older snapshot. The undone snapshots are still there,
+with their markers. So a restored job does not make the last one of them again, without those before it.
 
 **Two committers at a time**, such as a process that was declared dead. Both may look for the marker before
 either has committed. A commit requires that the head of the branch is still the snapshot in whose history it
@@ -167,15 +170,14 @@ class IcebergCommitter:
         self._last_commit = LastCommit(str(number), rows, len(commit.files))
 
     def _is_committed(self, table: Table, commit: IcebergCommit) -> bool:
+        if any(_number_in(snapshot, commit.lineage) >= commit.number for snapshot in table.snapshots()):
+            return True
         head = head_of(table, commit.branch)
         head = head_of(table, MAIN) if head is None else head
         oldest: Snapshot | None = None
         for snapshot in ancestors(table, head):
-            if sequence_of(snapshot) <= commit.base:
+            if sequence_of(snapshot) <= commit.base or _number_in(snapshot, commit.lineage):
                 return False
-            properties: Any = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if properties.get(LINEAGE) == commit.lineage:
-                return int(properties[NUMBER]) >= commit.number
             oldest = snapshot
         if oldest is None or sequence_of(oldest) == commit.base + 1:
             return False
@@ -306,6 +308,12 @@ class IcebergCommitter:
                 "left out"
             )
             raise ConnectorError(msg)
+
+
+def _number_in(snapshot: Snapshot, lineage: str) -> int:
+    """Number of the commit of a lineage that has made a snapshot; 0 for other snapshots."""
+    properties: Any = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return int(properties[NUMBER]) if properties.get(LINEAGE) == lineage else 0
 
 
 def _plain(location: str) -> str:

@@ -238,6 +238,20 @@ def test_a_pending_commit_of_an_older_lineage_is_made_though_a_newer_one_has_com
     assert in_order(world.rows()) == [0, 1, 2, 3, 100, 101]
 
 
+def test_a_commit_that_a_user_has_undone_is_not_made_again(folder: Path) -> None:
+    """The commits before it would not be made again, so the table would lack rows between others."""
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(7)).start()
+    for _ in range(3):
+        job.write(2)
+        job.checkpoint()
+    job.kill()
+    table = world.table
+    table.manage_snapshots().rollback_to_snapshot(table.snapshots()[0].snapshot_id).commit()
+    job.start().finish()
+    assert in_order(world.rows()) == [0, 1, 6]
+
+
 # -- commits that can't be made -------------------------------------------------------------------------
 
 
