@@ -7,6 +7,9 @@ again. Commits of others don't matter, since additions never conflict.
 
 Transactions of several checkpoints become one commit if a notification was lost or a checkpoint was aborted.
 So each version of the table shows a completed checkpoint.
+
+It must never commit files whose table, by its id, is another one. A table that was replaced keeps its folder,
+and so the files that wait for their commit.
 """
 
 from __future__ import annotations
@@ -79,6 +82,8 @@ class DeltaCommitter:
         self._number = 0
         self._staged: list[StagedFile] = []
         self._last_commit: LastCommit | None = None
+        #: Id of the table that this attempt writes.
+        self._table_id: str | None = None
         table = find_table(self._path, sink.storage_options)
         if table is None and sink.schema is not None:
             table = self._make(sink.schema)
@@ -86,6 +91,7 @@ class DeltaCommitter:
         self._columns = pa.schema([])
         if table is not None:
             self._check(table, () if sink.schema is None else [sink.schema], sink.key)
+            self._table_id = str(table.metadata().id)
 
     def write(self, batch: Batch) -> None:
         assert isinstance(batch, RowBatch), "writers send rows"
@@ -101,6 +107,7 @@ class DeltaCommitter:
         if table is None:
             # What the first records contain does not decide that a column is never null.
             table = self._make(pa.schema([field.with_nullable(True) for field in self._columns]))
+        self._check_same(table)
         self._check(table, schemas, self._sink.key)
         merged_schema([arrow_schema_of(table), self._columns], self._path)
         self._number += 1
@@ -142,6 +149,7 @@ class DeltaCommitter:
             files = [file for commit in left for file in commit.files]
             if not files:
                 return
+            self._check_table_of(left, table)
             missing = self._missing(files)
             if missing is not None:
                 # Another committer removes staged rows after its commit of the same transaction.
@@ -236,6 +244,24 @@ class DeltaCommitter:
             raise self._lost(commits[0].files[0], None, commits)
         return table
 
+    def _check_same(self, table: DeltaTable) -> None:
+        """Fail before the checkpoint if the table was made anew: its folder may lack the staged files."""
+        found = str(table.metadata().id)
+        if self._table_id not in (None, found):
+            msg = (
+                f"table {self._path} was made anew while rows were written to it: its id was "
+                f"{self._table_id}, and it is {found}. The next attempt writes to the new table"
+            )
+            raise ConnectorError(msg)
+        self._table_id = found
+
+    def _check_table_of(self, commits: Sequence[DeltaCommit], table: DeltaTable) -> None:
+        """Refuse files of another table, also if they are still in the folder."""
+        found = str(table.metadata().id)
+        other = next((commit for commit in commits if commit.table != found), None)
+        if other is not None:
+            raise self._lost(other.files[0], table, [other])
+
     def _check(self, table: DeltaTable, schemas: Iterable[pa.Schema], key: Sequence[str]) -> None:
         check_table(self._sink, table, schemas, key)
 
@@ -268,10 +294,13 @@ class DeltaCommitter:
     ) -> LostOutputError:
         msg = (
             f"table {self._path}: committed data is missing. A completed checkpoint covers the file "
-            f"{file.path}, which is neither in the table's log nor in its folder. "
+            f"{file.path}, which is not in the table's log. "
         )
         if table is not None and str(table.metadata().id) == commits[0].table:
-            msg += "VACUUM removes uncommitted files after its retention time. Restore an older checkpoint"
+            msg += (
+                "It is not in the table's folder either. VACUUM removes uncommitted files after its "
+                "retention time. Restore an older checkpoint"
+            )
         else:
             found = "there is no table" if table is None else f"the table has the id {table.metadata().id}"
             msg += (

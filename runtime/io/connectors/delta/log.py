@@ -52,6 +52,7 @@ class Commit:
         removed: Files whose rows were removed.
         changed: Files of the change data feed; empty if the commit has none.
         schema: The table's schema if the commit has changed it.
+        table: Id of the table if the commit has changed the schema or other metadata.
         committed_at: Time of the commit, in seconds since the epoch; `None` if the log does not say it.
     """
 
@@ -60,6 +61,7 @@ class Commit:
     changed: tuple[LoggedFile, ...]
     schema: pa.Schema | None
     committed_at: float | None = None
+    table: str | None = None
 
 
 def commit_path(path: str, version: int) -> str:
@@ -72,7 +74,7 @@ def read_commit(system: FileSystem, path: str, version: int) -> Commit | None:
     if actions is None:
         return None
     added, removed, changed = [], [], []
-    schema = committed_at = None
+    schema = committed_at = table = None
     for action in actions:
         match action:
             case {"add": about} if about.get("dataChange", True):
@@ -84,11 +86,12 @@ def read_commit(system: FileSystem, path: str, version: int) -> Commit | None:
             case {"metaData": about}:
                 _check_mapping(path, about.get("configuration") or {})
                 schema = _schema(about["schemaString"])
+                table = str(about["id"])
             case {"protocol": about}:
                 _check_features(path, about.get("readerFeatures") or ())
             case {"commitInfo": {"timestamp": int(milliseconds)}}:
                 committed_at = milliseconds / 1_000
-    return Commit(tuple(added), tuple(removed), tuple(changed), schema, committed_at)
+    return Commit(tuple(added), tuple(removed), tuple(changed), schema, committed_at, table)
 
 
 def version_of(system: FileSystem, path: str, transaction: str, after: int) -> int | None:

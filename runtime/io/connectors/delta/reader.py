@@ -28,6 +28,8 @@ from penstock.runtime.time.durations import as_seconds
 from penstock.runtime.trust.paths import check_declared
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from penstock.runtime.io.connectors.delta.source import DeltaSource
 
 #: Rows of a batch that is decoded at a time.
@@ -48,12 +50,14 @@ class DeltaSplit:
         files: Files of this version that are not read to their end; `None` until the log names them.
         row: Rows of the first file that were read.
         until: Last version to read; `None` follows the log without an end.
+        table: Id of the table at the version that was read last; `None` if it is not known yet.
     """
 
     version: int
     files: tuple[LoggedFile, ...] | None
     row: int = 0
     until: int | None = None
+    table: str | None = None
 
     @property
     def rows_left(self) -> int | None:
@@ -123,17 +127,22 @@ class DeltaReader:
         self._batches = self._batch = None
 
     def _begin(self, split: DeltaSplit) -> None:
-        self._split = split
         self._batches = self._batch = self._committed_at = None
         # The schema before a commit that is not read yet; the commit may change it.
         before = max(0, split.version - 1)
-        self._schema = self._schema_at(before if split.files is None else split.version)
+        version = before if split.files is None else split.version
+        table = self._table_at(version)
+        self._schema = arrow_schema_of(table)
+        if table.version() <= version:
+            self._check_same(split, table)
+            split = replace(split, table=str(table.metadata().id))
+        self._split = split
 
     def _look(self, split: DeltaSplit) -> Polled[Any]:
         """Look for the commit of the split's version."""
         commit = read_commit(self._system, self._path, split.version)
         if commit is None:
-            self._check_not_removed(split.version)
+            self._check_not_removed(split)
             if self._newest is None or self._newest >= split.version:
                 self._newest = split.version - 1
                 self._lag = self._measured()
@@ -152,7 +161,7 @@ class DeltaReader:
                 "ones. Set change_data_feed=True to read changes, or skip_change_commits=True"
             )
             raise ConnectorError(msg)
-        self._split = replace(split, files=files, row=0)
+        self._split = replace(split, files=files, row=0, table=commit.table or split.table)
         self._committed_at = commit.committed_at
         self._look_for_newest(split.version)
         self._lag = self._measured()
@@ -171,11 +180,23 @@ class DeltaReader:
             self._newest = newest_version(self._system, self._path, version)
             self._looks_at = now + _LOOK_SECONDS
 
-    def _check_not_removed(self, version: int) -> None:
+    def _check_same(self, split: DeltaSplit, table: DeltaTable) -> None:
+        """Fail if another table has the path now: its versions are not those that follow."""
+        found = str(table.metadata().id)
+        if split.table not in (None, found):
+            msg = (
+                f"table {self._path} was made anew: its id was {split.table}, and it is {found}. So rows "
+                f"after version {split.version - 1} may be lost. Start again without the snapshot of the job"
+            )
+            raise LostInputError(msg)
+
+    def _check_not_removed(self, split: DeltaSplit) -> None:
         """Fail if a later version exists, so that the log will never have this one."""
+        version = split.version
         if self._system.size(commit_path(self._path, version + 1)) is None:
             table = find_table(self._path, self._source.storage_options)
             if table is not None and table.version() < version:
+                self._check_same(split, table)
                 return
             if self._system.size(commit_path(self._path, version)) is not None:
                 return  # it has come meanwhile
@@ -269,7 +290,7 @@ class DeltaReader:
             return pa.nulls(batch.num_rows, kind)
         return batch.column(field.name).cast(kind)
 
-    def _schema_at(self, version: int) -> pa.Schema:
+    def _table_at(self, version: int) -> DeltaTable:
         options = self._source.storage_options
         try:
             table = find_table(self._path, options, version)
@@ -281,7 +302,7 @@ class DeltaReader:
             msg = f"there is no Delta table at {self._path}: check the path"
             raise ConnectorError(msg)
         check_readable(self._path, table)
-        return arrow_schema_of(table)
+        return table
 
     def _measured(self) -> SourceLag:
         splits = [*(() if self._split is None else (self._split,)), *self._waiting]

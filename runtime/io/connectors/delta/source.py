@@ -108,12 +108,12 @@ class DeltaSource(metaclass=NearestNames):
             is_behind = last is not None and self.starting_version > last
             return [] if is_behind else [DeltaSplit(self.starting_version, None, 0, last)]
         files = files_of(table)
-        version = table.version()
+        version, number = table.version(), str(table.metadata().id)
         if self.change_data_feed:
-            return [DeltaSplit(version, tuple(files), 0, last)]
-        splits = [DeltaSplit(version, (file,), 0, version) for file in files]
+            return [DeltaSplit(version, tuple(files), 0, last, number)]
+        splits = [DeltaSplit(version, (file,), 0, version, number) for file in files]
         if self.watch is not None:
-            splits.insert(0, DeltaSplit(version + 1, None, 0, None))
+            splits.insert(0, DeltaSplit(version + 1, None, 0, None, number))
         return splits
 
     def reader(self, context: ConnectorContext, splits: Sequence[DeltaSplit]) -> DeltaReader:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as kinds
 
 from penstock.runtime.io.connectors.delta.changes import DELETED
 from penstock.runtime.io.connectors.delta.staging import StagedFile
@@ -56,9 +57,16 @@ def staged_rows(
     rows = pa.concat_tables(parts)
     if not pc.any(rows.column(DELETED)).as_py():
         rows = rows.drop_columns([DELETED])  # most checkpoints have only upserts
-    numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+    keys = [_as_merged(rows.column(name)) for name in key]
+    numbered = pa.table([*keys, pa.array(np.arange(rows.num_rows))], names=[*key, _ROW])
     last = numbered.group_by(list(key)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
     return rows.take(last)
+
+
+def _as_merged(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Keys that are equal here if a merge finds the same row for them: to it, -0.0 is 0.0."""
+    zero = pa.scalar(0.0, keys.type) if kinds.is_floating(keys.type) else None
+    return keys if zero is None else pc.add(keys, zero)
 
 
 def _filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:

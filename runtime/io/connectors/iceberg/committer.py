@@ -2,9 +2,12 @@
 
 **The marker.** A snapshot has properties. Those of this committer name its *lineage* and the number of the
 commit in it. A lineage is one committer: job, operator, attempt and a random number. Its numbers count its
-checkpoints. A commit is repeated after a lost answer, a failure or a restore. It then finds its marker among
-the ancestors of the branch's head, and changes nothing. A job that starts from an older savepoint has a new
-lineage. So its checkpoints are never taken for those that came after the savepoint.
+checkpoints. A commit is repeated after a lost answer, a failure or a restore. It then finds its marker in a
+snapshot of the table, and changes nothing. A job that starts from an older savepoint has a new lineage. So
+its checkpoints are never taken for those that came after the savepoint.
+
+**Rollbacks.** A user may take the branch back to an older snapshot. The undone snapshots are still there,
+with their markers. So a restored job does not make the last one of them again, without those before it.
 
 **Two committers at a time**, such as a process that was declared dead. Both may look for the marker before
 either has committed. A commit requires that the head of the branch is still the snapshot in whose history it
@@ -71,6 +74,7 @@ class IcebergCommit:
         lineage: The committer that has pre-committed the files.
         number: Number of the checkpoint among those of this committer, from 1.
         table: Id of the table.
+        branch: The branch that the sink had, whatever it has now.
         base: Last sequence number of the table when the files were pre-committed.
     """
 
@@ -78,6 +82,7 @@ class IcebergCommit:
     number: int
     files: tuple[StagedDataFile, ...]
     table: str
+    branch: str
     base: int
 
 
@@ -109,11 +114,13 @@ class IcebergCommitter:
             )
             raise ConnectorError(msg)
         table = self._client.load()
+        table_id, base = str(table.metadata.table_uuid), table.last_sequence_number
+        self._check_same(table_id)
         self._check_columns(table)
         self._number += 1
         staged, self._staged = self._staged, []
-        table_id, base = str(table.metadata.table_uuid), table.last_sequence_number
-        return [IcebergCommit(self._lineage, self._number, tuple(staged), table_id, base)]
+        branch = self._sink.branch
+        return [IcebergCommit(self._lineage, self._number, tuple(staged), table_id, branch, base)]
 
     def commit(self, committables: Sequence[IcebergCommit], permit: CommitPermit) -> None:
         self._last_commit = None
@@ -132,7 +139,7 @@ class IcebergCommitter:
         def append(table: Table) -> bool | None:
             if self._client.call("read its history", lambda: self._is_committed(table, commit)):
                 return True
-            if self._makes_branch(table):
+            if self._makes_branch(table, commit.branch):
                 return None  # look again: another committer may have written the branch meanwhile
             self._append(table, commit, permit)
             return True
@@ -151,7 +158,7 @@ class IcebergCommitter:
 
         def append() -> int:
             with _as_of(table, commit.files[0].spec).transaction() as transaction:
-                update = transaction.update_snapshot(properties, branch=self._sink.branch)
+                update = transaction.update_snapshot(properties, branch=commit.branch)
                 with update.merge_append() if merges else update.fast_append() as snapshot:
                     for file in commit.files:
                         snapshot.append_data_file(file.as_data_file())
@@ -163,15 +170,14 @@ class IcebergCommitter:
         self._last_commit = LastCommit(str(number), rows, len(commit.files))
 
     def _is_committed(self, table: Table, commit: IcebergCommit) -> bool:
-        head = head_of(table, self._sink.branch)
+        if any(_number_in(snapshot, commit.lineage) >= commit.number for snapshot in table.snapshots()):
+            return True
+        head = head_of(table, commit.branch)
         head = head_of(table, MAIN) if head is None else head
         oldest: Snapshot | None = None
         for snapshot in ancestors(table, head):
-            if sequence_of(snapshot) <= commit.base:
+            if sequence_of(snapshot) <= commit.base or _number_in(snapshot, commit.lineage):
                 return False
-            properties: Any = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if properties.get(LINEAGE) == commit.lineage:
-                return int(properties[NUMBER]) >= commit.number
             oldest = snapshot
         if oldest is None or sequence_of(oldest) == commit.base + 1:
             return False
@@ -182,6 +188,8 @@ class IcebergCommitter:
         assert snapshot is not None, "the head of a branch never expires"
         paths = {file.path for file in commit.files}
         for manifest in snapshot.manifests(table.io):
+            if manifest.sequence_number <= commit.base:
+                continue  # it is older than the files
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 if entry.data_file.file_path in paths:
                     return True
@@ -192,6 +200,16 @@ class IcebergCommitter:
             "an older checkpoint"
         )
         raise LostOutputError(msg)
+
+    def _check_same(self, table_id: str) -> None:
+        """Fail before the checkpoint if the table was made anew: its columns may have other ids."""
+        other = next((file.table for file in self._staged if file.table != table_id), None)
+        if other is not None:
+            msg = (
+                f"table {self._sink.table} was made anew while rows were written to it: its id was {other}, "
+                f"and it is {table_id}. The next attempt writes to the new table"
+            )
+            raise ConnectorError(msg)
 
     def _check_columns(self, table: Table) -> None:
         """Fail before the checkpoint if a column was dropped: its values would never be seen."""
@@ -235,9 +253,8 @@ class IcebergCommitter:
             raise LostOutputError(msg)
         return table
 
-    def _makes_branch(self, table: Table) -> bool:
+    def _makes_branch(self, table: Table, branch: str) -> bool:
         """Make the branch if it does not exist: it begins with the snapshot of `main`."""
-        branch = self._sink.branch
         if branch == MAIN or head_of(table, branch) is not None:
             return False
 
@@ -255,30 +272,48 @@ class IcebergCommitter:
 
     def _publish(self, audit: Any) -> None:
         """Let `main` follow the branch if the user's function approves of it."""
-        table = self._client.load()
         branch = self._sink.branch
-        head, main = head_of(table, branch), head_of(table, MAIN)
-        if head is None or head == main:
-            return
+        approved: int | None = None
+
+        def follow(table: Table) -> bool:
+            nonlocal approved
+            head, main = head_of(table, branch), head_of(table, MAIN)
+            if head is None or head == main:
+                return True
+            self._check_behind(table, head, main)
+            if approved != head and not audit(table.scan(snapshot_id=head)):
+                logger.warning(
+                    "table %s: the audit refused snapshot %s of branch %s; main stays",
+                    self._sink.table,
+                    head,
+                    branch,
+                )
+                return True
+            approved = head
+            self._client.call(
+                "fast-forward main",
+                lambda: table.manage_snapshots().set_current_snapshot(snapshot_id=head).commit(),
+            )
+            return True
+
+        self._client.change(follow)
+
+    def _check_behind(self, table: Table, head: int, main: int | None) -> None:
+        """Fail if `main` is not in the history of the branch."""
         if main is not None and not any(each.snapshot_id == main for each in ancestors(table, head)):
             msg = (
-                f"table {self._sink.table}: main has a snapshot that the branch {branch!r} lacks, so it "
-                "can't be fast-forwarded. Let only this job write the table, or drop the branch: its rows "
-                "are then left out"
+                f"table {self._sink.table}: main has a snapshot that the branch {self._sink.branch!r} lacks, "
+                "or the snapshots between both have expired, so it can't be fast-forwarded. Let only this "
+                "job write the table, and publish the branch by hand. Or drop the branch: its rows are then "
+                "left out"
             )
             raise ConnectorError(msg)
-        if not audit(table.scan(snapshot_id=head)):
-            logger.warning(
-                "table %s: the audit refused snapshot %s of branch %s; main stays",
-                self._sink.table,
-                head,
-                branch,
-            )
-            return
-        self._client.call(
-            "fast-forward main",
-            lambda: table.manage_snapshots().set_current_snapshot(snapshot_id=head).commit(),
-        )
+
+
+def _number_in(snapshot: Snapshot, lineage: str) -> int:
+    """Number of the commit of a lineage that has made a snapshot; 0 for other snapshots."""
+    properties: Any = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return int(properties[NUMBER]) if properties.get(LINEAGE) == lineage else 0
 
 
 def _plain(location: str) -> str:

@@ -25,6 +25,7 @@ class StagedDataFile:
     Attributes:
         path: Location of the file.
         partition: Values of the partition fields, as manifests have them: days since the epoch for a date.
+        table: Id of the table whose columns the file has.
         spec: Id of the partition spec.
         counts: Sizes in bytes, values, nulls and NaNs by column id, under the names of manifests.
         lower: Smallest value by column id, in Iceberg's form of single values.
@@ -36,6 +37,7 @@ class StagedDataFile:
     size: int
     rows: int
     partition: tuple[Any, ...]
+    table: str
     spec: int
     counts: Mapping[str, Mapping[int, int]]
     lower: Mapping[int, bytes]
@@ -83,6 +85,7 @@ def staged(file: OpenFile, table: Table, partition: tuple[Any, ...]) -> StagedDa
         size=file.size,
         rows=file.rows,
         partition=partition,
+        table=str(table.metadata.table_uuid),
         spec=table.spec().spec_id,
         counts={name: found[name] for name in counts},
         lower=found["lower_bounds"],

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient, checked_table
-from penstock.runtime.io.connectors.iceberg.history import MAIN, head_of, sequence_of
+from penstock.runtime.io.connectors.iceberg.history import MAIN, ancestors, head_of, sequence_of
 from penstock.runtime.io.connectors.iceberg.reader import IcebergReader, IcebergSplit, PlannedFile, planned
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.source import ConnectorContext
@@ -110,7 +110,8 @@ class IcebergSource(metaclass=NearestNames):
         head = head_of(table, self.branch)
         number = self.starting_snapshot_id
         if number is not None:
-            first = self._known(table.snapshot_by_id(number), f"snapshot {number}")
+            on_branch = {snapshot.snapshot_id: snapshot for snapshot in ancestors(table, head)}
+            first = self._known(on_branch.get(number), f"snapshot {number} on the branch {self.branch!r}")
             until = None if self.watch is not None else head
             before = first.parent_snapshot_id
             return [IcebergSplit(before, (), sequence_of(first) - 1, until=until, follows=True)]

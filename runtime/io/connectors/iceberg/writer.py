@@ -10,6 +10,7 @@ their first file is written. This change of the table shows no row, and a repeti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.iceberg.sink import IcebergSink
 
 _ROW: Final = "row"
+#: Newest version of the format that the library writes. It refuses others only at the commit.
+_NEWEST_FORMAT: Final = 2
 
 
 class IcebergWriter(StagingTableWriter):
@@ -70,6 +73,8 @@ class IcebergWriter(StagingTableWriter):
                     partition_record_value(each, group.column(name)[place].as_py(), schema)
                     for each, name in zip(fields, names, strict=True)
                 ]
+                # Another NaN would be another partition, with a file of its own.
+                values = [math.nan if value != value else value for value in values]
                 yield tuple(values), batch.take(group.column(f"{_ROW}_list")[place].values)
 
     def begin(self, partition: tuple[Any, ...]) -> OpenFile:
@@ -151,13 +156,24 @@ def check_table(sink: IcebergSink, table: Table) -> None:
     """Refuse a table that can't take the records of a sink.
 
     Raises:
-        ConnectorError: Its format is too old, its partitions are others, or it lacks columns of `schema`.
+        ConnectorError: Its format or its partitions are others, or the branch is a tag.
+        BadRecordError: It lacks columns of `schema`.
     """
     if table.format_version < 2:
         msg = (
             f"table {sink.table} has format version 1, whose snapshots have no sequence numbers. Upgrade it "
             "with the table property format-version=2"
         )
+        raise ConnectorError(msg)
+    if table.format_version > _NEWEST_FORMAT:
+        msg = (
+            f"table {sink.table} has format version {table.format_version}, and pyiceberg writes no version "
+            f"after {_NEWEST_FORMAT}. Write a table with the table property format-version={_NEWEST_FORMAT}"
+        )
+        raise ConnectorError(msg)
+    ref = table.refs().get(sink.branch)
+    if ref is not None and ref.snapshot_ref_type.value != "branch":
+        msg = f"table {sink.table}: branch={sink.branch!r} is a tag, which never changes: give another name"
         raise ConnectorError(msg)
     check_partition(sink.table, table, [PartitionColumn.of(text) for text in sink.partition_by])
     new = [field.name for field in sink.schema or () if field.name not in table.schema().column_names]

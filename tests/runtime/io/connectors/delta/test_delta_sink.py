@@ -190,6 +190,48 @@ def test_a_pending_commit_is_not_made_in_another_table(folder: Path) -> None:
         job.start()
 
 
+def replace_table(world: TableWorld, schema: pa.Schema) -> None:
+    """Replace the table in its folder, which keeps its files and its log; the id is a new one."""
+    DeltaTable.create(world.folder, schema, mode="overwrite")
+
+
+def test_a_pending_commit_is_not_made_in_a_table_that_has_replaced_its_own(folder: Path) -> None:
+    """All files are still in the folder."""
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(4)).start()
+    job.write()
+    job.decide(job.snapshot())
+    job.kill()
+    replace_table(world, SCHEMA)
+    with pytest.raises(OperatorError, match=r"the table has the id .* here\. So the path has changed"):
+        job.start()
+    assert world.rows() == []
+
+
+def test_a_made_commit_is_not_repeated_after_its_table_was_replaced(folder: Path) -> None:
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(4)).start()
+    job.write(2)
+    job.checkpoint()
+    job.kill()
+    replace_table(world, SCHEMA)
+    job.start().finish()
+    assert in_order(world.rows()) == [2, 3]
+
+
+def test_a_table_that_is_made_anew_before_the_checkpoint_fails_it(folder: Path) -> None:
+    """Its folder lacks the staged files, so the commit could never be made."""
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(4)).start()
+    job.write(2)
+    job.checkpoint()
+    job.write(2)
+    shutil.rmtree(world.folder)
+    DeltaTable.create(world.folder, SCHEMA)
+    with pytest.raises(OperatorError, match="was made anew while rows were written to it"):
+        job.snapshot()
+
+
 def test_a_snapshot_names_no_file_outside_of_the_table(folder: Path) -> None:
     world = TableWorld(folder, SCHEMA)
     job = world.job(numbers(2), parallelism=1).start()

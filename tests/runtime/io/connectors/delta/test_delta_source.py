@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,40 @@ def test_a_commit_that_the_log_has_forgotten_fails_the_job(table: Path) -> None:
         pytest.raises(OperatorError, match="version 1 is not in the log any more"),
     ):
         rows_so_far(harness)
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_a_table_that_was_made_anew_fails_a_job_that_follows_it(table: Path, count: int) -> None:
+    """Its versions before the one that is awaited would never be read."""
+    source = DeltaSource(table, watch=1)
+    with SourceHarness(source) as harness:
+        assert len(numbers_of(harness)) == 6
+        snapshot = harness.snapshot()
+        shutil.rmtree(table)
+        DeltaTable.create(table, pa.schema({"number": pa.int64()}))
+        for number in range(count):
+            append(table, 1, first=number)
+        if not count:
+            with pytest.raises(OperatorError, match="was made anew: its id was"):
+                rows_so_far(harness)
+    with (
+        SourceHarness(source, restored=[snapshot]) as harness,
+        pytest.raises(OperatorError, match="was made anew: its id was"),
+    ):
+        rows_so_far(harness)
+
+
+def test_a_table_that_is_replaced_in_its_log_is_followed(table: Path) -> None:
+    source = DeltaSource(table, watch=1, skip_change_commits=True)
+    with SourceHarness(source) as harness:
+        assert len(numbers_of(harness)) == 6
+        DeltaTable.create(table, pa.schema({"number": pa.int64()}), mode="overwrite")
+        append(table, 1, first=6)
+        assert numbers_of(harness) == [6]
+        snapshot = harness.snapshot()
+    append(table, 1, first=7)
+    with SourceHarness(source, restored=[snapshot]) as harness:
+        assert numbers_of(harness) == [7]
 
 
 def test_texts_with_other_ends_of_lines_do_not_end_lines_of_the_log(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,17 @@ def test_keys_of_several_columns_with_odd_names_find_their_rows(folder: Path) ->
     paid = [row for row in world.rows() if row["state"] == "paid"]
     assert paid == [{"Shop Id": "b", "no": 1, "state": "paid"}]
     assert len(world.rows()) == 4
+
+
+def test_both_zeros_are_one_key_and_so_is_each_nan(folder: Path) -> None:
+    """The merge takes both zeros for one row, and refuses two changes of it."""
+    world = TableWorld(folder, pa.schema({"id": pa.float64(), "value": pa.int64()}), key=["id"])
+    ids = [0.0, math.nan, -0.0, 0.0, math.nan]
+    job = world.job([{"id": key, "value": value} for value, key in enumerate(ids)], parallelism=1).start()
+    for count in (2, 3):
+        job.write(count)
+        job.checkpoint()
+    assert sorted(row["value"] for row in world.rows()) == [3, 4]
 
 
 def test_a_record_without_its_key_is_refused(folder: Path) -> None:

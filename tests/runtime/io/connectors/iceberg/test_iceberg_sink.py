@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from dataclasses import replace
@@ -14,8 +15,10 @@ import pyarrow as pa
 import pytest
 from iceberg_jobs import SCHEMA, TABLE, TableWorld, catalog_in, counted_by_duckdb, in_order, numbers
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.table import Table
+from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from penstock.iceberg import IcebergSink
 from penstock.operators import ArrowBatch
@@ -235,6 +238,20 @@ def test_a_pending_commit_of_an_older_lineage_is_made_though_a_newer_one_has_com
     assert in_order(world.rows()) == [0, 1, 2, 3, 100, 101]
 
 
+def test_a_commit_that_a_user_has_undone_is_not_made_again(folder: Path) -> None:
+    """The commits before it would not be made again, so the table would lack rows between others."""
+    world = TableWorld(folder, SCHEMA)
+    job = world.job(numbers(7)).start()
+    for _ in range(3):
+        job.write(2)
+        job.checkpoint()
+    job.kill()
+    table = world.table
+    table.manage_snapshots().rollback_to_snapshot(table.snapshots()[0].snapshot_id).commit()
+    job.start().finish()
+    assert in_order(world.rows()) == [0, 1, 6]
+
+
 # -- commits that can't be made -------------------------------------------------------------------------
 
 
@@ -307,6 +324,21 @@ def test_a_pending_commit_is_not_made_in_another_table(folder: Path) -> None:
         job.start()  # its writers have made a new table
 
 
+def test_files_of_a_table_that_is_made_anew_before_the_checkpoint_fail_it(folder: Path) -> None:
+    """The new table has the ids of columns in another order, so it would show values in the wrong columns."""
+    columns = {"number": pa.int64(), "price": pa.int64()}
+    world = TableWorld(folder, pa.schema(columns))
+    job = world.job([{"number": 1, "price": 2}]).start()
+    job.write()
+    world.opened.drop_table(TABLE)
+    world.make(pa.schema(dict(reversed(columns.items()))))
+    with pytest.raises(OperatorError, match="was made anew while rows were written to it"):
+        job.checkpoint()
+    job.kill()
+    job.start().finish()
+    assert world.rows() == [{"price": 2, "number": 1}]
+
+
 def test_a_snapshot_names_no_file_outside_of_the_table(folder: Path) -> None:
     world = TableWorld(folder, SCHEMA)
     job = world.job(numbers(2), parallelism=1).start()
@@ -370,6 +402,55 @@ def test_main_with_snapshots_of_others_is_not_overwritten(folder: Path) -> None:
     assert in_order(world.rows()) == [0, 1, 100]
 
 
+def test_main_follows_the_branch_beside_another_writer_of_another_branch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog refuses the first try."""
+    world = TableWorld(folder, SCHEMA, branch="audit", audit=even)
+    job = world.job(numbers(2)).start()
+    job.write()
+    set_current, tries = ManageSnapshots.set_current_snapshot, []
+
+    def beside_others(self: ManageSnapshots, **where: Any) -> ManageSnapshots:
+        tries.append(where)
+        if len(tries) == 1:
+            world.table.transaction().set_properties(color="red").commit_transaction()
+            msg = "Table has been updated by another process"
+            raise CommitFailedException(msg)
+        return set_current(self, **where)
+
+    monkeypatch.setattr(ManageSnapshots, "set_current_snapshot", beside_others)
+    job.checkpoint()
+    assert in_order(world.rows()) == [0, 1]
+
+
+def test_a_pending_commit_keeps_its_branch_when_the_sink_gets_another(folder: Path) -> None:
+    """The other branch does not show that the commit was made, and would add its rows again."""
+    world = TableWorld(folder, SCHEMA)
+    world.make()
+    world.append([{"number": 100}])
+    other = TableWorld(folder, SCHEMA, branch="other")
+    other.finish(numbers(1, first=200))
+    job = world.job(numbers(2)).start()
+    job.write()
+    made = job.checkpoint()
+    job.close()
+    other.job(numbers(2), restored=made).start().finish()
+    assert in_order(world.rows()) == [0, 1, 100]
+    assert other.counts("other") == [1, 2]
+
+
+def test_a_tag_is_refused_as_a_branch(folder: Path) -> None:
+    world = TableWorld(folder, SCHEMA)
+    world.finish(numbers(1))
+    table = world.table
+    head = table.current_snapshot()
+    assert head is not None
+    table.manage_snapshots().create_tag(head.snapshot_id, "v1").commit()
+    with pytest.raises(ConnectorError, match="branch='v1' is a tag"):
+        TableWorld(folder, branch="v1").sink().check_destination("job")
+
+
 # -- partitions, types, bounds --------------------------------------------------------------------------
 
 
@@ -397,6 +478,20 @@ def test_rows_are_divided_by_all_transforms_and_found_by_their_values(folder: Pa
     first = world.table.scan(EqualTo("at", "1969-12-31T23:00:00+00:00")).to_arrow().to_pylist()
     assert in_order(first) == [0, 3, 6, 9]
     assert counted_by_duckdb(world.table) == 12
+
+
+def test_nan_is_one_partition_in_one_file_and_null_another(folder: Path) -> None:
+    schema = pa.schema({"number": pa.int64(), "ratio": pa.float64()})
+    world = TableWorld(folder, schema, partition_by=["ratio"])
+    job = world.job(
+        [{"number": number, "ratio": math.nan if number % 2 else None} for number in range(6)], parallelism=1
+    ).start()
+    for _ in range(3):
+        job.write(2)
+    job.checkpoint()
+    assert world.table.inspect.files().num_rows == 2
+    assert in_order(world.table.scan("ratio is nan").to_arrow().to_pylist()) == [1, 3, 5]
+    assert in_order(world.table.scan(IsNull("ratio")).to_arrow().to_pylist()) == [0, 2, 4]
 
 
 def test_an_existing_table_keeps_its_partitions_and_refuses_others(folder: Path) -> None:
@@ -581,6 +676,15 @@ def test_a_file_that_reaches_the_target_size_of_the_table_is_ended_before_the_ch
             writer.push(numbers(2, first))
         writer.snapshot()
         assert [file.rows for file in writer.outputs] == [2, 2]
+
+
+def test_a_format_that_the_library_does_not_write_is_refused_before_the_first_commit(folder: Path) -> None:
+    world = TableWorld(folder, SCHEMA)
+    table = world.make()
+    path = Path(table.metadata_location.removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
+    with pytest.raises(ConnectorError, match="has format version 3, and pyiceberg writes no version after 2"):
+        world.sink().check_destination("job")
 
 
 # -- settings -------------------------------------------------------------------------------------------

@@ -90,6 +90,17 @@ def test_the_snapshots_from_one_on_are_read_in_order(world: TableWorld) -> None:
     assert [row["number"] for row in rows_of(source)] == [2, 3, 4, 5]
 
 
+def test_a_first_snapshot_of_another_branch_is_refused(world: TableWorld) -> None:
+    """Its parent is on main, so the rows of main would be read instead of its own."""
+    world.table.manage_snapshots().create_branch(snapshots(world)[1], "other").commit()
+    world.table.append(pa.Table.from_pylist(numbers(1, 100)), branch="other")
+    other = world.table.refs()["other"].snapshot_id
+    with pytest.raises(ConnectorError, match=f"has no snapshot {other} on the branch 'main'"):
+        source_of(world, starting_snapshot_id=other).splits(1)
+    source = source_of(world, starting_snapshot_id=other, branch="other")
+    assert [row["number"] for row in rows_of(source)] == [100]
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [({"snapshot_id": 7}, "no snapshot 7"), ({"branch": "other"}, "no branch or tag 'other'")],
