@@ -17,11 +17,12 @@ def check_url(url: str) -> str:
     Raises:
         ConfigurationError: It does not.
     """
-    scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+    scheme = _scheme(url) if isinstance(url, str) else ""
     if scheme in ("postgresql", "postgres"):
         if importlib.util.find_spec("psycopg") is None:
             msg = "PostgreSQL needs the library psycopg: pip install 'penstock[sql]'"
             raise ConfigurationError(msg)
+        _check_parts(url)
     elif scheme != "sqlite" or not Path(sqlite_path(url)).is_absolute():
         msg = (
             f"url={redacted(str(url))!r} is not allowed: give postgresql://user:password@host/database, or "
@@ -29,6 +30,27 @@ def check_url(url: str) -> str:
         )
         raise ConfigurationError(msg)
     return url
+
+
+def _check_parts(url: str) -> None:
+    """Refuse a URL that is read otherwise than it is meant; show no part, as each may be the password."""
+    import psycopg
+
+    body = url.partition("://")[2].partition("?")[0]
+    try:
+        host = str(psycopg.conninfo.conninfo_to_dict(url).get("host"))
+    except psycopg.Error:
+        host = "@"
+    if "@" in host or body.count("@") > 1 or "@" in body.partition("/")[2]:
+        msg = (
+            "PostgreSQL can't read url=. It has a password, and so is not shown here. Check its parameters, "
+            "and encode special characters of user and password, such as %40 for @, %2F for / and %25 for %"
+        )
+        raise ConfigurationError(msg)
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0].lower() if "://" in url else ""
 
 
 def sqlite_path(url: str) -> str:
@@ -45,7 +67,7 @@ def open_database(url: str, timeout: float, name: str = "penstock") -> SqlDataba
     Raises:
         ConnectorError: There is no answer, or the database refuses the connection.
     """
-    if urlsplit(url).scheme == "sqlite":
+    if _scheme(url) == "sqlite":
         from penstock.runtime.io.connectors.sql.sqlite import Sqlite
 
         return Sqlite(sqlite_path(url), timeout)

@@ -229,6 +229,13 @@ class Rows:
         row = self.tuples[index]
         return tuple(row[self.names.index(name)] for name in by)
 
+    def has_null(self, by: Sequence[str]) -> bool:
+        """Whether a column of `by` is null in a row."""
+        if self.table is not None:
+            return any(self.table.column(name).null_count for name in by)
+        places = [self.names.index(name) for name in by] if self.tuples else []
+        return any(row[place] is None for place in places for row in self.tuples)
+
     def slice(self, start: int, count: int) -> Rows:
         if self.table is not None:
             return Rows(self.names, self.table.slice(start, count))

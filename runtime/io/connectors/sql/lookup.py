@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.sql.connections import check_url, open_database
-from penstock.runtime.io.connectors.sql.database import SqlDatabase, column_names
+from penstock.runtime.io.connectors.sql.database import Rows, SqlDatabase, column_names
 from penstock.runtime.io.connectors.sql.reader import as_arrow
 from penstock.runtime.names import NearestNames
 from penstock.runtime.redaction import without_secrets
@@ -63,9 +63,9 @@ class SqlLookup(metaclass=NearestNames):
         """Find the row of a key, or the rows of a batch of keys."""
         if isinstance(key, pa.RecordBatch):
             values = [tuple(row) for row in zip(*(column.to_pylist() for column in key.columns), strict=True)]
-            return as_arrow(self._connected.find(self.query, self.key, values), self.schema)
+            return as_arrow(self._find(values), self.schema)
         values = [key if isinstance(key, tuple) and len(self.key) > 1 else (key,)]
-        rows = self._connected.find(self.query, self.key, values).dicts()
+        rows = self._find(values).dicts()
         if len(rows) > 1:
             msg = f"the query has {len(rows)} rows with the key {values[0]!r}: give a unique key="
             raise ConnectorError(msg)
@@ -74,6 +74,16 @@ class SqlLookup(metaclass=NearestNames):
     async def find_async(self, key: Any) -> Any:
         """Find the row of a key, or the rows of a batch of keys, in a thread with a connection of its own."""
         return await asyncio.to_thread(self, key)
+
+    def _find(self, values: Sequence[tuple[Any, ...]]) -> Rows:
+        try:
+            return self._connected.find(self.query, self.key, values)
+        except ConnectorError:  # a retry needs another connection
+            local: threading.local = self.__dict__["_local"]
+            if hasattr(local, "database"):
+                local.database.close()
+                del local.database
+            raise
 
     @property
     def _connected(self) -> SqlDatabase:

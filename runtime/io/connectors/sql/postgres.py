@@ -61,6 +61,8 @@ _CONNECT: Final = 10.0
 _GRACE: Final = 5.0
 #: Milliseconds that a table may be locked by others when a leftover is dropped.
 _SHORT: Final = 1_000
+#: Deadlocks after which a commit is repeated.
+_DEADLOCKS: Final = 5
 
 _COLUMNS: Final = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, a.atttypmod, a.attnotnull,
@@ -77,7 +79,7 @@ WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 _CHECKS: Final = """
 SELECT pg_get_expr(c.conbin, c.conrelid), ARRAY(SELECT attname::text FROM pg_attribute
     WHERE attrelid = c.conrelid AND attnum = ANY(c.conkey))
-FROM pg_constraint c WHERE c.conrelid = %s AND c.contype = 'c'
+FROM pg_constraint c WHERE c.conrelid = %s AND c.contype = 'c' AND 0 < ALL (c.conkey)
 """
 
 
@@ -87,6 +89,7 @@ class Postgres:
         self.where = f"PostgreSQL {parts.get('host', 'on a socket')}/{parts.get('dbname', '')}"
         self._timeout = timeout
         self._is_cut = False
+        self._kept: list[str] = []  # applied, and held by others
         self._described: dict[str, dict[str, QueryColumn]] = {}
         milliseconds = max(1, int(timeout * 1000))
         settings = {
@@ -100,6 +103,7 @@ class Postgres:
             "DateStyle": "ISO",
             "IntervalStyle": "iso_8601",
             "bytea_output": "hex",
+            "extra_float_digits": 1,
         }
         keepalives: dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
         try:
@@ -201,26 +205,31 @@ class Postgres:
                 )
 
     def commit(self, table: TableInfo, lineage: str, commits: Sequence[tuple[int, Sequence[Stage]]]) -> int:
-        ledger = table_named(table, LEDGER)
-        rows = 0
-        with self._call(f"commit to table {table.label}"), self._connection.transaction():
+        with self._call(f"commit to table {table.label}"):
+            for _ in range(_DEADLOCKS):
+                try:
+                    return self._commit(table, lineage, commits)
+                except psycopg.errors.DeadlockDetected:  # another writer changes the same rows
+                    continue
+            return self._commit(table, lineage, commits)
+
+    def _commit(self, table: TableInfo, lineage: str, commits: Sequence[tuple[int, Sequence[Stage]]]) -> int:
+        named, committer = table_named(table, LEDGER), sql.Literal(lineage)
+        with self._connection.transaction():
             # Locks the row, so that another process that commits the same waits, and then finds it done.
-            self._run(
-                statement("INSERT INTO {} VALUES (%s, 0) ON CONFLICT DO NOTHING").format(ledger), (lineage,)
-            )
-            find = statement("SELECT number FROM {} WHERE lineage = %s FOR UPDATE").format(ledger)
-            ((committed,),) = self._run(find, (lineage,))
+            add = statement("INSERT INTO {} VALUES ({}, 0) ON CONFLICT DO NOTHING")
+            self._run(add.format(named, committer))
+            find = statement("SELECT number FROM {} WHERE lineage = {} FOR UPDATE")
+            ((committed,),) = self._run(find.format(named, committer))
             left = [(number, stages) for number, stages in commits if number > committed]
-            for _, stages in left:
-                for stage in stages:
-                    self._apply(table, stage)
-                    rows += stage.rows
+            applied = [stage for _, stages in left for stage in stages]
+            for stage in applied:
+                self._apply(table, stage)
             if left:
-                note = statement("UPDATE {} SET number = %s, committed_at = now() WHERE lineage = %s").format(
-                    ledger
-                )
-                self._run(note, (left[-1][0], lineage))
-        return rows
+                note = statement("UPDATE {} SET number = {}, committed_at = now() WHERE lineage = {}")
+                self._run(note.format(named, sql.Literal(left[-1][0]), committer))
+                self._drop_applied(table, [stage.name for stage in applied])
+        return sum(stage.rows for stage in applied)
 
     def _apply(self, table: TableInfo, stage: Stage) -> None:
         staged = table_named(table, stage.name)
@@ -228,7 +237,19 @@ class Postgres:
             raise lost(self.where, stage)
         for command in merge_statements(table, stage):
             self._run(command)
-        self._run(statement("DROP TABLE {}").format(staged))
+
+    def _drop_applied(self, table: TableInfo, names: Sequence[str]) -> None:
+        """Drop staged tables, or leave them to a later commit if others hold them, such as `pg_dump`."""
+        names = [*self._kept, *names]
+        listed = statement(", ").join(table_named(table, name) for name in names)
+        try:
+            with self._connection.transaction():
+                self._run(f"SET LOCAL lock_timeout = {_SHORT}")
+                self._run(statement("DROP TABLE IF EXISTS {}").format(listed))
+        except psycopg.errors.LockNotAvailable:
+            self._kept = names
+        else:
+            self._kept = []
 
     def staged(self, table: TableInfo, prefix: str) -> list[str]:
         assert prefix.startswith(STAGED), "only staged tables are listed"

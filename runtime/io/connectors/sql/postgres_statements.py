@@ -79,7 +79,7 @@ def literals(values: Sequence[Any]) -> sql.Composed:
 
 
 def as_query(query: str) -> sql.SQL:
-    return statement(query.strip().rstrip(";"))
+    return statement(query.strip().rstrip(";") + "\n")  # it may end with a comment
 
 
 def statement(text: str) -> sql.SQL:

@@ -112,7 +112,9 @@ class SqlReader:
         self._page: _Loaded | None = None
         self._emitted = 0
         self._coming: Future[_Loaded] | None = None
-        self._look_at = 0.0
+        # The positions were looked up before. With `settle`, rows before the last one may still be committed.
+        has_end = any(not split.follows for split in splits)
+        self._look_at = clock.monotonic() + as_seconds(source.settle) if has_end and source.settle else 0.0
         self._has_caught_up = False
         # Of the thread that reads:
         self._database: SqlDatabase | None = None
@@ -201,8 +203,7 @@ class SqlReader:
             page = replace(page, until=until)
         # One row more shows whether it has the position of the last one.
         rows = self._database.read(source.query, source.by, page, source.page_rows + 1)
-        ends = [rows.position(index, source.by) for index in ((0, len(rows) - 1) if len(rows) else ())]
-        if any(None in position for position in ends):
+        if rows.has_null(source.by):
             raise null_position(self._database.where, source.by)
         if len(rows) > 1 and (same := _repeated(rows, source.by)) is not None:
             msg = (

@@ -47,6 +47,8 @@ _STEPS: Final = 20_000
 _MOST_VALUES: Final = 900
 _COLLATES: Final = re.compile(r"\bCOLLATE\s+(?!BINARY)", re.IGNORECASE)
 
+_STRICT: Final = re.compile(r"\)[^)]*\bSTRICT\b[^)]*\Z", re.IGNORECASE)
+
 
 class Sqlite:
     def __init__(self, path: str, timeout: float) -> None:
@@ -63,6 +65,7 @@ class Sqlite:
             msg = f"{self.where} can't be opened: {error}. Check the path"
             raise ConnectorError(msg) from None
         self._connection.set_progress_handler(self._is_late, _STEPS)
+        self._connection.execute("PRAGMA synchronous = EXTRA")  # a commit outlives a power cut
 
     # -- tables -------------------------------------------------------------------------------------------
 
@@ -70,16 +73,19 @@ class Sqlite:
         with self._call(f"look up table {table}"):
             found = self._run(f"PRAGMA table_xinfo({_quoted(table)})")
             indexes = self._run(
-                "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL", (table,)
+                "SELECT sql FROM sqlite_master WHERE tbl_name = ? COLLATE NOCASE AND sql IS NOT NULL",
+                (table,),
             )
         if not found:
             msg = f"{self.where} has no table {table}: create it"
             raise ConnectorError(msg)
+        is_strict = any(_STRICT.search(text) for (text,) in indexes)
         collates = any(_COLLATES.search(text) for (text,) in indexes)
         columns = {
             name: Column(
                 name,
-                kind,
+                # Only a strict table keeps values of ANY as they are.
+                "BLOB" if is_strict and kind.upper() == "ANY" else kind,
                 is_required=bool(required),
                 has_default=default is not None,
                 is_generated=hidden in (2, 3),
@@ -128,7 +134,7 @@ class Sqlite:
                     f"INSERT OR REPLACE INTO {_quoted(table.name)} ({copied}) "
                     f"SELECT {copied} FROM {_quoted(stage.name)}{kept}"
                 )
-            except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError) as error:
+            except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError, UnicodeError) as error:
                 msg = f"{self.where}: table {table.name} would refuse a record: {error}"
                 raise BadRecordError(msg) from None
             self._run("ROLLBACK TO trial")
@@ -344,4 +350,4 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _query(query: str) -> str:
-    return query.strip().rstrip(";")
+    return query.strip().rstrip(";") + "\n"  # it may end with a comment

@@ -99,6 +99,10 @@ class SqlWriter:
             raise self._refused(msg, batch, 0)
         for name in (*given, *self._sink.key):
             self._check_name(name, given, batch)
+        deletes = None if kinds is None else self._deletes(kinds, batch)
+        if deletes is not None and all(deletes):
+            # Only the key counts. With the columns of the rows before, no new staged table begins.
+            given = {name: given.get(name, [None] * len(batch)) for name in (*self._sink.key, *self._names)}
         encoded = {
             name: self._values(column, given[name], batch)
             for name, column in self._table.columns.items()
@@ -106,7 +110,6 @@ class SqlWriter:
         }
         for name in self._sink.key:
             self._check_no_null(name, encoded[name], batch)
-        deletes = None if kinds is None else self._deletes(kinds, batch)
         missing = [
             name
             for name, column in self._table.columns.items()
