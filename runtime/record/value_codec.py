@@ -177,7 +177,7 @@ def _member(cls: type[Enum], token: Any, *, may_call: bool) -> Enum:
             return _flags(cls, token, may_call=may_call)
         if type(token) is str and FLAGS_SEPARATOR in token and token not in cls.__members__:
             names = token.split(FLAGS_SEPARATOR)
-            numbers = [_member(cls, name, may_call=may_call).value for name in names]
+            numbers = [_member(cls, name, may_call=may_call)._value_ for name in names]
             return _flags(cls, reduce(or_, numbers), may_call=may_call)
     member = cls.__members__.get(token)
     if member is None:
@@ -203,8 +203,9 @@ def _flags(cls: type[Flag], number: int, *, may_call: bool) -> Flag:
 
 def _makes_plain_members(cls: type[Flag]) -> bool:
     """Whether Python makes combinations of a class without the class's code."""
-    made_by = getattr(cls._missing_, "__func__", None)
-    return made_by in _MAKERS and cls._member_type_ in (object, int) and type(cls) is EnumType
+    if type(cls) is not EnumType or getattr(cls, "_member_type_", None) not in (object, int):
+        return False
+    return getattr(cls._missing_, "__func__", None) in _MAKERS
 
 
 #: The methods with which Python makes combinations of flags.
