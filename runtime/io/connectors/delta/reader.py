@@ -84,6 +84,8 @@ class DeltaReader:
         self._waiting = deque(ordered)
         self._split: DeltaSplit | None = None
         self._schema: pa.Schema | None = None
+        #: A version, its schema, and the id of its table if the log still has the version.
+        self._opened: tuple[int, pa.Schema, str | None] | None = None
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._batch: pa.RecordBatch | None = None
         self._newest: int | None = None
@@ -131,11 +133,15 @@ class DeltaReader:
         # The schema before a commit that is not read yet; the commit may change it.
         before = max(0, split.version - 1)
         version = before if split.files is None else split.version
-        table = self._table_at(version)
-        self._schema = arrow_schema_of(table)
-        if table.version() <= version:
-            self._check_same(split, table)
-            split = replace(split, table=str(table.metadata().id))
+        if self._opened is None or self._opened[0] != version:
+            # Most splits are files of one version. Each look at the log may be a request to a store.
+            table = self._table_at(version)
+            number = str(table.metadata().id) if table.version() <= version else None
+            self._opened = version, arrow_schema_of(table), number
+        _, self._schema, found = self._opened
+        if found is not None:
+            self._check_same(split, found)
+            split = replace(split, table=found)
         self._split = split
 
     def _look(self, split: DeltaSplit) -> Polled[Any]:
@@ -180,9 +186,8 @@ class DeltaReader:
             self._newest = newest_version(self._system, self._path, version)
             self._looks_at = now + _LOOK_SECONDS
 
-    def _check_same(self, split: DeltaSplit, table: DeltaTable) -> None:
+    def _check_same(self, split: DeltaSplit, found: str) -> None:
         """Fail if another table has the path now: its versions are not those that follow."""
-        found = str(table.metadata().id)
         if split.table not in (None, found):
             msg = (
                 f"table {self._path} was made anew: its id was {split.table}, and it is {found}. So rows "
@@ -196,7 +201,7 @@ class DeltaReader:
         if self._system.size(commit_path(self._path, version + 1)) is None:
             table = find_table(self._path, self._source.storage_options)
             if table is not None and table.version() < version:
-                self._check_same(split, table)
+                self._check_same(split, str(table.metadata().id))
                 return
             if self._system.size(commit_path(self._path, version)) is not None:
                 return  # it has come meanwhile

@@ -46,7 +46,8 @@ class IcebergSplit:
 
     Attributes:
         snapshot: The snapshot that is read, or was read last; `None` before the first one.
-        sequence: Its sequence number.
+        table: Id of the table.
+        sequence: Sequence number of the snapshot.
         files: Files of this snapshot that are not read to their end.
         row: Rows of the first file that were read.
         until: Last snapshot to read, if the split follows a branch; `None` follows it without an end.
@@ -56,6 +57,7 @@ class IcebergSplit:
 
     snapshot: int | None
     files: tuple[PlannedFile, ...]
+    table: str
     sequence: int = 0
     row: int = 0
     until: int | None = None
@@ -132,7 +134,7 @@ class IcebergReader:
         if not split.follows or (split.snapshot is not None and split.snapshot == split.until):
             self._continue(None)
             return Polled(ready_at=self._clock.monotonic())
-        self._table = table = self._client.load()
+        self._table = table = self._load(split)
         following, behind = self._after(table, split)
         if following is None:
             self._version = self._version_of(table, split.snapshot, 0)
@@ -150,6 +152,17 @@ class IcebergReader:
         number = sequence_of(following)
         self._continue(replace(split, snapshot=following.snapshot_id, sequence=number, files=files, row=0))
         return Polled(ready_at=self._clock.monotonic())
+
+    def _load(self, split: IcebergSplit) -> Table:
+        table = self._client.load()
+        found = str(table.metadata.table_uuid)
+        if found != split.table:
+            msg = (
+                f"table {self._source.table} was made anew: its id was {split.table}, and it is {found}. So "
+                "rows may be lost for this job. Start again without the snapshot of the job"
+            )
+            raise LostInputError(msg)
+        return table
 
     def _after(self, table: Table, split: IcebergSplit) -> tuple[Snapshot | None, int]:
         """The snapshot that follows the split's one on the branch, and the number of those after it."""
@@ -236,7 +249,7 @@ class IcebergReader:
         """The table at a time when it had the split's snapshot."""
         assert split.snapshot is not None, "a file belongs to a snapshot"
         if self._table is None or self._table.snapshot_by_id(split.snapshot) is None:
-            self._table = self._client.load()
+            self._table = self._load(split)
         if self._table.snapshot_by_id(split.snapshot) is None:
             msg = (
                 f"table {self._source.table}: snapshot {split.snapshot} has expired before all of it was "

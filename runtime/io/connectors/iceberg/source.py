@@ -107,22 +107,22 @@ class IcebergSource(metaclass=NearestNames):
         return TableClient(self.table, self.catalog_name, self.catalog, as_seconds(self.catalog_timeout))
 
     def _splits(self, client: TableClient, table: Table) -> Sequence[IcebergSplit]:
-        head = head_of(table, self.branch)
+        head, table_id = head_of(table, self.branch), str(table.metadata.table_uuid)
         number = self.starting_snapshot_id
         if number is not None:
             on_branch = {snapshot.snapshot_id: snapshot for snapshot in ancestors(table, head)}
             first = self._known(on_branch.get(number), f"snapshot {number} on the branch {self.branch!r}")
             until = None if self.watch is not None else head
             before = first.parent_snapshot_id
-            return [IcebergSplit(before, (), sequence_of(first) - 1, until=until, follows=True)]
+            return [IcebergSplit(before, (), table_id, sequence_of(first) - 1, until=until, follows=True)]
         chosen = self._chosen(table, head)
         files: list[PlannedFile] = []
         if chosen is not None:
             files = client.call("list the files", lambda: list(planned(table, chosen)))
-        splits = [IcebergSplit(chosen, (file,)) for file in files]
+        splits = [IcebergSplit(chosen, (file,), table_id) for file in files]
         if self.watch is not None:
             last = None if chosen is None else table.snapshot_by_id(chosen)
-            splits.insert(0, IcebergSplit(chosen, (), sequence_of(last), follows=True))
+            splits.insert(0, IcebergSplit(chosen, (), table_id, sequence_of(last), follows=True))
         return splits
 
     def _chosen(self, table: Table, head: int | None) -> int | None:

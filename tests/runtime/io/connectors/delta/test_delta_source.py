@@ -17,7 +17,9 @@ from deltalake import DeltaTable, write_deltalake
 from penstock.connectors import VersionLag
 from penstock.delta import DeltaSource
 from penstock.runtime.errors import ConfigurationError, ConnectorError, OperatorError
+from penstock.runtime.io.connectors.delta import reader
 from penstock.runtime.io.connectors.delta.log import newest_version
+from penstock.runtime.io.connectors.delta.tables import find_table
 from penstock.runtime.io.connectors.local_files import LocalFileSystem
 from penstock.runtime.testing.source_harness import SourceHarness
 
@@ -72,6 +74,18 @@ def test_the_version_is_chosen_once_for_all_subtasks(table: Path) -> None:
     splits = DeltaSource(table).splits(2)
     append(table, 2, first=6)
     assert {split.version for split in splits} == {2}
+
+
+def test_a_version_is_opened_once_for_all_its_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def find_and_count(*arguments: Any) -> DeltaTable | None:
+        opened.append(arguments)
+        return find_table(*arguments)
+
+    monkeypatch.setattr(reader, "find_table", find_and_count)
+    assert in_order(rows_of(DeltaSource(table))) == list(range(6))
+    assert len(opened) == 1
 
 
 def test_a_removed_file_of_an_older_version_says_what_to_do(table: Path) -> None:

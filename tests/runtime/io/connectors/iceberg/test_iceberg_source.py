@@ -211,6 +211,19 @@ def test_snapshots_that_expired_before_they_were_read_fail_the_job(world: TableW
             rows_so_far(harness)
 
 
+def test_a_table_that_was_made_anew_fails_the_job(world: TableWorld) -> None:
+    """Its oldest snapshot has the number of the one that is awaited, so nothing else tells them apart."""
+    with SourceHarness(source_of(world, watch=1)) as harness:
+        assert sorted(numbers_of(harness)) == list(range(6))
+        world.opened.drop_table(TABLE)
+        world.make()
+        for number in range(4):
+            world.append(numbers(1, number))
+        expire(world, *snapshots(world)[:3])
+        with pytest.raises(OperatorError, match="was made anew: its id was"):
+            rows_so_far(harness)
+
+
 def test_the_snapshot_that_was_read_last_may_expire(world: TableWorld) -> None:
     with SourceHarness(source_of(world, watch=1)) as harness:
         assert sorted(numbers_of(harness)) == list(range(6))
