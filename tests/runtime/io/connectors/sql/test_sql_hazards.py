@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, time
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,13 @@ def job_of(context: Callable[..., Any]) -> Iterator[Callable[..., Job]]:
         job.close()
 
 
+def await_locks(watch: psycopg.Connection, count: int) -> None:
+    """Wait until this number of connections to the database wait for a lock."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    while watch.execute(waiting).rowcount < count:
+        pass
+
+
 # -- sinks ------------------------------------------------------------------------------------------------
 
 
@@ -59,6 +67,27 @@ def test_deletes_by_key_between_whole_rows_need_no_staged_tables_of_their_own(
     assert len(commit.stages) == 1
     job.commit([commit])
     assert shop.run("SELECT * FROM orders") == [(4, "tea")]
+
+
+def test_a_delete_by_key_fills_no_column_whose_domain_refuses_null(
+    server_shop: Shop, job_of: Callable[..., Job]
+) -> None:
+    server_shop.run("CREATE DOMAIN name AS TEXT NOT NULL")
+    server_shop.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, item public.name)")
+    job = job_of(server_shop, "orders", key=["id"], change_kind="change")
+    job.write({"id": 1, "item": "tea", "change": "insert"}, {"id": 1, "change": "delete"})
+    job.write({"id": 2, "item": "jam", "change": "insert"})
+    job.checkpoint()
+    assert server_shop.run("SELECT * FROM orders") == [(2, "jam")]
+
+
+@pytest.mark.parametrize("number", [Decimal("1.5"), Decimal("NaN"), Decimal("Infinity"), 1.5])
+def test_a_fraction_is_no_integer(server_shop: Shop, job_of: Callable[..., Job], number: Any) -> None:
+    server_shop.run("CREATE TABLE orders (id INTEGER)")
+    job = job_of(server_shop, "orders")
+    job.write({"id": Decimal("2.0")})
+    with pytest.raises(BadRecordError, match="would lose a part"):
+        job.write({"id": number})
 
 
 def test_a_staged_table_that_a_backup_reads_does_not_hold_up_its_commit(
@@ -91,24 +120,24 @@ def test_a_commit_that_is_the_victim_of_a_deadlock_is_repeated(
     server_shop.run(
         "CREATE TRIGGER wait BEFORE INSERT ON stock FOR EACH ROW WHEN (NEW.id = 2) EXECUTE FUNCTION wait()"
     )
-    database = server_shop.url.rpartition("/")[2]
-    waiting = f"SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = '{database}'"
-    server_shop.run(f"ALTER DATABASE {database} SET deadlock_timeout = '1h'")
-    with psycopg.connect(server_shop.url) as other, psycopg.connect(server_shop.url) as gate:
-        server_shop.run(f"ALTER DATABASE {database} SET deadlock_timeout = '10ms'")
-        gate.execute("SELECT pg_advisory_xact_lock(1)")
-        other.execute("UPDATE stock SET pieces = 7 WHERE id = 2")
+    connect = partial(psycopg.connect, server_shop.url, autocommit=True)
+    with connect() as other, connect() as gate, connect() as watch:
+        other.execute("SET deadlock_timeout = '1h'")  # so the job is the victim
+        gate.execute("SELECT pg_advisory_lock(1)")
         job = job_of(server_shop, "stock", key=["id"])
         job.write({"id": 1, "pieces": 5}, {"id": 2, "pieces": 5})
-        committing = threading.Thread(target=job.commit, args=[job.pre_commit()])
+        commits = job.pre_commit()
+        job.committer._opened()[0]._run("SET deadlock_timeout = '10ms'")  # type: ignore[attr-defined]
+        committing = threading.Thread(target=job.commit, args=[commits])
+        other.execute("BEGIN; UPDATE stock SET pieces = 7 WHERE id = 2")
         committing.start()
-        while len(server_shop.run(waiting)) < 1:  # it has locked 1, and waits before 2
-            pass
-        updating = threading.Thread(target=other.execute, args=["UPDATE stock SET pieces = 7 WHERE id = 1"])
+        await_locks(watch, 1)  # it has locked 1, and waits before 2
+        updating = threading.Thread(
+            target=other.execute, args=["UPDATE stock SET pieces = 7 WHERE id = 1; COMMIT"]
+        )
         updating.start()
-        while len(server_shop.run(waiting)) < 2:
-            pass
-        gate.rollback()
+        await_locks(watch, 2)
+        gate.execute("SELECT pg_advisory_unlock(1)")
         updating.join()
     committing.join()
     assert sorted(server_shop.run("SELECT * FROM stock")) == [(1, 5), (2, 5)]
