@@ -98,6 +98,9 @@ def as_text(column: Column, values: Values) -> pa.Array:
             [None if value is None else _text(column.kind, value) for value in listed], pa.string()
         )
     if isinstance(values, pa.Array):
+        if kinds.is_date(kind) and kinds.is_timestamp(values.type):
+            msg = "a timestamp would lose its time: cast it to a date before"
+            raise ValueError(msg)
         array = values.cast(kind)
     else:
         _check_not_cut(column, values)

@@ -90,6 +90,19 @@ def test_a_fraction_is_no_integer(server_shop: Shop, job_of: Callable[..., Job],
         job.write({"id": number})
 
 
+def test_a_timestamp_is_no_date_in_rows_and_columns(server_shop: Shop, job_of: Callable[..., Job]) -> None:
+    server_shop.run("CREATE TABLE days (day DATE)")
+    job = job_of(server_shop, "days")
+    moment = datetime(2024, 2, 29, 23, 59)  # noqa: DTZ001 (a column without a zone)
+    with pytest.raises(BadRecordError, match="would lose a part"):
+        job.write({"day": moment})
+    with pytest.raises(BadRecordError, match="would lose its time"):
+        job.write_columns({"day": [moment]})
+    job.write({"day": moment.date()})
+    job.checkpoint()
+    assert server_shop.run("SELECT * FROM days") == [(moment.date(),)]
+
+
 def test_a_staged_table_that_a_backup_reads_does_not_hold_up_its_commit(
     server_shop: Shop, job_of: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +277,23 @@ def test_a_null_in_the_midst_of_a_page_is_an_error(
 
     def read() -> None:
         while not reader.poll(100).batch:
+            pass
+
+    with pytest.raises(ConnectorError, match="is null in a row"):
+        read()
+    reader.close()
+
+
+def test_a_null_that_comes_later_does_not_stop_a_source_that_settles(
+    server_shop: Shop, context: Callable[..., Any], clock: Any
+) -> None:
+    server_shop.run("CREATE TABLE orders (id INTEGER)")
+    source = SqlSource(server_shop.url, "SELECT * FROM orders", by=["id"], watch=1, settle=3)
+    reader = source.reader(context(), source.splits(1))
+    server_shop.run("INSERT INTO orders VALUES (1), (NULL)")
+
+    def read() -> None:
+        while not (polled := reader.poll(100)).batch and polled.ready_at in (None, clock.time):
             pass
 
     with pytest.raises(ConnectorError, match="is null in a row"):
