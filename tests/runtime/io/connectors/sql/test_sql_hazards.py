@@ -340,3 +340,10 @@ def test_a_lookup_connects_again_after_a_failure(server_shop: Shop) -> None:
     with pytest.raises(ConnectorError, match="can't look up"):
         lookup(1)
     assert lookup(1) == {"id": 1}
+
+
+def test_a_number_that_sqlite_does_not_have_is_an_error_of_the_lookup(folder: Path) -> None:
+    shop = sqlite_shop(folder)
+    shop.run("CREATE TABLE orders (id INTEGER)")
+    with pytest.raises(ConnectorError, match="can't look up: Python int too large"):
+        SqlLookup(shop.url, "SELECT id FROM orders", key=["id"])(1 << 70)
