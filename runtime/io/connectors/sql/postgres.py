@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 from psycopg import sql
 
-from penstock.runtime.errors import ConnectorError
+from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.sql.database import (
     LEDGER,
@@ -69,7 +69,11 @@ _DEADLOCKS: Final = 5
 
 class Postgres:
     def __init__(self, url: str, timeout: float, name: str) -> None:
-        parts = psycopg.conninfo.conninfo_to_dict(url)
+        try:
+            parts = psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.Error as error:
+            msg = f"PostgreSQL can't read url=: {_said(error)}"
+            raise ConfigurationError(msg) from None
         self.where = f"PostgreSQL {parts.get('host', 'on a socket')}/{parts.get('dbname', '')}"
         self._timeout = timeout
         self._is_cut = False
