@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from penstock.runtime.errors import ConnectorError
-from penstock.runtime.io.connectors.sql.database import Database, Stage, TableInfo, attempt_of
+from penstock.runtime.io.connectors.sql.database import SqlDatabase, Stage, TableInfo, attempt_of
 from penstock.runtime.io.connectors.sql.staging import check_writable
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
@@ -50,11 +50,11 @@ class SqlCommitter:
     """
 
     def __init__(
-        self, sink: SqlSink, connect: Callable[[], Database], prefix: str, lineage: str, attempt: int
+        self, sink: SqlSink, connect: Callable[[], SqlDatabase], prefix: str, lineage: str, attempt: int
     ) -> None:
         self._sink = sink
         self._connect = connect
-        self._database: Database | None = None
+        self._database: SqlDatabase | None = None
         self._prefix = prefix
         self._attempt = attempt
         self._lineage = f"{lineage}/{uuid4()}"
@@ -92,7 +92,7 @@ class SqlCommitter:
         if self._database is not None:
             self._database.close()
 
-    def _opened(self) -> tuple[Database, TableInfo]:
+    def _opened(self) -> tuple[SqlDatabase, TableInfo]:
         """Connect when there is something to do.
 
         A failure before that would end the job in its first attempt.
@@ -109,7 +109,7 @@ class SqlCommitter:
         return attempt is not None and attempt < self._attempt
 
 
-def checked_table(database: Database, sink: SqlSink) -> TableInfo:
+def checked_table(database: SqlDatabase, sink: SqlSink) -> TableInfo:
     """Look up the table of a sink, and the index of its key.
 
     Raises:
@@ -148,7 +148,7 @@ def check_commit(commit: SqlCommit, table: TableInfo, where: str) -> None:
 
 
 def remove_staged(
-    database: Database, table: TableInfo, prefix: str, is_left_over: Callable[[str], bool]
+    database: SqlDatabase, table: TableInfo, prefix: str, is_left_over: Callable[[str], bool]
 ) -> None:
     """Drop the staged tables for which `is_left_over` is true; warn of those that others hold."""
     for name in database.staged(table, prefix):

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.sql.database import Database
+from penstock.runtime.io.connectors.sql.database import SqlDatabase
 from penstock.runtime.redaction import redacted
 
 #: User and password, as PostgreSQL looks for them.
@@ -58,7 +58,7 @@ def sqlite_path(url: str) -> str:
     return unquote(urlsplit(url).path)
 
 
-def open_database(url: str, timeout: float, name: str = "penstock") -> Database:
+def open_database(url: str, timeout: float, name: str = "penstock") -> SqlDatabase:
     """Connect to a database.
 
     Args:

@@ -1,4 +1,4 @@
-"""`Database`: what the connectors need of a database, and the names of the tables that they make there.
+"""`SqlDatabase`: what the connectors need of a database, and the names of the tables that they make there.
 
 Each call is one transaction, or a query. Each has a bound: after `timeout` it raises a `ConnectorError`, and
 the connection is of no further use. The caller never repeats a call on the same connection.
@@ -93,7 +93,7 @@ class Stage:
     rows: int
 
 
-class Database(Protocol):
+class SqlDatabase(Protocol):
     """A connection to a database. One thread at a time uses it."""
 
     where: str

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.sql.connections import check_url, open_database
-from penstock.runtime.io.connectors.sql.database import Database, Rows, column_names
+from penstock.runtime.io.connectors.sql.database import Rows, SqlDatabase, column_names
 from penstock.runtime.io.connectors.sql.reader import as_arrow
 from penstock.runtime.names import NearestNames
 from penstock.runtime.redaction import without_secrets
@@ -86,12 +86,12 @@ class SqlLookup(metaclass=NearestNames):
             raise
 
     @property
-    def _connected(self) -> Database:
+    def _connected(self) -> SqlDatabase:
         """The connection of this thread."""
         local: Any = self.__dict__.setdefault("_local", threading.local())
         if not hasattr(local, "database"):
             local.database = open_database(self.url, as_seconds(self.timeout))
-        database: Database = local.database
+        database: SqlDatabase = local.database
         return database
 
     def __getstate__(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
-from penstock.runtime.io.connectors.sql.database import Database, Page, Rows, null_position
+from penstock.runtime.io.connectors.sql.database import Page, Rows, SqlDatabase, null_position
 from penstock.runtime.operators.lag import SourceLag, SplitLag
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.ports import Clock
@@ -98,7 +98,7 @@ class SqlReader:
     def __init__(
         self,
         source: SqlSource,
-        connect: Callable[[], Database],
+        connect: Callable[[], SqlDatabase],
         begin: Callable[[Work], Future[_Loaded]],
         clock: Clock,
         splits: Sequence[SqlSplit],
@@ -117,7 +117,7 @@ class SqlReader:
         self._look_at = clock.monotonic() + as_seconds(source.settle) if has_end and source.settle else 0.0
         self._has_caught_up = False
         # Of the thread that reads:
-        self._database: Database | None = None
+        self._database: SqlDatabase | None = None
         self._seen: deque[tuple[float, tuple[Any, ...]]] = deque()
         self._lag = self._measured()
 
@@ -213,7 +213,7 @@ class SqlReader:
             raise ConnectorError(msg)
         return _Loaded(rows.slice(0, source.page_rows), is_last=len(rows) <= source.page_rows)
 
-    def _settled(self, database: Database) -> tuple[Any, ...] | None:
+    def _settled(self, database: SqlDatabase) -> tuple[Any, ...] | None:
         """The largest position that was there long enough ago; `None` if there is none yet."""
         last, now = database.last(self._source.query, self._source.by), self._clock.monotonic()
         if last is not None and None in last:

@@ -39,7 +39,7 @@ from typing import Any, ClassVar, Final
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.sql.committer import SqlCommitter, checked_table, remove_staged
 from penstock.runtime.io.connectors.sql.connections import check_url, open_database
-from penstock.runtime.io.connectors.sql.database import Database, attempt_of, column_names, staged_prefix
+from penstock.runtime.io.connectors.sql.database import SqlDatabase, attempt_of, column_names, staged_prefix
 from penstock.runtime.io.connectors.sql.staging import SqlWriter
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.committed_sink import COMMITTER_SUFFIX
@@ -151,5 +151,5 @@ class SqlSink(metaclass=NearestNames):
         finally:
             database.close()
 
-    def _open(self, name: str) -> Database:
+    def _open(self, name: str) -> SqlDatabase:
         return open_database(self.url, as_seconds(self.timeout), name)

@@ -31,7 +31,7 @@ import pyarrow as pa
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.sql.connections import check_url, open_database
-from penstock.runtime.io.connectors.sql.database import Database, column_names
+from penstock.runtime.io.connectors.sql.database import SqlDatabase, column_names
 from penstock.runtime.io.connectors.sql.reader import SqlReader, SqlSplit, Work, in_daemon_thread
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.source import ConnectorContext
@@ -140,7 +140,7 @@ class SqlSource(metaclass=NearestNames):
             for above, up_to in pairwise(limits)
         ]
 
-    def _open(self) -> Database:
+    def _open(self) -> SqlDatabase:
         return open_database(self.url, as_seconds(self.timeout))
 
     @property

@@ -24,7 +24,7 @@ from penstock.runtime.io.connectors.sql.database import (
     DELETES,
     ROW,
     Column,
-    Database,
+    SqlDatabase,
     Stage,
     TableInfo,
     Values,
@@ -48,11 +48,11 @@ class SqlWriter:
         prefix: Beginning of the names of its staged tables.
     """
 
-    def __init__(self, sink: SqlSink, connect: Callable[[], Database], prefix: str) -> None:
+    def __init__(self, sink: SqlSink, connect: Callable[[], SqlDatabase], prefix: str) -> None:
         self._sink = sink
         self._connect = connect
         self._prefix = prefix
-        self._opened: Database | None = None
+        self._opened: SqlDatabase | None = None
         self._names: tuple[str, ...] = ()
         self._parts: list[Mapping[str, Values]] = []
         self._rows = 0
@@ -83,7 +83,7 @@ class SqlWriter:
             self._opened.close()
 
     @property
-    def _database(self) -> Database:
+    def _database(self) -> SqlDatabase:
         assert self._opened is not None, "write() opens it"
         return self._opened
 
