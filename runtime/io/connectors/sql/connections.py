@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.sql.database import SqlDatabase
 from penstock.runtime.redaction import redacted
+
+#: User and password, as PostgreSQL looks for them.
+_CREDENTIALS: Final = re.compile(r"\A[^@/]*@")
+_BAD_CODE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 
 
 def check_url(url: str) -> str:
@@ -34,17 +40,12 @@ def check_url(url: str) -> str:
 
 def _check_parts(url: str) -> None:
     """Refuse a URL that is read otherwise than it is meant; show no part, as each may be the password."""
-    import psycopg
-
-    body = url.partition("://")[2].partition("?")[0]
-    try:
-        host = str(psycopg.conninfo.conninfo_to_dict(url).get("host"))
-    except psycopg.Error:
-        host = "@"
-    if "@" in host or body.count("@") > 1 or "@" in body.partition("/")[2]:
+    rest = url.partition("://")[2]
+    place = _CREDENTIALS.sub("", rest, count=1).partition("?")[0]
+    if "@" in place or _BAD_CODE.search(rest):
         msg = (
-            "PostgreSQL can't read url=. It has a password, and so is not shown here. Check its parameters, "
-            "and encode special characters of user and password, such as %40 for @, %2F for / and %25 for %"
+            "PostgreSQL can't read url=. It may have a password, and so is not shown here. Encode special "
+            "characters of user and password, such as %40 for @, %2F for / and %25 for %"
         )
         raise ConfigurationError(msg)
 

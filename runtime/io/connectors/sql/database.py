@@ -40,6 +40,7 @@ class Column:
         is_generated: Whether the database computes it, so no row may have it.
         is_plain: Whether equal values are exactly those that Arrow calls equal.
         collation: Collation that differs from that of its type; empty for none.
+        takes_null: Whether its type has null; a domain may refuse it.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Column:
     is_generated: bool = False
     is_plain: bool = False
     collation: str = ""
+    takes_null: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 from psycopg import sql
 
-from penstock.runtime.errors import ConnectorError
+from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.sql.database import (
     LEDGER,
@@ -37,6 +37,8 @@ from penstock.runtime.io.connectors.sql.database import (
     null_position,
 )
 from penstock.runtime.io.connectors.sql.postgres_statements import (
+    CHECKS,
+    COLUMNS,
     as_query,
     literals,
     merge_statements,
@@ -64,28 +66,14 @@ _SHORT: Final = 1_000
 #: Deadlocks after which a commit is repeated.
 _DEADLOCKS: Final = 5
 
-_COLUMNS: Final = """
-SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, a.atttypmod, a.attnotnull,
-    a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
-    coalesce(c.collisdeterministic, true),
-    CASE WHEN a.attcollation <> t.typcollation
-        THEN (SELECT quote_ident(nspname) FROM pg_namespace WHERE oid = c.collnamespace)
-            || '.' || quote_ident(c.collname)
-        ELSE '' END
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation c ON c.oid = a.attcollation
-WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
-"""
-
-_CHECKS: Final = """
-SELECT pg_get_expr(c.conbin, c.conrelid), ARRAY(SELECT attname::text FROM pg_attribute
-    WHERE attrelid = c.conrelid AND attnum = ANY(c.conkey))
-FROM pg_constraint c WHERE c.conrelid = %s AND c.contype = 'c' AND 0 < ALL (c.conkey)
-"""
-
 
 class Postgres:
     def __init__(self, url: str, timeout: float, name: str) -> None:
-        parts = psycopg.conninfo.conninfo_to_dict(url)
+        try:
+            parts = psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.Error as error:
+            msg = f"PostgreSQL can't read url=: {_said(error)}"
+            raise ConfigurationError(msg) from None
         self.where = f"PostgreSQL {parts.get('host', 'on a socket')}/{parts.get('dbname', '')}"
         self._timeout = timeout
         self._is_cut = False
@@ -138,9 +126,9 @@ class Postgres:
                 raise ConnectorError(msg)
             ((oid, schema, relation),) = found
             columns = {}
-            for row in self._run(_COLUMNS, (oid,)):
+            for row in self._run(COLUMNS, (oid,)):
                 name, kind, type_name, modifier, is_required, has_default, is_generated, *about = row
-                deterministic, collation = about
+                deterministic, collation, takes_null = about
                 columns[name] = Column(
                     name,
                     kind,
@@ -150,8 +138,9 @@ class Postgres:
                     is_generated,
                     deterministic and is_plain(type_name, modifier),
                     collation,
+                    takes_null,
                 )
-            checks = tuple((tuple(names), text) for text, names in self._run(_CHECKS, (oid,)))
+            checks = tuple((tuple(names), text) for text, names in self._run(CHECKS, (oid,)))
         return TableInfo(schema, relation, columns, checks)
 
     def check_key(self, table: TableInfo, key: Sequence[str]) -> None:

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from psycopg import sql
 
 from penstock.runtime.io.connectors.sql.database import DELETES, ROW, Stage, TableInfo
+
+#: Columns of a table.
+COLUMNS: Final = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, a.atttypmod, a.attnotnull,
+    a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
+    coalesce(c.collisdeterministic, true),
+    CASE WHEN a.attcollation <> t.typcollation
+        THEN (SELECT quote_ident(nspname) FROM pg_namespace WHERE oid = c.collnamespace)
+            || '.' || quote_ident(c.collname)
+        ELSE '' END,
+    t.typtype <> 'd'
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+#: Conditions of rows, except those of whole rows, which no other table can have.
+CHECKS: Final = """
+SELECT pg_get_expr(c.conbin, c.conrelid), ARRAY(SELECT attname::text FROM pg_attribute
+    WHERE attrelid = c.conrelid AND attnum = ANY(c.conkey))
+FROM pg_constraint c WHERE c.conrelid = %s AND c.contype = 'c' AND 0 < ALL (c.conkey)
+"""
 
 
 def merge_statements(table: TableInfo, stage: Stage) -> list[sql.Composed]:

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -97,6 +98,9 @@ def as_text(column: Column, values: Values) -> pa.Array:
             [None if value is None else _text(column.kind, value) for value in listed], pa.string()
         )
     if isinstance(values, pa.Array):
+        if kinds.is_date(kind) and kinds.is_timestamp(values.type):
+            msg = "a timestamp would lose its time: cast it to a date before"
+            raise ValueError(msg)
         array = values.cast(kind)
     else:
         _check_not_cut(column, values)
@@ -110,7 +114,7 @@ def as_text(column: Column, values: Values) -> pa.Array:
 def _check_not_cut(column: Column, values: Sequence[Any]) -> None:
     """Refuse values of which Arrow would keep only a part: fractions of integers, times of dates."""
     if kinds.is_integer(column.arrow):
-        cut: Any = next((v for v in values if isinstance(v, float) and not v.is_integer()), None)
+        cut: Any = next((v for v in values if isinstance(v, float | Decimal) and not _is_whole(v)), None)
     elif kinds.is_date(column.arrow):
         cut = next((v for v in values if isinstance(v, datetime)), None)
     else:
@@ -118,6 +122,12 @@ def _check_not_cut(column: Column, values: Sequence[Any]) -> None:
     if cut is not None:
         msg = f"{cut!r} would lose a part"
         raise ValueError(msg)
+
+
+def _is_whole(value: float | Decimal) -> bool:
+    if isinstance(value, float):
+        return value.is_integer()
+    return value.is_finite() and value == value.to_integral_value()
 
 
 def _text(kind: str, value: Any) -> str:

@@ -216,6 +216,8 @@ class SqlReader:
     def _settled(self, database: SqlDatabase) -> tuple[Any, ...] | None:
         """The largest position that was there long enough ago; `None` if there is none yet."""
         last, now = database.last(self._source.query, self._source.by), self._clock.monotonic()
+        if last is not None and None in last:
+            raise null_position(database.where, self._source.by)
         if last is not None:
             self._seen.append((now, last))
         settle = as_seconds(self._source.settle)

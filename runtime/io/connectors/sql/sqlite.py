@@ -244,7 +244,7 @@ class Sqlite:
         self._deadline = time.monotonic() + self._timeout
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError) as error:
             late = f" within {self._timeout:g} s" if str(error) == "interrupted" else ""
             msg = f"{self.where} can't {what}{late}: {error}"
             raise ConnectorError(msg) from None

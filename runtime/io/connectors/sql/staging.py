@@ -102,7 +102,12 @@ class SqlWriter:
         deletes = None if kinds is None else self._deletes(kinds, batch)
         if deletes is not None and all(deletes):
             # Only the key counts. With the columns of the rows before, no new staged table begins.
-            given = {name: given.get(name, [None] * len(batch)) for name in (*self._sink.key, *self._names)}
+            others = [name for name in self._names if name not in (*self._sink.key, DELETES)]
+            if not all(self._table.columns[name].takes_null for name in others):
+                others = []
+            given = {name: given[name] for name in self._sink.key} | {
+                name: [None] * len(batch) for name in others
+            }
         encoded = {
             name: self._values(column, given[name], batch)
             for name, column in self._table.columns.items()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, time
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,13 @@ def job_of(context: Callable[..., Any]) -> Iterator[Callable[..., Job]]:
         job.close()
 
 
+def await_locks(watch: psycopg.Connection, count: int) -> None:
+    """Wait until this number of connections to the database wait for a lock."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    while watch.execute(waiting).rowcount < count:
+        pass
+
+
 # -- sinks ------------------------------------------------------------------------------------------------
 
 
@@ -59,6 +67,40 @@ def test_deletes_by_key_between_whole_rows_need_no_staged_tables_of_their_own(
     assert len(commit.stages) == 1
     job.commit([commit])
     assert shop.run("SELECT * FROM orders") == [(4, "tea")]
+
+
+def test_a_delete_by_key_fills_no_column_whose_domain_refuses_null(
+    server_shop: Shop, job_of: Callable[..., Job]
+) -> None:
+    server_shop.run("CREATE DOMAIN name AS TEXT NOT NULL")
+    server_shop.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, item public.name)")
+    job = job_of(server_shop, "orders", key=["id"], change_kind="change")
+    job.write({"id": 1, "item": "tea", "change": "insert"}, {"id": 1, "change": "delete"})
+    job.write({"id": 2, "item": "jam", "change": "insert"})
+    job.checkpoint()
+    assert server_shop.run("SELECT * FROM orders") == [(2, "jam")]
+
+
+@pytest.mark.parametrize("number", [Decimal("1.5"), Decimal("NaN"), Decimal("Infinity"), 1.5])
+def test_a_fraction_is_no_integer(server_shop: Shop, job_of: Callable[..., Job], number: Any) -> None:
+    server_shop.run("CREATE TABLE orders (id INTEGER)")
+    job = job_of(server_shop, "orders")
+    job.write({"id": Decimal("2.0")})
+    with pytest.raises(BadRecordError, match="would lose a part"):
+        job.write({"id": number})
+
+
+def test_a_timestamp_is_no_date_in_rows_and_columns(server_shop: Shop, job_of: Callable[..., Job]) -> None:
+    server_shop.run("CREATE TABLE days (day DATE)")
+    job = job_of(server_shop, "days")
+    moment = datetime(2024, 2, 29, 23, 59)  # noqa: DTZ001 (a column without a zone)
+    with pytest.raises(BadRecordError, match="would lose a part"):
+        job.write({"day": moment})
+    with pytest.raises(BadRecordError, match="would lose its time"):
+        job.write_columns({"day": [moment]})
+    job.write({"day": moment.date()})
+    job.checkpoint()
+    assert server_shop.run("SELECT * FROM days") == [(moment.date(),)]
 
 
 def test_a_staged_table_that_a_backup_reads_does_not_hold_up_its_commit(
@@ -91,24 +133,24 @@ def test_a_commit_that_is_the_victim_of_a_deadlock_is_repeated(
     server_shop.run(
         "CREATE TRIGGER wait BEFORE INSERT ON stock FOR EACH ROW WHEN (NEW.id = 2) EXECUTE FUNCTION wait()"
     )
-    database = server_shop.url.rpartition("/")[2]
-    waiting = f"SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = '{database}'"
-    server_shop.run(f"ALTER DATABASE {database} SET deadlock_timeout = '1h'")
-    with psycopg.connect(server_shop.url) as other, psycopg.connect(server_shop.url) as gate:
-        server_shop.run(f"ALTER DATABASE {database} SET deadlock_timeout = '10ms'")
-        gate.execute("SELECT pg_advisory_xact_lock(1)")
-        other.execute("UPDATE stock SET pieces = 7 WHERE id = 2")
+    connect = partial(psycopg.connect, server_shop.url, autocommit=True)
+    with connect() as other, connect() as gate, connect() as watch:
+        other.execute("SET deadlock_timeout = '1h'")  # so the job is the victim
+        gate.execute("SELECT pg_advisory_lock(1)")
         job = job_of(server_shop, "stock", key=["id"])
         job.write({"id": 1, "pieces": 5}, {"id": 2, "pieces": 5})
-        committing = threading.Thread(target=job.commit, args=[job.pre_commit()])
+        commits = job.pre_commit()
+        job.committer._opened()[0]._run("SET deadlock_timeout = '10ms'")  # type: ignore[attr-defined]
+        committing = threading.Thread(target=job.commit, args=[commits])
+        other.execute("BEGIN; UPDATE stock SET pieces = 7 WHERE id = 2")
         committing.start()
-        while len(server_shop.run(waiting)) < 1:  # it has locked 1, and waits before 2
-            pass
-        updating = threading.Thread(target=other.execute, args=["UPDATE stock SET pieces = 7 WHERE id = 1"])
+        await_locks(watch, 1)  # it has locked 1, and waits before 2
+        updating = threading.Thread(
+            target=other.execute, args=["UPDATE stock SET pieces = 7 WHERE id = 1; COMMIT"]
+        )
         updating.start()
-        while len(server_shop.run(waiting)) < 2:
-            pass
-        gate.rollback()
+        await_locks(watch, 2)
+        gate.execute("SELECT pg_advisory_unlock(1)")
         updating.join()
     committing.join()
     assert sorted(server_shop.run("SELECT * FROM stock")) == [(1, 5), (2, 5)]
@@ -198,12 +240,18 @@ def test_sqlite_writes_to_the_disk_before_it_answers(folder: Path) -> None:
     database.close()
 
 
-@pytest.mark.parametrize("password", ["q7x%zz", "a@q7x", "a/q7x", "a@q7x/b", "[q7x", "a#q7x"])
+@pytest.mark.parametrize("password", ["q7x%zz", "a@q7x", "a/q7x", "a@q7x/b", "a?b@q7x", "[q7x", "a#q7x"])
 def test_a_password_that_is_not_encoded_is_refused_or_read_and_never_shown(password: str) -> None:
     with pytest.raises((ConfigurationError, ConnectorError)) as failure:
         SqlSink(f"postgresql://me:{password}@127.0.0.1:1/shop", "orders").check_destination("job-1")
     assert "q7x" not in str(failure.value)
     assert failure.value.__cause__ is None
+
+
+def test_a_url_with_an_unknown_parameter_is_a_wrong_setting() -> None:
+    sink = SqlSink("postgresql://me:q7x@127.0.0.1:1/shop?colour=red", "orders")
+    with pytest.raises(ConfigurationError, match=r'invalid URI query parameter: "colour"'):
+        sink.check_destination("job-1")
 
 
 # -- sources ----------------------------------------------------------------------------------------------
@@ -235,6 +283,23 @@ def test_a_null_in_the_midst_of_a_page_is_an_error(
 
     def read() -> None:
         while not reader.poll(100).batch:
+            pass
+
+    with pytest.raises(ConnectorError, match="is null in a row"):
+        read()
+    reader.close()
+
+
+def test_a_null_that_comes_later_does_not_stop_a_source_that_settles(
+    server_shop: Shop, context: Callable[..., Any], clock: Any
+) -> None:
+    server_shop.run("CREATE TABLE orders (id INTEGER)")
+    source = SqlSource(server_shop.url, "SELECT * FROM orders", by=["id"], watch=1, settle=3)
+    reader = source.reader(context(), source.splits(1))
+    server_shop.run("INSERT INTO orders VALUES (1), (NULL)")
+
+    def read() -> None:
+        while not (polled := reader.poll(100)).batch and polled.ready_at in (None, clock.time):
             pass
 
     with pytest.raises(ConnectorError, match="is null in a row"):
@@ -281,3 +346,10 @@ def test_a_lookup_connects_again_after_a_failure(server_shop: Shop) -> None:
     with pytest.raises(ConnectorError, match="can't look up"):
         lookup(1)
     assert lookup(1) == {"id": 1}
+
+
+def test_a_number_that_sqlite_does_not_have_is_an_error_of_the_lookup(folder: Path) -> None:
+    shop = sqlite_shop(folder)
+    shop.run("CREATE TABLE orders (id INTEGER)")
+    with pytest.raises(ConnectorError, match="can't look up: Python int too large"):
+        SqlLookup(shop.url, "SELECT id FROM orders", key=["id"])(1 << 70)
