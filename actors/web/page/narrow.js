@@ -9,6 +9,7 @@ export function useNarrow() {
   useEffect(() => {
     const changed = () => set(PHONE.matches);
     PHONE.addEventListener("change", changed);
+    changed(); // the width may have changed since the first drawing
     return () => PHONE.removeEventListener("change", changed);
   }, []);
   return isNarrow;
