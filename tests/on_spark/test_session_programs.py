@@ -7,6 +7,8 @@ import re
 import pytest
 from pipelines.programs import run_program
 
+pytestmark = pytest.mark.long
+
 #: Messages of sessions that are not made quiet.
 NOISE = re.compile(
     r"\b(TRACE|DEBUG|INFO|WARN)\b|WARNING: |SLF4J|log4j|[Ii]llegal reflective|Setting default log level|"
@@ -21,7 +23,6 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run_program("sessions.py", tmp_path_factory.mktemp("sessions"))
 
 
-@pytest.mark.long
 def test_a_session_that_is_stopped_leaves_a_job_that_has_its_rows_and_fails_the_others(said: str) -> None:
     assert "refused: executors=500 with 1 CPU(s) each takes 500 in all, and the Ray cluster has 12" in said
     assert "went on without Spark, restarts: 1" in said
