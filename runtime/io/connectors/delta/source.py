@@ -16,18 +16,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock.runtime.config.checks import Location
-from penstock.runtime.errors import ConfigurationError, ConnectorError
+from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.delta.log import check_readable, files_of
 from penstock.runtime.io.connectors.delta.reader import CHANGE_TYPE, DeltaReader, DeltaSplit
 from penstock.runtime.io.connectors.delta.tables import StorageOptions, calls_to, check_installed, find_table
-from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.filesystem import absolute
 from penstock.runtime.io.connectors.local_files import filesystem_for
+from penstock.runtime.io.connectors.tables.reading import check_reading
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets
-from penstock.runtime.time.durations import Duration, seconds_in
+from penstock.runtime.time.durations import Duration
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -80,19 +80,7 @@ class DeltaSource(metaclass=NearestNames):
     def __post_init__(self) -> None:
         check_installed()
         object.__setattr__(self, "path", absolute("path", self.path))
-        checked_setting("batch_format", self.batch_format, ("rows", "arrow"))
-        starts = ("version", "timestamp", "starting_version")
-        given = [name for name in starts if getattr(self, name) is not None]
-        if len(given) > 1:
-            msg = f"{' and '.join(given)} exclude each other: give one of them"
-            raise ConfigurationError(msg)
-        if self.timestamp is not None and self.timestamp.tzinfo is None:
-            msg = "timestamp has no time zone: give one, such as tzinfo=UTC"
-            raise ConfigurationError(msg)
-        if self.watch is not None:
-            object.__setattr__(self, "watch", seconds_in("watch", self.watch, above=0.0))
-        if self.columns is not None:
-            object.__setattr__(self, "columns", tuple(self.columns))
+        check_reading(self, ("version", "timestamp", "starting_version"))
 
     @property
     def change_kind(self) -> str | None:

@@ -16,16 +16,16 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from penstock.runtime.errors import ConfigurationError, ConnectorError
-from penstock.runtime.io.connectors.errors import checked_setting
+from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient, checked_table
 from penstock.runtime.io.connectors.iceberg.history import MAIN, ancestors, head_of, sequence_of
 from penstock.runtime.io.connectors.iceberg.reader import IcebergReader, IcebergSplit, PlannedFile, planned
+from penstock.runtime.io.connectors.tables.reading import check_reading
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets
-from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
+from penstock.runtime.time.durations import Duration, as_seconds
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -80,19 +80,7 @@ class IcebergSource(metaclass=NearestNames):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "catalog_timeout", checked_table(self.table, self.catalog_timeout))
-        checked_setting("batch_format", self.batch_format, ("rows", "arrow"))
-        starts = ("snapshot_id", "timestamp", "starting_snapshot_id")
-        given = [name for name in starts if getattr(self, name) is not None]
-        if len(given) > 1:
-            msg = f"{' and '.join(given)} exclude each other: give one of them"
-            raise ConfigurationError(msg)
-        if self.timestamp is not None and self.timestamp.tzinfo is None:
-            msg = "timestamp has no time zone: give one, such as tzinfo=UTC"
-            raise ConfigurationError(msg)
-        if self.watch is not None:
-            object.__setattr__(self, "watch", seconds_in("watch", self.watch, above=0.0))
-        if self.columns is not None:
-            object.__setattr__(self, "columns", tuple(self.columns))
+        check_reading(self, ("snapshot_id", "timestamp", "starting_snapshot_id"))
 
     def splits(self, parallelism: int) -> Sequence[IcebergSplit]:
         """List the files of the snapshot, and the branch behind it."""
