@@ -245,11 +245,11 @@ class DeltaCommitter:
         return table
 
     def _check_same(self, table: DeltaTable) -> None:
-        """Fail before the checkpoint if the table was made anew: its folder may lack the staged files."""
+        """Fail before the checkpoint if the table was created again: its folder may lack the staged files."""
         found = str(table.metadata().id)
         if self._table_id not in (None, found):
             msg = (
-                f"table {self._path} was made anew while rows were written to it: its id was "
+                f"table {self._path} was created again while rows were written to it: its id was "
                 f"{self._table_id}, and it is {found}. The next attempt writes to the new table"
             )
             raise ConnectorError(msg)
@@ -305,9 +305,9 @@ class DeltaCommitter:
             found = "there is no table" if table is None else f"the table has the id {table.metadata().id}"
             msg += (
                 f"The file belongs to the table with the id {commits[0].table}, and {found} here. So the "
-                "path has changed, or the table was made anew. Restore with the old path. Or give the sink a "
-                "new id and restore with allow_non_restored_state=True: rows that were not yet committed "
-                "are then left out"
+                "path has changed, or the table was created again. Restore with the old path. Or give the "
+                "sink a new id and restore with allow_non_restored_state=True: rows that were not yet "
+                "committed are then left out"
             )
         return LostOutputError(msg)
 

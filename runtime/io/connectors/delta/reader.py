@@ -190,7 +190,7 @@ class DeltaReader:
         """Fail if another table has the path now: its versions are not those that follow."""
         if split.table not in (None, found):
             msg = (
-                f"table {self._path} was made anew: its id was {split.table}, and it is {found}. So rows "
+                f"table {self._path} was created again: its id was {split.table}, and it is {found}. So rows "
                 f"after version {split.version - 1} may be lost. Start again without the snapshot of the job"
             )
             raise LostInputError(msg)

@@ -202,12 +202,12 @@ class IcebergCommitter:
         raise LostOutputError(msg)
 
     def _check_same(self, table_id: str) -> None:
-        """Fail before the checkpoint if the table was made anew: its columns may have other ids."""
+        """Fail before the checkpoint if the table was created again: its columns may have other ids."""
         other = next((file.table for file in self._staged if file.table != table_id), None)
         if other is not None:
             msg = (
-                f"table {self._sink.table} was made anew while rows were written to it: its id was {other}, "
-                f"and it is {table_id}. The next attempt writes to the new table"
+                f"table {self._sink.table} was created again while rows were written to it: its id was "
+                f"{other}, and it is {table_id}. The next attempt writes to the new table"
             )
             raise ConnectorError(msg)
 
@@ -246,8 +246,8 @@ class IcebergCommitter:
             msg = (
                 f"table {self._sink.table}: committed data is missing. Files of a completed checkpoint "
                 f"belong to the table with the id {commit.table}, and {what} here. So the catalog or the "
-                "name has changed, or the table was made anew. Restore with the old settings. Or give the "
-                "sink a new id and restore with allow_non_restored_state=True: rows that were not yet "
+                "name has changed, or the table was created again. Restore with the old settings. Or give "
+                "the sink a new id and restore with allow_non_restored_state=True: rows that were not yet "
                 "committed are then left out"
             )
             raise LostOutputError(msg)

@@ -177,7 +177,7 @@ def test_a_restore_after_a_commit_whose_files_were_compacted_away_changes_nothin
 
 
 def test_a_pending_commit_is_not_made_in_another_table(folder: Path) -> None:
-    """The path has changed, or the table was made anew: the error says so."""
+    """The path has changed, or the table was created again: the error says so."""
     world = TableWorld(folder, SCHEMA)
     job = world.job(numbers(4)).start()
     job.write()
@@ -228,7 +228,7 @@ def test_a_table_that_is_made_anew_before_the_checkpoint_fails_it(folder: Path) 
     job.write(2)
     shutil.rmtree(world.folder)
     DeltaTable.create(world.folder, SCHEMA)
-    with pytest.raises(OperatorError, match="was made anew while rows were written to it"):
+    with pytest.raises(OperatorError, match="was created again while rows were written to it"):
         job.snapshot()
 
 

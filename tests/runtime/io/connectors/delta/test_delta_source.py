@@ -170,11 +170,11 @@ def test_a_table_that_was_made_anew_fails_a_job_that_follows_it(table: Path, cou
         for number in range(count):
             append(table, 1, first=number)
         if not count:
-            with pytest.raises(OperatorError, match="was made anew: its id was"):
+            with pytest.raises(OperatorError, match="was created again: its id was"):
                 rows_so_far(harness)
     with (
         SourceHarness(source, restored=[snapshot]) as harness,
-        pytest.raises(OperatorError, match="was made anew: its id was"),
+        pytest.raises(OperatorError, match="was created again: its id was"),
     ):
         rows_so_far(harness)
 

@@ -332,7 +332,7 @@ def test_files_of_a_table_that_is_made_anew_before_the_checkpoint_fail_it(folder
     job.write()
     world.opened.drop_table(TABLE)
     world.make(pa.schema(dict(reversed(columns.items()))))
-    with pytest.raises(OperatorError, match="was made anew while rows were written to it"):
+    with pytest.raises(OperatorError, match="was created again while rows were written to it"):
         job.checkpoint()
     job.kill()
     job.start().finish()

@@ -220,7 +220,7 @@ def test_a_table_that_was_made_anew_fails_the_job(world: TableWorld) -> None:
         for number in range(4):
             world.append(numbers(1, number))
         expire(world, *snapshots(world)[:3])
-        with pytest.raises(OperatorError, match="was made anew: its id was"):
+        with pytest.raises(OperatorError, match="was created again: its id was"):
             rows_so_far(harness)
 
 
