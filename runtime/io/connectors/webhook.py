@@ -67,6 +67,10 @@ _SHUTDOWN: Final = 0.5
 _RETRY_AFTER: Final = "1"
 #: The answer to a request that a completed checkpoint covers.
 _COVERED: Final = "a completed checkpoint covers the request"
+#: The answer to requests that no checkpoint covers when the listener ends.
+_ENDED: Final = (503, "the job has ended or restarts")
+#: Rounds of the event loop until all connections that were accepted are handed to the server.
+_ROUNDS_TO_HAND_OUT: Final = 5
 #: Maximum bytes of an idempotency key.
 _MOST_KEY_BYTES: Final = 255
 
@@ -231,10 +235,15 @@ class _WebhookReceiver:
         self._uncovered: set[_Request] = set()
         self._reading = 0
         self._requests = 0
+        self._has_ended = False
         self._runner: web.AppRunner | None = None
-        self._starting: asyncio.Future[None] | None = None
+        self._starting: asyncio.Future[asyncio.Server] | None = None
         self.where = f"the webhook at {source.host}:{source.port}"
         self.transient: tuple[type[BaseException], ...] = (OSError,)
+
+    @property
+    def listens(self) -> bool:
+        return self._starting is not None and self._starting.done()
 
     async def receive(self, inbox: Inbox) -> None:
         await self._listen()
@@ -251,9 +260,13 @@ class _WebhookReceiver:
             application.router.add_post(self._source.path, self._handle)
             self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN)
             await self._runner.setup()
-        site = web.TCPSite(self._runner, self._source.host, self._source.port, reuse_address=True)
+        server = self._runner.server
+        assert server is not None, "the runner is set up"
+        starting = asyncio.get_running_loop().create_server(
+            server, self._source.host, self._source.port, reuse_address=True
+        )
         # A start that is cancelled halfway would leave a socket that listens.
-        self._starting = asyncio.ensure_future(site.start())
+        self._starting = asyncio.ensure_future(starting)
         await asyncio.shield(self._starting)
 
     async def _put(self, inbox: Inbox, requests: list[_Request]) -> None:
@@ -292,13 +305,27 @@ class _WebhookReceiver:
             request.answer.set_result((status, text))
 
     async def close(self) -> None:
+        self._has_ended = True
         for request in tuple(self._uncovered):
-            self._answer(request, 503, "the job has ended or restarts")
+            self._answer(request, *_ENDED)
         if self._starting is not None:
             with suppress(OSError):  # the receiver has tried again, or has ended
-                await self._starting
+                await self._end(await self._starting)
         if self._runner is not None:
             await self._runner.cleanup()
+
+    async def _end(self, server: asyncio.Server) -> None:
+        """Stop listening.
+
+        A server that closes forgets connections that it has accepted in the same round of the event loop
+        (CPython 3.11). Their senders would wait. So it accepts no more, hands out what it has, and closes.
+        """
+        loop = asyncio.get_running_loop()
+        for listening in server.sockets:
+            loop.remove_reader(listening.fileno())
+        for _ in range(_ROUNDS_TO_HAND_OUT):
+            await asyncio.sleep(0)
+        server.close()
 
     # -- one request --------------------------------------------------------------------------------------
 
@@ -308,6 +335,8 @@ class _WebhookReceiver:
             given = request.headers.get("Authorization", "")
             if not hmac.compare_digest(_bytes_of(given), f"Bearer {token}".encode()):
                 return _response(401, "the request has no valid token")
+        if self._has_ended:
+            return _response(*_ENDED)
         key = request.headers.get(self._source.key_header)
         if key is not None and not _is_text(key):
             return _response(400, "the idempotency key is not UTF-8")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -285,6 +287,35 @@ def test_a_listener_that_ends_while_it_starts_leaves_its_port(turns: int) -> Non
             pass
 
     asyncio.run(begin_and_end())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_no_sender_is_left_without_an_answer_when_the_listener_ends(turns: int) -> None:
+    (port,) = free_ports(1)
+    source = WebhookSource[Any](port)
+    (split,) = source.splits(1)
+
+    async def connect_and_end() -> None:
+        receiver = _WebhookReceiver(source, split, deserializer=MagicMock())
+        receiving = asyncio.ensure_future(receiver.receive(MagicMock()))
+        while not receiver.listens:
+            await asyncio.sleep(0)
+        receiving.cancel()
+        await asyncio.wait([receiving])
+        senders = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(3)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await receiver.close()
+        for sender in senders:
+            with sender, contextlib.suppress(ConnectionResetError):
+                sender.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n1")
+                assert sender.recv(100) == b""
+
+    gc.disable()  # it would close lost connections, at a time that nobody knows
+    try:
+        asyncio.run(connect_and_end())
+    finally:
+        gc.enable()
 
 
 def test_a_port_that_stays_in_use_fails_the_attempt(
