@@ -27,7 +27,7 @@ _LINE_END: Final = 10
 #: Fewer objects are parsed by Arrow, which has less to do before the first one.
 FEWEST: Final = 2_048
 #: Objects that are parsed at a time. With more, positions and tokens would not fit the processor's cache.
-_BLOCK: Final = 16_384
+_BLOCK: Final = 8_192
 #: Maximum number of blocks that go to Arrow's parser after blocks without one layout.
 _LONGEST_WAIT: Final = 64
 #: A float represents every integer up to this one exactly.

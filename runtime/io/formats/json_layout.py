@@ -87,9 +87,7 @@ def parse_alike(values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | 
         return None
     words = np.ndarray(len(padded) - _WORD + 1, "<u8", padded, strides=(1,))
     text = _Text(padded, length, signs, words)
-    # For each quote of an object, its positions in all objects.
-    places = np.ascontiguousarray(quotes.reshape(len(values), of_one).T)
-    starts = _starts_of_literals(layout, places, length)
+    starts = _starts_of_literals(layout, quotes.reshape(len(values), of_one), length)
     if starts[0][0] != 0 or (signs[starts[0][1:] - 1] != _LINE_END).any():
         return None
     if not all(map(text.has, starts, layout.literals)):
@@ -151,11 +149,15 @@ def _is_read(kind: pa.DataType, is_string: bool) -> bool:
     return bool(types.is_signed_integer(kind) or types.is_float64(kind) or types.is_boolean(kind))
 
 
-def _starts_of_literals(layout: _Layout, places: _Places, length: int) -> list[_Places]:
-    """The position of each literal in each object, if the object has the layout."""
+def _starts_of_literals(layout: _Layout, quotes: _Places, length: int) -> list[_Places]:
+    """The position of each literal in each object, if the object has the layout.
+
+    Args:
+        quotes: Positions of the quotes, with a row for each object.
+    """
     starts, quote = [], 0
     for literal in layout.literals[:-1]:
-        starts.append(places[quote] - literal.index(b'"'))
+        starts.append(quotes[:, quote] - literal.index(b'"'))
         quote += literal.count(b'"')
     # An object ends before the line end in front of the next one.
     ends = np.append(starts[0][1:] - 1, length)

@@ -311,7 +311,7 @@ def test_no_sender_is_left_without_an_answer_when_the_listener_ends(turns: int) 
                 sender.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n1")
                 assert sender.recv(100) == b""
 
-    gc.disable()  # it would close lost connections, at a time that nobody knows
+    gc.disable()  # a collection would close lost connections
     try:
         asyncio.run(connect_and_end())
     finally:
