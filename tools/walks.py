@@ -38,11 +38,13 @@ class Leg:
         end: `module:function` at which the leg ends.
         start: Qualified name of the function at which the leg starts; its outermost frame counts.
         type: Name of the type of one argument, if several kinds of calls pass `end`.
+        via: Qualified name of a function between both, if several ways lead to `end`.
     """
 
     end: str
     start: str
     type: str = ""
+    via: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,12 @@ WALKS: Final = (
         (
             Leg(_PROCESSES, "CheckpointStarts._trigger_sources", "TriggerCheckpoint"),
             Leg(_POST, "SubtaskRunner.control"),
-            Leg(f"{_OF_SUBTASK}:SubtaskCheckpointCoordinator.trigger", "TaskThread._run"),
+            # A subtask that gets barriers triggers its checkpoint by another way.
+            Leg(
+                f"{_OF_SUBTASK}:SubtaskCheckpointCoordinator.trigger",
+                "TaskThread._run",
+                via="Subtask._take_requested",
+            ),
         ),
     ),
     Walk(
@@ -132,7 +139,7 @@ def leg_of(records: Iterable[Mapping[str, Any]], leg: Leg) -> list[Frame]:
         if record["of"] != leg.end or (leg.type and leg.type not in record["types"]):
             continue
         names = [name for _, _, name in record["stack"]]
-        if leg.start in names:
+        if leg.start in names and (not leg.via or leg.via in names):
             return [tuple(frame) for frame in record["stack"][names.index(leg.start) :]]
     seen = sorted({" > ".join(f[2] for f in r["stack"]) for r in records if r["of"] == leg.end})
     msg = f"no call of {leg.end} came from {leg.start}; the recorded calls are {seen or 'none'}"

@@ -39,6 +39,12 @@ def test_a_leg_is_told_from_others_with_the_same_end_by_a_type() -> None:
     assert walks.leg_of(records, walks.Leg("x:End", "Start", "A")) == stack("Start", "End")
 
 
+def test_a_leg_is_told_from_others_with_the_same_end_by_a_function_on_its_way() -> None:
+    records = [record("x:End", "Start", "Other", "End"), record("x:End", "Start", "Middle", "End")]
+    leg = walks.Leg("x:End", "Start", via="Middle")
+    assert walks.leg_of(records, leg) == stack("Start", "Middle", "End")
+
+
 def test_a_leg_that_no_call_passed_is_an_error_that_shows_the_calls_that_were() -> None:
     calls = r"no call of x:End came from Start; the recorded calls are .'Loop > End'.$"
     with pytest.raises(LookupError, match=calls):
