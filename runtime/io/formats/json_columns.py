@@ -28,7 +28,7 @@ _LINE_END: Final = 10
 FEWEST: Final = 2_048
 #: Objects that are parsed at a time. With more, positions and tokens would not fit the processor's cache.
 _BLOCK: Final = 8_192
-#: Maximum number of blocks that go to Arrow's parser after blocks without one layout.
+#: Maximum number of consecutive blocks that go to Arrow's parser after a block without a common layout.
 _LONGEST_WAIT: Final = 64
 #: A float represents every integer up to this one exactly.
 _EXACT: Final = 1 << 53
@@ -160,7 +160,7 @@ class JsonColumns:
         return True
 
     def _changes(self, batch: pa.RecordBatch, text: bytes, values: Callable[[], Iterable[bytes]]) -> bool:
-        """Whether a float column rounds an integer, or a time column drops a time zone."""
+        """Whether a float column has an integer beyond 2**53, or a time column drops a time zone."""
         wide = any(map(_has_wide_float, batch.columns))
         if not wide and not (has_leaf(pa.struct(list(self.schema)), _is_naive_time) and _ZONE.search(text)):
             return False
@@ -204,7 +204,7 @@ def _is_naive_time(kind: pa.DataType) -> bool:
 
 
 def changed_field(value: dict[str, Any], schema: pa.Schema | pa.StructType) -> tuple[str, Any] | None:
-    """Find an integer that a float column rounds, or a time that loses its zone; return field and value."""
+    """Find an integer beyond 2**53 for floats, or a time that loses its zone; return field and value."""
     for field in schema:
         part = _changed_part(value.get(field.name), field.type)
         if part is not None:
