@@ -57,8 +57,8 @@ class QueryPositionError(TransferError):
 
 def went_back(epoch: int) -> QueryPositionError:
     return QueryPositionError(
-        f"the query sends micro-batch {epoch}, and the job has later ones: the query has lost its checkpoint "
-        "location, or has another location than when the job's snapshot was taken"
+        f"the query sends micro-batch {epoch}, but the job already has later ones: the query has lost its "
+        "checkpoint location, or has another location than when the job's snapshot was taken"
     )
 
 

@@ -1,7 +1,7 @@
 """Programs that run on the cluster through Ray's Jobs API (`ray job submit`), and the jobs that they start.
 
-A job's report has the id that the program has in Ray (`ray_submission`). So a client finds the job of a
-program, and another client finds it again. The program runs on the head node and does not need the client.
+A job's report has the id that the program has in Ray (`ray_submission`). Any client finds the program's job
+by this id. The program runs on the head node and does not need the client.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PROGRAM_POLL: Final = 2.0
 #: Maximum number of tries of a request to Ray's Jobs API, and the seconds between two tries.
 _TRIES: Final = 5
 _BETWEEN_TRIES: Final = 1.0
-#: Maximum number of lines of a failed program that are shown.
+#: Maximum number of output lines of a failed program that are shown.
 _LINES: Final = 30
 _ENDED: Final = ("STOPPED", "SUCCEEDED", "FAILED")
 
@@ -56,7 +56,7 @@ class Program:
 
 
 def program_of(words: Sequence[str], working_dir: Path | None, python: str = "python") -> Program:
-    """Make a program of a command's words: a file `job.py` with arguments, or a whole command.
+    """Make a program from the words of a command: a file `job.py` with arguments, or a whole command.
 
     Args:
         working_dir: By default the folder of the file, or the current folder for a command.
@@ -79,7 +79,7 @@ def program_of(words: Sequence[str], working_dir: Path | None, python: str = "py
 
 
 def python_here() -> str:
-    """The Python that runs submitted programs: on the head node this one, else the head's `python`."""
+    """The Python that runs submitted programs: this one on the head node, else the head's `python`."""
     return sys.executable if is_on_head() else "python"
 
 
@@ -150,7 +150,7 @@ class Submissions:
             time.sleep(_POLL)
 
     def last_lines(self, submission_id: str) -> list[str]:
-        """The end of what the program has printed."""
+        """The last lines that the program has printed, without blank lines."""
         printed = self._asked(lambda: self._client.get_job_logs(submission_id), _TRIES)
         return [line for line in printed.splitlines() if line.strip()][-_LINES:]
 
@@ -159,8 +159,9 @@ class Submissions:
 
         Raises:
             JobFailedError: The job has failed or was cancelled, or the program has ended without a job. The
-                message begins with the cause. Without a job, its notes are the program's last lines.
-            JobTimeoutError: No job runs after the deadline; the program continues.
+                message begins with the cause. If there is no job, the error's notes are the program's last
+                lines.
+            JobTimeoutError: No job runs at the deadline; the program continues.
         """
         asked_at = -_PROGRAM_POLL
         is_over = False
@@ -200,7 +201,7 @@ class Submissions:
         try:
             return asking(call)
         except (RuntimeError, ValueError, OSError) as error:
-            msg = f"Ray's Jobs API at {self._address} refuses or does not answer: {error}"
+            msg = f"Ray's Jobs API at {self._address} refuses the request or does not answer: {error}"
             raise DeploymentError(msg) from error
 
 

@@ -476,7 +476,7 @@ class HybridEnumerator:
             raise ConfigurationError(msg) from error
         except Exception as error:
             where = "" if switch is None else f" by switch {function_location(switch)}"
-            msg = f"{source}: the start of the live source could not be made{where}: {error_text(error)}"
+            msg = f"{source}: the start of the live source could not be computed{where}: {error_text(error)}"
             raise ConnectorError(msg) from error
         return start
 

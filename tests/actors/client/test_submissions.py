@@ -72,7 +72,8 @@ def test_a_question_to_the_jobs_api_is_repeated(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_jobs_api_that_stays_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asking(monkeypatch, *[ConnectionError("refused")] * submissions._TRIES)
-    with pytest.raises(DeploymentError, match=r"127\.0\.0\.1:8265 refuses or does not answer: refused"):
+    message = r"127\.0\.0\.1:8265 refuses the request or does not answer: refused"
+    with pytest.raises(DeploymentError, match=message):
         asked.with_metadata("of", "words-1")
 
 

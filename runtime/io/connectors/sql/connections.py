@@ -21,7 +21,7 @@ def check_url(url: str) -> str:
     """Return the URL if it names a database that is supported and installed.
 
     Raises:
-        ConfigurationError: It does not.
+        ConfigurationError: The URL names no supported database, or a library is missing.
     """
     scheme = _scheme(url) if isinstance(url, str) else ""
     if scheme in ("postgresql", "postgres"):
@@ -39,13 +39,13 @@ def check_url(url: str) -> str:
 
 
 def _check_parts(url: str) -> None:
-    """Refuse a URL that is read otherwise than it is meant; show no part, as each may be the password."""
+    """Refuse a URL that PostgreSQL would misread; the error shows no part, as each may be the password."""
     rest = url.partition("://")[2]
     place = _CREDENTIALS.sub("", rest, count=1).partition("?")[0]
     if "@" in place or _BAD_CODE.search(rest):
         msg = (
-            "PostgreSQL can't read url=. It may have a password, and so is not shown here. Encode special "
-            "characters of user and password, such as %40 for @, %2F for / and %25 for %"
+            "PostgreSQL can't read url=. The URL is not shown, because it may contain a password. Encode "
+            "special characters of user and password, such as %40 for @, %2F for / and %25 for %"
         )
         raise ConfigurationError(msg)
 
