@@ -1,4 +1,4 @@
-"""A Kafka job under simulated failures: one sink repeats words, the other writes each exactly once."""
+"""A Kafka job under simulated failures, first with an at-least-once sink, then with an exactly-once sink."""
 
 from __future__ import annotations
 

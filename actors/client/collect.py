@@ -3,7 +3,7 @@
 Subtasks commit rows when a checkpoint completes; a job without checkpoints commits once, at its end. A small
 actor keeps the rows pickled, with one entry for each transaction. So a commit that is repeated after a
 failure adds no rows, and the actor does not need the classes of the rows. The actor ends with the program, or
-with `close`. A job that commits rows after that fails, with a message that says so.
+with `close`. If a job commits rows later, it fails with a message that names this cause.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RayCollector:
         """Keep the rows of one transaction; called by the sink.
 
         Raises:
-            PenstockError: The collector is closed, or its actor has died, as at the end of the program.
+            PenstockError: The collector is closed, or its actor has died, for example with its program.
             NoAnswerError: Its actor does not answer within 60 s.
         """
         self.add_of_run("", key, rows)

@@ -48,7 +48,7 @@ def is_interactive() -> bool:
 
 
 def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command to its end, and return its exit code; Ctrl-C is the business of the command alone.
+    """Run a command to its end, and return its exit code; Ctrl-C interrupts only the command.
 
     Raises:
         ConfigurationError: The command can't be run.

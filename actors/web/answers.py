@@ -4,10 +4,10 @@ Fields of a checkpoint have Flink's names in addition to Penstock's own. Unlike 
 seconds, and states are in lower case. `processed_data` is missing: subtasks do not count the bytes that pass
 during alignment.
 
-The preview of a rescale: keyed state moves with its key group. A key group moves when another subtask owns it
-at the new parallelism. Bytes are assumed to be spread evenly over key groups. Nothing moves in a vertex
-without keyed input, or without bytes of state. The whole job restarts: a rescale takes a checkpoint and
-redeploys every vertex.
+`preview_of` estimates what a rescale moves. Keyed state moves with its key group. A key group moves when
+another subtask owns it at the new parallelism. Bytes are assumed to be spread evenly over key groups. Nothing
+moves in a vertex without keyed input, or without bytes of state. The whole job restarts: a rescale takes a
+checkpoint and redeploys every vertex.
 """
 
 from __future__ import annotations

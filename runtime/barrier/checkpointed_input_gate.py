@@ -13,7 +13,7 @@ limit, or an element can't be spilled, the gate aborts the alignment and release
 of stored elements the gate returns with `has_more`, so that credits, timers and control messages don't wait.
 The model is Flink's `CheckpointedInputGate` up to 1.10.
 
-What it must never do: let an element of a blocked channel through, lose an element, or read new input while
+A gate must never let an element of a blocked channel through, lose an element, or read new input while
 stored elements wait. That would break the order of a channel.
 """
 

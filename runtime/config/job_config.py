@@ -46,10 +46,11 @@ class Semantics:
 
     Attributes:
         end_of_partition: Meaning of a channel's end for a checkpoint that waits for the channel's barrier.
-        coalesces_periodic_requests: No periodic request is added while one waits; otherwise they pile up.
-        abort_ends_start: An abort ends the start in progress. Otherwise the start waits for the next answer
+        coalesces_periodic_requests: A periodic request is not added while another one waits. If false, the
+            requests pile up.
+        abort_ends_start: An abort ends the start in progress. If false, the start waits for the next answer
             of a hook or a coordinator, which may never arrive.
-        declines_overtaken: A subtask declines an overtaken checkpoint; otherwise it drops the checkpoint.
+        declines_overtaken: A subtask declines an overtaken checkpoint. If false, it drops the checkpoint.
         checkpoints_after_tasks_finish: Checkpoints continue when some subtasks have finished.
         savepoints_count: A savepoint counts as a retained checkpoint, in the order of completion. A late
             savepoint then displaces a newer checkpoint.

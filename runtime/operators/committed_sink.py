@@ -5,8 +5,8 @@ Each subtask of the first one stages its output. Before the barrier it sends the
 one, which has one subtask. Its part of the checkpoint holds the committables of all writers. When the
 checkpoint is complete it commits them together, in the order of checkpoints, also after a restore.
 
-The exchange between both is global, so barriers of unaligned checkpoints stay in line on it. A completed
-checkpoint thus covers exactly the committables that were sent before its barriers.
+The exchange between both is global, so even barriers of unaligned checkpoints overtake no data on it. A
+completed checkpoint thus covers exactly the committables that were sent before its barriers.
 
 The committer's `max_parallelism` is 1, so no rescale can add a second one. Flink's counterpart is the global
 committer (`StandardSinkTopologies.addGlobalCommitter`).

@@ -51,7 +51,7 @@ def _names(kind: type) -> tuple[tuple[str, str], ...]:
 
 
 def from_plain(kind: Any, value: Any, where: str = "") -> Any:
-    """Build a value of a declared type; an `int` counts as a `float`, infinities and NaN don't.
+    """Build a value of a declared type; an `int` counts as a `float`; infinities and NaN are refused.
 
     Raises:
         TypeError: A value is missing or has another type; the message names it.

@@ -32,8 +32,8 @@ class SubtaskOutputs:
 
     Attributes:
         records: Records handed to channels so far; a record that goes to several edges counts once.
-        have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so later
-            barriers and cancellation markers are dropped.
+        have_ended: Whether EndOfPartition was sent. For receivers it stands for all later barriers, so
+            later barriers and cancellation markers are dropped.
         watermark: The last watermark that was sent, in microseconds; also set if there are no outputs.
         is_idle: Whether the last status that was sent is idle.
     """
@@ -155,7 +155,10 @@ class SubtaskOutputs:
         self._flush_at = None
 
     def flush_due(self, now: float) -> float | None:
-        """Send buffers of idle channels or past the timeout; return the time of the next check."""
+        """Send the open buffers of idle channels, and all open buffers once the timeout has passed.
+
+        Returns the time of the next check; `None` if no open buffer is left.
+        """
         waiting = [s for s in self._subpartitions if s.has_open_rows]
         if not waiting:
             self._flush_at = None

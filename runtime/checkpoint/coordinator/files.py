@@ -4,8 +4,8 @@ A running checkpoint may use files of the newest completed one (its *base*), so 
 ended. Files that a failed checkpoint wrote are deleted, including files that late acknowledgements name.
 Older files that its snapshots name belong to completed checkpoints and stay.
 
-What it must never do: delete files of a checkpoint whose log record may have been written, or whose outcome
-it has forgotten. The next attempt deletes files that no checkpoint names.
+It must never delete files of a checkpoint whose log record may have been written, or whose outcome it has
+forgotten. The next attempt deletes files that no checkpoint names.
 
 Deletion runs in the background and is best effort. A failed deletion costs only space and is counted.
 """

@@ -214,7 +214,7 @@ class CallsByKey:
         self._blocked: dict[Any, deque[AwaitedRecord]] = {}
 
     def may_call(self, entry: AwaitedRecord) -> bool:
-        """Whether no call of the record's key runs; otherwise keep the record until the call has ended."""
+        """Return whether the record's key has no running call; otherwise keep the record for `end`."""
         if entry.of_key in self._called:
             self._blocked.setdefault(entry.of_key, deque()).append(entry)
             return False

@@ -144,7 +144,7 @@ class SplitOperator(FunctionOperator):
         yield rest
 
     def _split_one_by_one(self, batch: RowBatch) -> Iterator[Output]:
-        """Call predicates on a record until one is true, then copy it; they may change or keep records."""
+        """Find the output of each record, then copy the record: a predicate may have changed or kept it."""
         rest, of_rest, places = list[Any](), list[int](), {tag: list[int]() for tag in self._predicates}
         found: dict[str, list[Any]] = {tag: [] for tag in self._predicates}
         for place, row in enumerate(self._cursor.over(batch.rows)):

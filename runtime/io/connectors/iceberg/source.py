@@ -1,4 +1,4 @@
-"""`IcebergSource`: reads a snapshot of an Iceberg table, and then each snapshot as it comes.
+"""`IcebergSource`: reads a snapshot of an Iceberg table, and with `watch` each later snapshot.
 
 The snapshot is chosen once, when a job starts without a snapshot of its own. Its files are splits, which all
 subtasks read. With `watch`, one more split follows the branch: one subtask reads the files that later
@@ -40,15 +40,15 @@ class IcebergSource(metaclass=NearestNames):
 
     Attributes:
         table: Namespace and name, such as `"shop.orders"`.
-        catalog: Properties of the catalog as pyiceberg has them.
+        catalog: Properties of the catalog, as pyiceberg takes them.
         catalog_name: Name of the catalog, which SQL catalogs store.
         snapshot_id: Snapshot of the table; by default the newest when the job starts without a snapshot.
         timestamp: Instead of `snapshot_id`: the newest snapshot of `main` at this time.
         starting_snapshot_id: Instead of `snapshot_id`: reads only what this snapshot and later ones add.
         branch: Branch or tag that is read.
-        watch: Time between two looks for new snapshots. By default the source ends with the snapshot, or with
-            the newest one at the start of the job.
-        skip_change_commits: Whether snapshots that remove rows are left out, with the rows that they add.
+        watch: Time between two checks for new snapshots. By default the source ends with the snapshot, or
+            with the newest one at the start of the job.
+        skip_change_commits: Whether snapshots that remove rows are skipped, with the rows that they add.
         columns: Columns to read; by default all.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
         catalog_timeout: Maximum time of one call to the catalog.
@@ -83,7 +83,7 @@ class IcebergSource(metaclass=NearestNames):
         check_reading(self, ("snapshot_id", "timestamp", "starting_snapshot_id"))
 
     def splits(self, parallelism: int) -> Sequence[IcebergSplit]:
-        """List the files of the snapshot, and the branch behind it."""
+        """List the files of the snapshot; with `watch`, also one split that follows the branch."""
         with closing(self._client()) as client:
             return self._splits(client, client.load())
 

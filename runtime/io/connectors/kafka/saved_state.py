@@ -1,7 +1,7 @@
 """Reads Kafka's part of a checkpoint or savepoint: positions of sources, flushed transactions of sinks.
 
-For tools. A job restores its own state without this module. Nothing is unpickled, and no module of the user
-is imported.
+Only tools use this module; a job restores its own state without it. Nothing is unpickled, and no module of
+the user is imported.
 """
 
 from __future__ import annotations

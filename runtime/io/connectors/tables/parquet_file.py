@@ -34,7 +34,8 @@ class OpenFile:
 
         Args:
             output: The file; `end` and `discard` close it.
-            schema: Schema of the file; by default that of the first rows. It may add metadata to theirs.
+            schema: Schema of the file; by default the schema of the first rows. It may have metadata that the
+                rows' schema lacks.
         """
         self.path = path
         self.rows = 0
@@ -54,7 +55,7 @@ class OpenFile:
         return self._counting.size
 
     def write(self, batch: pa.RecordBatch, most_bytes: int) -> None:
-        """Collect rows; write them as a row group once there are many of them, or `most_bytes`."""
+        """Collect rows; write a row group once there are 131,072 rows or `most_bytes` bytes."""
         self._parts.append(batch)
         self.rows += batch.num_rows
         self._gathered += batch.num_rows

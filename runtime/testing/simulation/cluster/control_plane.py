@@ -39,7 +39,7 @@ class ControlPlane:
     """Holds all processes and JobMasters; see the module's docstring.
 
     Attributes:
-        restarts: Times at which attempts were deployed and stopped.
+        restarts: Number of JobMasters, and the times at which attempts were deployed and stopped.
         end: The job's final state and its cause; `None` while it runs.
     """
 

@@ -3,7 +3,7 @@
 Every run has a copy of its own of the model. All simulated processes of the run share that copy, and it
 outlives them. So it must hold everything that the real system would hold, and nothing that a client holds.
 
-The seed of a run determines what happens to each call: it is answered, slow, refused, or it hangs, or its
+The seed of a run determines the fate of each call. A call is answered, slow or refused, it hangs, or its
 answer is lost. A process may die before a call and before its answer. There is one thread. So a slow call
 lets the time of the whole world pass, and a call that hangs takes its whole timeout. No call fails after the
 faults have stopped.
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Fate(Enum):
-    """The course of one call of an external system."""
+    """The course of one call to an external system."""
 
     ANSWERED = "answered"
     SLOW = "call slow"
@@ -125,9 +125,10 @@ class WorldContext:
         self._world.clock.advance(seconds_in("duration", duration))
 
     def in_thread(self, act: Callable[[], None], what: str, *, after: Duration = 0.0) -> None:
-        """Run a part of another thread of the calling process, in a move of its own.
+        """Run `act` in another thread of the calling process, in a move of its own.
 
-        A process that dies before that never runs it. In a JobMaster and outside of a simulation it runs now.
+        If the process dies before this move, `act` never runs. In a JobMaster, and outside of a simulation,
+        `act` runs at once.
         """
         thread, delay = self._world.thread, seconds_in("after", after)
         if thread is None:
@@ -243,7 +244,7 @@ class ExternalWorld:
     def has_been_read(self) -> bool:
         """Whether a completed checkpoint of the job covers all records that this world has and will get.
 
-        `simulate(stop=...)` stops a job whose sources have no end when this is so.
+        Once this returns true, `simulate(stop=...)` stops a job whose sources have no end.
         """
         msg = f"simulate(stop=...) needs has_been_read() of {type(self).__name__}, which says when to stop"
         raise ConfigurationError(msg)
