@@ -9,7 +9,8 @@ Programs begin with `from penstock import StreamEnvironment`. Other public names
 - `penstock.connected`: functions of two connected streams;
 - `penstock.operators`: for authors of operators;
 - `penstock.kafka`: source and sink of Kafka topics;
-- `penstock.delta`: source and sink of Delta Lake tables;
+- `penstock.delta`, `penstock.iceberg`: sources and sinks of Delta Lake and Iceberg tables;
+- `penstock.sql`: source, sink and lookups for PostgreSQL and SQLite;
 - `penstock.files`: settings of `FileSource`;
 - `penstock.redis`, `penstock.nats`, `penstock.mqtt`: sources of Redis Streams, NATS JetStream and MQTT;
 - `penstock.http`: a source of HTTP requests, and a sink that sends them;
