@@ -34,10 +34,10 @@ def for_each(
     """Call a function for each argument, several at a time, and wait for all calls.
 
     Args:
-        run_in_thread: Begins a function in a thread; a simulation has threads of its own.
+        run_in_thread: Starts a function in a thread; a simulation passes its own.
 
     Raises:
-        Exception: The first error, when all other calls have ended.
+        Exception: The first error; raised after all calls have ended.
 
     Example:
         >>> done = []

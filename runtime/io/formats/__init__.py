@@ -1,4 +1,4 @@
-"""Formats of records: bytes to values and back, for connectors whose records are single values.
+"""Formats that decode bytes to records and encode records to bytes, for connectors with a record per value.
 
 - `format`: the protocols `Format`, `Decoder` and `Encoder`. `parts` finds the bad values of a batch.
 - `plain`: bytes and text. `json_format`, `json_schema`, `avro`, `protobuf`: one format each. The format of

@@ -250,7 +250,7 @@ class DeltaCommitter:
         if self._table_id not in (None, found):
             msg = (
                 f"table {self._path} was created again while rows were written to it: its id was "
-                f"{self._table_id}, and it is {found}. The next attempt writes to the new table"
+                f"{self._table_id}, and is now {found}. The next attempt writes to the new table"
             )
             raise ConnectorError(msg)
         self._table_id = found

@@ -1,7 +1,7 @@
 """Reads the log of a Delta table: the files of a version, and those that one commit adds, removes or changes.
 
-The log has a file of JSON lines for each commit, `_delta_log/00000000000000000007.json`. The library reads
-versions, but has no call for the actions of one commit. So these are read here.
+The log has a file of JSON lines for each commit, `_delta_log/00000000000000000007.json`. The library
+deltalake reads versions, but has no call for the actions of one commit. So these are read here.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def version_of(system: FileSystem, path: str, transaction: str, after: int) -> i
 
 
 def newest_version(system: FileSystem, path: str, known: int) -> int:
-    """The newest version of a table, by its log; `known` exists. Few calls find it, also far away."""
+    """The newest version in a table's log; `known` must exist. The number of calls is logarithmic."""
 
     def is_there(version: int) -> bool:
         return system.size(commit_path(path, version)) is not None

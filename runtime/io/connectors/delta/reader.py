@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.runtime.io.connectors.delta.source import DeltaSource
 
-#: Rows of a batch that is decoded at a time.
+#: Number of rows that are decoded at a time.
 _BATCH_ROWS: Final = 64 * 1024
 #: Time between two looks for the newest version, while older ones are read.
 _LOOK_SECONDS: Final = 5.0
@@ -122,7 +122,7 @@ class DeltaReader:
         return [*(() if self._split is None else (self._split,)), *self._waiting]
 
     def lag(self) -> SourceLag:
-        """Rows of the files that are left; the log is followed as it grows."""
+        """Rows left in the files of each split, and versions that follow in the log."""
         return self._lag
 
     def close(self) -> None:
@@ -187,16 +187,17 @@ class DeltaReader:
             self._looks_at = now + _LOOK_SECONDS
 
     def _check_same(self, split: DeltaSplit, found: str) -> None:
-        """Fail if another table has the path now: its versions are not those that follow."""
+        """Fail if the path has another table now: its versions don't follow those that were read."""
         if split.table not in (None, found):
             msg = (
-                f"table {self._path} was created again: its id was {split.table}, and it is {found}. So rows "
-                f"after version {split.version - 1} may be lost. Start again without the snapshot of the job"
+                f"table {self._path} was created again: its id was {split.table}, and is now {found}. So "
+                f"rows after version {split.version - 1} may be lost. Start again without the snapshot of "
+                "the job"
             )
             raise LostInputError(msg)
 
     def _check_not_removed(self, split: DeltaSplit) -> None:
-        """Fail if a later version exists, so that the log will never have this one."""
+        """Fail if a later version exists: then the log will never have this version again."""
         version = split.version
         if self._system.size(commit_path(self._path, version + 1)) is None:
             table = find_table(self._path, self._source.storage_options)
@@ -204,7 +205,7 @@ class DeltaReader:
                 self._check_same(split, str(table.metadata().id))
                 return
             if self._system.size(commit_path(self._path, version)) is not None:
-                return  # it has come meanwhile
+                return  # the version was committed meanwhile
         msg = (
             f"table {self._path}: version {version} is not in the log any more, so its rows are lost for "
             "this job. Start again without the snapshot, and let delta.logRetentionDuration exceed the "

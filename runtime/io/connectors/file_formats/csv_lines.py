@@ -1,8 +1,8 @@
 """CSV rows as records: each value is one row, without a header.
 
 In a batch without quotes, escape characters and line ends, each value is one line. Arrow parses such a batch
-in one call. `csv.reader` parses any other batch, value by value. Both go through the plan of CSV files, so
-types and nulls are as in files.
+in one call. `csv.reader` parses any other batch, value by value. Both use the `ArrowPlan` of CSV files, so
+types and nulls are the same as in files.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from penstock.runtime.record.row_columns import NoPythonValueError, dicts_of_arr
 
 @dataclass(frozen=True, slots=True)
 class CsvLines:
-    """CSV: each value is one row; a row is a dict from column to text, or to a value with `schema`.
+    """CSV: each value is one row, decoded to a dict of texts; columns in `schema` have typed values.
 
     Args:
         columns: Names of all columns, in their order; by default those of the schema.
-        schema: Types of some columns; others are text. An empty field is null, but `""` in a column of text.
+        schema: Types of some columns; others are text. An empty field is null, or `""` in a column of text.
         null_values: Texts that are null in every column.
 
     Raises:
@@ -63,7 +63,7 @@ class CsvLines:
             raise ConfigurationError(msg)
         unknown = [] if schema is None else [name for name in schema.names if name not in names]
         if unknown:
-            msg = f"schema names {unknown} outside of columns={list(names)}"
+            msg = f"schema has {unknown}, which columns={list(names)} lacks"
             raise ConfigurationError(msg)
         declared_types({} if schema is None else {field.name: field.type for field in schema})
         object.__setattr__(self, "columns", names)

@@ -2,7 +2,7 @@
 
 Every step may be repeated: a restored job again cleans up the files that its checkpoint counts as read. A
 newer file of the same name has another size or time, and stays. The marker of a file is deleted before the
-file. A marker that is left alone would make the next file of this name complete too early.
+file. A marker that is left behind would mark the next file of this name as complete too early.
 """
 
 from __future__ import annotations

@@ -599,7 +599,7 @@ def _check_csv(
         raise ConfigurationError(msg)
     unknown = [] if columns is None else [name for name in types if name not in columns]
     if unknown:
-        msg = f"schema names {unknown} outside of columns={list(columns or ())}"
+        msg = f"schema has {unknown}, which columns={list(columns or ())} lacks"
         raise ConfigurationError(msg)
     if columns is not None and len(set(columns)) < len(columns):
         msg = f"columns={list(columns)} names a column twice"

@@ -39,7 +39,7 @@ class Folders:
         self._names = tuple(names)
 
     def split(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
-        """Yield the parts of a batch with their folders; without columns the batch, with an empty name."""
+        """Yield each part of a batch with its folder; without columns, the whole batch with an empty name."""
         if not self._names:
             yield "", batch
         elif isinstance(batch, ArrowBatch):

@@ -207,7 +207,7 @@ class IcebergCommitter:
         if other is not None:
             msg = (
                 f"table {self._sink.table} was created again while rows were written to it: its id was "
-                f"{other}, and it is {table_id}. The next attempt writes to the new table"
+                f"{other}, and is now {table_id}. The next attempt writes to the new table"
             )
             raise ConnectorError(msg)
 

@@ -1,4 +1,4 @@
-"""`StagedDataFile`: a finished Parquet file that no snapshot names yet, with all that a manifest says of it.
+"""`StagedDataFile`: a finished Parquet file that no snapshot names yet, with its metadata for a manifest.
 
 The committer reads no file: the writer takes bounds and counts from the metadata of the file that it has just
 written. The values are plain, so that a checkpoint holds them without classes of the library.
@@ -27,8 +27,8 @@ class StagedDataFile:
         partition: Values of the partition fields, as manifests have them: days since the epoch for a date.
         table: Id of the table whose columns the file has.
         spec: Id of the partition spec.
-        counts: Sizes in bytes, values, nulls and NaNs by column id, under the names of manifests.
-        lower: Smallest value by column id, in Iceberg's form of single values.
+        counts: By the names that manifests use: bytes, or number of values, nulls or NaNs, by column id.
+        lower: Smallest value by column id, in Iceberg's single-value serialization.
         upper: Largest value by column id.
         offsets: Offsets of the row groups.
     """
@@ -95,7 +95,7 @@ def staged(file: OpenFile, table: Table, partition: tuple[Any, ...]) -> StagedDa
 
 
 class DataFileOutput:
-    """A new file of a table, written by the table's own access to its storage."""
+    """A new file of a table, written through the table's own `FileIO`."""
 
     def __init__(self, io: FileIO, path: str) -> None:
         self._io = io
@@ -114,7 +114,7 @@ class DataFileOutput:
 
 
 def keeping_manifests(io: FileIO) -> FileIO:
-    """The same access to the storage, which does not delete the manifests of a commit."""
+    """Wrap a `FileIO` so that it does not delete the manifests of a commit."""
     from pyiceberg.io import FileIO, InputFile, OutputFile
 
     class KeepingManifests(FileIO):

@@ -158,8 +158,8 @@ class IcebergReader:
         found = str(table.metadata.table_uuid)
         if found != split.table:
             msg = (
-                f"table {self._source.table} was created again: its id was {split.table}, and it is {found}. "
-                "So rows may be lost for this job. Start again without the snapshot of the job"
+                f"table {self._source.table} was created again: its id was {split.table}, and is now {found}."
+                " So rows may be lost for this job. Start again without the snapshot of the job"
             )
             raise LostInputError(msg)
         return table

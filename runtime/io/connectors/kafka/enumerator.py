@@ -141,9 +141,10 @@ class KafkaSourceEnumerator:
         self._look_again()
 
     def _unanswered(self, error: BaseException) -> None:
-        """Repeat a failed search; only the first one fails the job.
+        """Repeat a failed search.
 
-        It fails at once, or at its third try if the error may pass.
+        Until a first search has succeeded, a failure ends the job: at once, or at the third try if the error
+        may pass.
         """
         if not self._is_listed:
             self._first_looks += 1

@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class KafkaReader(Generic[T]):
-    """Gives out what its fetcher has ready, and keeps the position of each partition.
+    """Returns the batches that its fetcher has decoded, and keeps the position of each partition.
 
     Args:
         is_arrow: Whether batches are Arrow batches, which have more rows.
-        commits: Whether the group learns the offsets of completed checkpoints.
+        commits: Whether the offsets of completed checkpoints are committed to the consumer group.
     """
 
     makes_new_records = True

@@ -27,7 +27,7 @@ def first_values(
     splits: Sequence[KafkaPartitionSplit],
     metadata: PartitionMetadata,
 ) -> list[bytes | None]:
-    """The values at the offsets where a job starts, and before them if there are too few.
+    """Up to `count` values from a job's start offsets on, and earlier values if too few follow.
 
     Raises:
         ConnectorError: The partitions have no records, or Kafka does not answer.

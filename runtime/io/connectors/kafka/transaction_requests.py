@@ -3,8 +3,8 @@
 A producer that dies after its flush leaves an open transaction. Its records are complete, but hidden until
 the transaction ends. Kafka's clients can't end a transaction of another producer. The protocol can:
 `EndTxn` names the transaction by its transactional id, and by the id and epoch of the producer. So a process
-that knows these three commits what another one has written. The coordinator answers a repeated commit as it
-answered the first one, so an answer that was lost is asked for again.
+that knows these three can commit records of another process. The coordinator answers a repeated commit as it
+answered the first one. So a commit whose answer was lost is repeated.
 
 Never send version 5 of `EndTxn` here. With it the coordinator raises the epoch at each end. librdkafka begins
 transactions with the older protocol, and its numbers would no longer be valid.
@@ -27,7 +27,7 @@ _Answer = TypeVar("_Answer")
 #: Seconds for a single connection or request.
 _ONE_CALL: Final = 10.0
 _NOT_FOUND: Final = 105
-#: The coordinator has begun to abort; a producer would ask again, for an epoch of its own.
+#: The coordinator has begun to abort the transaction; a producer would repeat the request to get an epoch.
 _ENDS_NOW: Final = 51
 _FENCED: Final = (
     "another producer has taken the transactional id, or the transaction was aborted at its timeout"
@@ -151,8 +151,9 @@ def fence_transaction(
 ) -> None:
     """Let the coordinator abort an open transaction as it does at the transaction's timeout; does not wait.
 
-    The epoch is raised once. So a committable of the transaction is known to be lost, and one of an earlier
-    transaction of the id is known to be committed. A new producer would raise the epoch once more.
+    The request raises the epoch by one. A committable of this transaction is then one epoch behind, so it
+    counts as lost. Committables of earlier transactions of the id are further behind, so they count as
+    committed. A new producer would raise the epoch once more.
 
     Args:
         transaction_timeout: Timeout of the id's next transactions, in seconds.
@@ -292,7 +293,7 @@ def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _token_provider(function: Any) -> Any:
-    """Give kafka-python the tokens of the function that librdkafka's client takes as `oauth_cb`."""
+    """Wrap the function in librdkafka's setting `oauth_cb` as a token provider of kafka-python."""
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class TokenProvider(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types
@@ -303,10 +304,10 @@ def _token_provider(function: Any) -> Any:
 
 
 def check_settings(cluster: KafkaCluster) -> None:
-    """Refuse what requests about transactions can't do, before any record is written.
+    """Check, before any record is written, that kafka-python supports the settings of the cluster.
 
     Raises:
-        ConfigurationError: kafka-python is not installed, or has no setting like one of librdkafka's.
+        ConfigurationError: kafka-python is not installed, or lacks one of the security settings.
     """
     try:
         _load_client()
@@ -323,8 +324,8 @@ def _load_client() -> None:
     """Import kafka-python as a whole, before any of its modules.
 
     An import locks a module before its package. If two threads begin with different modules, each waits for
-    the other, and Python then gives one of them half of a module. A writer prepares a transaction in one
-    thread while it commits those of a restored checkpoint in another.
+    the other, and Python then gives one of them a half-initialized module. A writer prepares a transaction in
+    one thread while it commits those of a restored checkpoint in another.
     """
     import kafka  # noqa: F401
 
@@ -335,7 +336,7 @@ def _ask(
     failure: str,
     timeout: float,
 ) -> _Answer:
-    """Ask over connections of its own, again after each retriable error."""
+    """Send requests over connections of their own; repeat them after each retriable error."""
     clients = clients_of(settings.get("bootstrap.servers"))
     deadline = clients.monotonic() + timeout
     retrying = Retrying(

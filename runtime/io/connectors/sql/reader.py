@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SqlSplit:
-    """A part of a query, behind a position.
+    """A part of a query, after a position.
 
     Attributes:
         after: Position of the last row that was read; `None` before the first one.
         until: Last position to read; `None` for no end.
-        above: Lower limit of the first column of `by`, itself not included.
-        up_to: Upper limit of the first column of `by`, itself included.
-        follows: Whether it has no end: it waits for new rows.
+        above: Exclusive lower limit of the first column of `by`.
+        up_to: Inclusive upper limit of the first column of `by`.
+        follows: Whether the split has no end and waits for new rows.
     """
 
     name: str
@@ -51,7 +51,7 @@ class SqlSplit:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last row was read; another split may end without it."""
+        """Whether the row at `until` was read; a split may also end without reading that row."""
         return self.until is not None and self.after == self.until
 
     @property
@@ -64,7 +64,7 @@ class _Loaded:
     """A page.
 
     Attributes:
-        is_last: Whether nothing more was there behind it.
+        is_last: Whether no rows followed the page when it was read.
     """
 
     rows: Rows
@@ -92,7 +92,7 @@ class SqlReader:
     """Reads the splits in turn; the split without an end comes last.
 
     Args:
-        begin: Begins work in another thread.
+        begin: Starts work in another thread.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class SqlReader:
         self._page: _Loaded | None = None
         self._emitted = 0
         self._coming: Future[_Loaded] | None = None
-        # The positions were looked up before. With `settle`, rows before the last one may still be committed.
+        # The splits' last positions are known by now. With `settle`, rows before them may still be committed.
         has_end = any(not split.follows for split in splits)
         self._look_at = clock.monotonic() + as_seconds(source.settle) if has_end and source.settle else 0.0
         self._has_caught_up = False
@@ -201,20 +201,20 @@ class SqlReader:
             if until is None:
                 return _Loaded(Rows(()), is_last=True)
             page = replace(page, until=until)
-        # One row more shows whether it has the position of the last one.
+        # One more row shows whether the page's last position repeats on the next page.
         rows = self._database.read(source.query, source.by, page, source.page_rows + 1)
         if rows.has_null(source.by):
             raise null_position(self._database.where, source.by)
         if len(rows) > 1 and (same := _repeated(rows, source.by)) is not None:
             msg = (
-                f"{self._database.where}: two rows have the position {same} in by={list(source.by)}. Give "
-                " columns in by= that together are unique, such as the primary key as the last one"
+                f"{self._database.where}: two rows have the position {same} in by={list(source.by)}. Add "
+                "columns to by= so that the positions are unique, such as the primary key as the last column"
             )
             raise ConnectorError(msg)
         return _Loaded(rows.slice(0, source.page_rows), is_last=len(rows) <= source.page_rows)
 
     def _settled(self, database: SqlDatabase) -> tuple[Any, ...] | None:
-        """The largest position that was there long enough ago; `None` if there is none yet."""
+        """The largest position that existed `settle` ago; `None` if there is none yet."""
         last, now = database.last(self._source.query, self._source.by), self._clock.monotonic()
         if last is not None and None in last:
             raise null_position(database.where, self._source.by)
@@ -249,7 +249,7 @@ def as_arrow(rows: Rows, schema: pa.Schema | None) -> pa.Table:
 
 
 def _repeated(rows: Rows, by: Sequence[str]) -> tuple[Any, ...] | None:
-    """A position that two rows have, which then follow one another."""
+    """A position that two consecutive rows share; rows are sorted by position."""
     if rows.table is None:
         positions = [rows.position(index, by) for index in range(len(rows))]
         return next((one for one, two in pairwise(positions) if one == two), None)

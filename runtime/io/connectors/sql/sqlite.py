@@ -1,11 +1,11 @@
 """`Sqlite`: a connection to a SQLite file by Python's own `sqlite3`.
 
 One process at a time writes to the file; others wait up to `timeout`. A transaction begins with
-`BEGIN IMMEDIATE`, so it waits before it has read anything, and never fails in its midst.
+`BEGIN IMMEDIATE`, so it waits before it reads anything, and never fails midway because of another writer.
 
-SQLite has no types that a staged table could repeat, and shows the conditions of a table only as text. So a
-staged row is tried: it is put into the table, and the savepoint around that is rolled back. `OR REPLACE`
-leaves unique indexes out of the trial, since the rows that conflict now may be gone at the commit.
+A staged table can't repeat all types and constraints of its target: SQLite shows constraints only as text. So
+each staged row is tried: it is inserted into the target within a savepoint, which is rolled back.
+`OR REPLACE` leaves unique indexes out of the trial, because rows that conflict now may be gone at the commit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from penstock.runtime.io.connectors.sql.database import (
     null_position,
 )
 
-#: Instructions of SQLite between two looks at the time.
+#: Instructions of SQLite between two checks of the deadline.
 _STEPS: Final = 20_000
 #: Maximum number of values in a statement; older versions of SQLite take 999.
 _MOST_VALUES: Final = 900
@@ -56,7 +56,7 @@ class Sqlite:
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
         try:
-            # A missing file is an error, and not a new database. The reader's thread is another one.
+            # A missing file is an error, not a new database. A reader uses the connection in its own thread.
             address = "file:" + path.replace("%", "%25").replace("?", "%3f").replace("#", "%23") + "?mode=rw"
             self._connection = sqlite3.connect(
                 address, timeout, isolation_level=None, check_same_thread=False, uri=True
@@ -117,8 +117,8 @@ class Sqlite:
     def stage(self, table: TableInfo, stage: Stage, columns: Mapping[str, Values]) -> None:
         if stage.has_deletes and any(table.columns[name].collation for name in stage.key):
             msg = (
-                f"{self.where}: table {table.name} has a COLLATE, with which keys may be equal that differ. "
-                "Change kinds need keys without one: remove it, or leave change_kind out"
+                f"{self.where}: table {table.name} has a COLLATE clause, so different keys may compare as "
+                "equal. Change kinds need keys without COLLATE: remove it, or leave change_kind out"
             )
             raise ConnectorError(msg)
         names = list(columns)
@@ -291,7 +291,7 @@ def merge_statements(table: TableInfo, stage: Stage) -> list[str]:
     if stage.has_deletes:
         gone = f"SELECT {key} FROM {staged} AS s WHERE s.{DELETES}"
         statements.append(f"DELETE FROM {target} WHERE ({key}) IN ({gone})")
-    kept = _kept(stage) or " WHERE true"  # otherwise SQLite takes ON for a part of a join
+    kept = _kept(stage) or " WHERE true"  # otherwise SQLite parses ON as part of a join
     merge = f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {staged} AS s{kept}{order}"
     return [*statements, f"{merge} ON CONFLICT ({key}) DO {then}"]
 
@@ -319,7 +319,7 @@ _NATIVE: Final = frozenset([int, float, str, bytes, type(None)])
 
 
 def _native(value: Any) -> Any:
-    """The value as SQLite keeps it: times and large numbers as text, containers as JSON."""
+    """The value as SQLite keeps it: times, decimals and UUIDs as text, containers as JSON."""
     match value:
         case bool():
             return int(value)
@@ -350,4 +350,4 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _query(query: str) -> str:
-    return query.strip().rstrip(";") + "\n"  # it may end with a comment
+    return query.strip().rstrip(";") + "\n"  # the query may end with a comment

@@ -23,7 +23,7 @@ from penstock.runtime.record.arrow_types import NoColumnTypeError
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.record.own_types import batches_of_rows
 
-#: Bytes that all open files of a subtask collect together, about.
+#: Approximate number of bytes that all open files of a subtask buffer together.
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 #: Maximum number of files that one subtask has open.
 _MOST_OPEN: Final = 100
@@ -72,7 +72,7 @@ class StagingTableWriter(ABC):
 
     @abstractmethod
     def first_schema(self, found: pa.Schema) -> pa.Schema:
-        """The columns of the table when the first records have those of `found`."""
+        """The columns of the table; `found` has the columns of the first records."""
 
     @abstractmethod
     def added_to(self, known: pa.Schema, new: Sequence[pa.Field]) -> pa.Schema:
@@ -100,7 +100,7 @@ class StagingTableWriter(ABC):
             self._open.popitem()[1].discard()
 
     def columns_of(self, batch: Batch, exempt: pa.Array | None = None) -> pa.RecordBatch:
-        """The batch in the columns of the table.
+        """Convert a batch to the columns of the table.
 
         Args:
             exempt: Marks rows that may lack all values but their key, if the writer has `exempts_rows`.
@@ -162,7 +162,7 @@ class StagingTableWriter(ABC):
             if batch.column(name).null_count:
                 msg = (
                     f"table {self.table}: column {name!r} of key= is null in a record, so no row can be "
-                    "found by it. Filter these records, or give them a value before the sink"
+                    "found by it. Filter out these records, or give them a value before the sink"
                 )
                 raise BadRecordError(msg)
         kept = batch if exempt is None or not self._never_null else batch.filter(pc.invert(exempt))
@@ -171,7 +171,7 @@ class StagingTableWriter(ABC):
             if found is not None:
                 msg = (
                     f"table {self.table}: column {found!r} is NOT NULL, and a record has no value. "
-                    "Filter these records, or give them a value before the sink"
+                    "Filter out these records, or give them a value before the sink"
                 )
                 raise BadRecordError(msg)
         return batch

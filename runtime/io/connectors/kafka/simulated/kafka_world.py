@@ -73,12 +73,12 @@ class KafkaWorld(ExternalWorld):
 
     `KafkaSource` and `KafkaSink` with its address run as in production, with all their code, on clients of a
     model of a broker. The model has transactions with epochs and timeouts, isolation levels, groups and
-    retention, in the time of the simulation. The same tests run against it and against Apache Kafka.
+    retention, on the simulated clock. The same tests run against it and against Apache Kafka.
 
     Faults by name:
 
     - `"kafka_broker_crashes"`: the broker is away for up to three seconds and keeps its data.
-    - `"kafka_coordinator_moves"`: coordinators answer for a while with errors that pass (14, 15, 16).
+    - `"kafka_coordinator_moves"`: coordinators answer for a while with retriable errors (14, 15, 16).
     - `"kafka_expired_transactions"`: the broker aborts an open transaction, as at its timeout.
     - `"kafka_expired_records"`: retention deletes records that a consumer has read.
     - `"kafka_new_partitions"`: a topic gets another partition.
@@ -144,7 +144,7 @@ class KafkaWorld(ExternalWorld):
 
         Args:
             key: Returns the key of a value, a `str` or `bytes`.
-            partition: By default the partitions in turn.
+            partition: Number of the partition; by default the values go to all partitions in turn.
             timestamp: Milliseconds since the epoch; by default the time of their arrival.
             after: Time from the start of the run to their arrival. By default they are there from the start.
         """

@@ -1,4 +1,4 @@
-"""The threads of the connector in a simulation: each runs in moves, and dies with its process."""
+"""Threads of the connector in a simulation: the agenda schedules them, and they die with their process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SimulatedFuture(Future[T], Generic[T]):
         self._work: Callable[[], T] | None = work
 
     def run(self) -> None:
-        """Do the work, unless it is done; the death of the process passes through."""
+        """Do the work, unless it is done; does not catch the `BaseException` that ends a process."""
         work, self._work = self._work, None
         if work is None:
             return
@@ -37,9 +37,10 @@ class SimulatedFuture(Future[T], Generic[T]):
 
 
 class SimulatedWorker:
-    """A `Worker` whose steps are moves; one that waits for records steps again when the wait is over.
+    """A `Worker` whose steps are entries of the simulation's agenda.
 
-    A worker that rests is stepped again when it is woken, however short its rest is.
+    A worker that waits for records takes its next step when the wait is over. A worker that rests takes none
+    until it is woken, however short its rest is.
     """
 
     def __init__(self, run: WorldContext, step: Callable[[], float]) -> None:
@@ -50,7 +51,7 @@ class SimulatedWorker:
         self.wake()
 
     def wait(self, seconds: float) -> None:
-        """Note that the step waits; called within it."""
+        """Note that the current step waits; called within the step."""
         self._waits = seconds
 
     def wake(self) -> None:
@@ -58,7 +59,7 @@ class SimulatedWorker:
             self._schedule(0.0)
 
     def join(self, timeout: float) -> bool:
-        """Run to the end, as a thread that was asked to end does."""
+        """Take steps until the worker ends or rests; return whether it has ended."""
         while not self._has_ended:
             if self._take_step() > 0.0:
                 break

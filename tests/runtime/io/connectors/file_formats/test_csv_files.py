@@ -149,7 +149,7 @@ def test_settings_that_are_not_allowed_are_named(tmp_path):
         FileSource.csv(tmp_path, delimiter="ab")
     with pytest.raises(ConfigurationError, match="header=False needs columns"):
         FileSource.csv(tmp_path, header=False)
-    with pytest.raises(ConfigurationError, match=r"schema names \['b'\]"):
+    with pytest.raises(ConfigurationError, match=r"schema has \['b'\]"):
         FileSource.csv(tmp_path, columns=["a"], schema={"b": int})
     with pytest.raises(ConfigurationError, match="give a list of names"):
         FileSource.csv(tmp_path, columns="a")
