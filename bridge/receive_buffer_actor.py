@@ -214,8 +214,8 @@ class ReceiveBufferActor:
         """Attach a reader, and register at the rendezvous so that Spark begins to push.
 
         The reader's position belongs to one incarnation of the receive buffer, because the order of frames
-        differs between incarnations. A reader of another incarnation can continue only at the end of a
-        micro-batch, with the first frame of this buffer. Otherwise the transfer fails.
+        differs between incarnations. A reader with a position of another incarnation can continue only at the
+        end of a micro-batch, with the first frame of this buffer. Otherwise the transfer fails.
 
         Args:
             instance: Incarnation of the position; empty for a new reader.

@@ -18,8 +18,8 @@ interrupt can't break the handling of the first, unless that code delivers inter
 get no interrupts. A program without a handler in Python (`SIG_DFL`, `SIG_IGN`) is left unchanged.
 
 An interrupt that names a job ends the program with its notes alone, without a traceback (`explain`). The exit
-code is 130, as after Ctrl-C in a shell. Python alone would only sometimes end with it: code that runs in its
-own shutdown, such as Ray's, may change it to 1.
+code is 130, as after Ctrl-C in a shell. Without this module the code is not always 130: code that runs when
+Python shuts down, such as Ray's, may change it to 1.
 """
 
 from __future__ import annotations

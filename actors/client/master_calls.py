@@ -107,7 +107,7 @@ _LATE: Final = {
     "end": ("job {job} has not ended", "it continues"),
 }
 
-#: Requests that may take long.
+#: Requests that may take a long time.
 Request: TypeAlias = Literal["checkpoint", "savepoint", "stop", "rescale", "end"]
 
 

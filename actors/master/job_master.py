@@ -90,7 +90,7 @@ class JobMaster:
         return await self._process.runner.running(job_id).checkpoints(checkpoint_id)
 
     async def sample_edge(self, job_id: str, edge: int, most: int, seconds: float) -> list[EdgeRecord]:
-        """Records that flow now on an edge, by its place in the graph; empty if none passes in time."""
+        """Records that are sent now on the graph's edge with index `edge`; empty if none is sent in time."""
         return await self._process.runner.running(job_id).sample_edge(edge, most, seconds)
 
     async def leave(self, incarnation: str) -> bool:

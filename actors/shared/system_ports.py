@@ -93,8 +93,8 @@ class BackgroundRunner:
         return handle
 
 
-#: Thresholds of `gc`: new containers before a collection of the youngest generation, then collections of a
-#: younger generation before one of the next older.
+#: Thresholds of `gc`. The first is the number of new containers before a collection of generation 0. Each
+#: other one is the number of collections of a generation before a collection of the next older one.
 _COLLECT_AFTER: Final = (20_000, 10, 100)
 
 

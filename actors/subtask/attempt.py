@@ -6,7 +6,7 @@ deliveries, and no part of the subtask needs a lock.
 
 `running_call` finds the user's code that a stuck thread is running, from the thread's stack. So operators
 record nothing while they run. Every call of an operator goes through `OperatorChain.call`, and every call
-of a source's reader through `SourceOperator.guarded`. The frames of these two hold the operator.
+of a source's reader through `SourceOperator.guarded`. The stack frames of these two refer to the operator.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class Attempt:
         return Counters(self.role.attempt, self._statistics(), self._thread.long_call())
 
     async def sample(self, edge: OutputEdge, most: int, seconds: float) -> tuple[SampledRecord, ...]:
-        """The next records on an edge: at most `most`, and those that come within `seconds`."""
+        """The next records on an edge: at most `most`, collected for at most `seconds`."""
         full = asyncio.Event()
 
         def on_full() -> None:

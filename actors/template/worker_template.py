@@ -1,4 +1,4 @@
-"""`workers_from_template`: a node that is started inside it forks its workers from a template.
+"""`workers_from_template`: a node that is started in this context forks its workers from a template.
 
 A worker's start costs more than a second of processor time, nearly all of it for importing Ray, Arrow and
 Penstock. Ray has no fork server for workers. So the node is configured to start `entry` as its worker.

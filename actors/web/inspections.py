@@ -190,7 +190,7 @@ def take_stacks(
 
 
 def without(stacks: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Stacks, less the counts of the same stacks among others.
+    """Subtract the counts of the same stacks in `others`; stacks without a remaining count are left out.
 
     Example:
         >>> without(["main;wait 90", "main;parse 10"], ["main;parse 11"])

@@ -113,7 +113,7 @@ class BarrierController:
         self._writer.finish_input(checkpoint.id)
 
     def abort(self, checkpoint: UnalignedCheckpoint) -> None:
-        """Delete the persisted data of a checkpoint that ends unreported when a newer one is cancelled."""
+        """Delete persisted data of a checkpoint that ends, unreported, because a newer one is cancelled."""
         self._writer.abort(checkpoint.id)
 
 

@@ -2,8 +2,8 @@
 
 A cause also says whether a restart may help.
 
-The JobMaster keeps one `run` call open on every subtask. The call ends with the attempt, and within
-milliseconds after the process dies, so no heartbeat is needed to detect a death. `Heartbeats` detects a
+The JobMaster keeps one `run` call open on every subtask. The call ends when the attempt ends. If the process
+dies, the call fails within milliseconds, so no heartbeat is needed to detect a death. `Heartbeats` detects a
 living process that is silent, and kills it if it hangs.
 """
 
@@ -40,7 +40,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 def for_first_attempt(attempt: int, cause: FailureCause, culprit: object) -> FailureCause:
-    """Make the cause unrecoverable if an operator can't be opened in the first attempt: no restart helps."""
+    """Make the cause unrecoverable if an operator fails during the first deployment: no restart helps."""
     if attempt == 1 and isinstance(culprit, OperatorError | OperatorLocation):
         return replace(cause, recoverable=False)
     return cause
@@ -49,8 +49,8 @@ def for_first_attempt(attempt: int, cause: FailureCause, culprit: object) -> Fai
 def cause_of(error: BaseException) -> FailureCause:
     """The cause of an error that no subtask has reported; damaged or mismatched state is unrecoverable.
 
-    An error that names an operator keeps the user's traceback, without Penstock's frames. Its cause decides
-    whether a restart may help.
+    An error that names an operator keeps the user's traceback, without Penstock's frames. Its `__cause__`
+    decides whether a restart may help.
     """
     if isinstance(error, OperatorInterrupt):
         error = error.error

@@ -1,10 +1,10 @@
 """Decides whether a silent process hangs, is busy, or is only late.
 
-Ray reports a process that dies, but not one that hangs. A signal may have stopped it, or its memory may be on
-a disk that does not answer. So its answers must be tracked. Silence alone proves nothing: C code may hold
-the interpreter's lock, as a regular expression once did for 25 s. Such a process would be killed again in
-every attempt. (Flink's `HeartbeatManager` sees only the silence, and waits 50 s. A thread for heartbeats, as
-in Kafka Streams, waits for the same lock in Python.)
+Ray reports a process that dies, but not one that hangs. A signal may have stopped it, or its memory may be
+swapped out to a disk that does not answer. So its answers must be tracked. Silence alone proves nothing: C
+code may hold the interpreter's lock, as a regular expression once did for 25 s. Such a process would be
+killed again in every attempt. (Flink's `HeartbeatManager` sees only the silence, and waits 50 s. A thread for
+heartbeats, as in Kafka Streams, waits for the same lock in Python.)
 
 Processor time distinguishes a busy process from a hung one: only the busy one uses it. A stopped process
 can't measure its own, so another process on the same node reads it from the kernel.
@@ -52,7 +52,7 @@ from penstock.runtime.execution.processes import Away, CallFailure, Died, Place,
 from penstock.runtime.ports import Cancellable, Clock, TimerService
 from penstock.runtime.snapshot.ids import SubtaskId
 
-#: Minimum seconds for which the processor time must not advance. The kernel counts it in hundredths.
+#: Minimum of `still_for`, in seconds. The kernel counts processor time in hundredths of a second.
 _SHORTEST_STILLNESS: Final = 1.0
 
 

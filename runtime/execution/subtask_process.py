@@ -2,8 +2,8 @@
 
 The runner takes a role, builds and runs attempts of its subtask one after another, and gives the role back.
 It is single-threaded and never calls Ray. The actor on Ray is a `SubtaskRunner`; the simulated process has
-one. Both pass it calls and implement the machine (`ProcessHost`, `RunningAttempt`). So the simulation tests
-the code that runs in production.
+one. Both pass calls to it and implement its environment (`ProcessHost`, `RunningAttempt`). So the simulation
+tests the code that runs in production.
 
 - Calls may arrive late, twice and in any order. `RoleHolder` decides which of them to accept.
 - An attempt begins when the previous one has ended. A newer deployment, or a stop of this attempt, may have
@@ -95,7 +95,7 @@ class AttemptEvents(Protocol):
 
 
 class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
-    """The machine of a `SubtaskRunner`; the actor on Ray and the simulated process implement it."""
+    """The environment of a `SubtaskRunner`; the actor on Ray and the simulated process implement it."""
 
     @property
     def clock(self) -> Clock: ...
@@ -124,7 +124,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         ...
 
     def residue(self) -> str | None:
-        """Return a leftover of a role that prevents another role here; `None` without one."""
+        """Describe a leftover of the last role that prevents another role here; `None` without one."""
         ...
 
     def note(self, what: str) -> None: ...

@@ -11,7 +11,7 @@ megabyte each would make a first buffer of 1 GB.
 `BufferDebloater` adapts the rows of a buffer to the receiver's throughput (Flink's buffer debloating). A
 frame costs sender and receiver about a millisecond each, whatever its size, so large buffers are cheap. But
 an aligned barrier waits behind every outstanding buffer. For a slow receiver, large buffers are minutes of
-work. So the buffers of all credits together hold the rows that the receiver consumes in `target` seconds.
+work. So all outstanding buffers together hold the rows that the receiver consumes in `target` seconds.
 
 The measurement: a receiver answers a frame when it begins to process it. If other buffers are then
 outstanding or wait for a credit, the receiver counts as busy until its next answer. This includes the time
@@ -95,7 +95,7 @@ class SendQueue:
         return self._place_of(checkpoint_id) is not None
 
     def take_barrier(self, checkpoint_id: int) -> tuple[CheckpointBarrier, list[bytes]] | None:
-        """Remove a checkpoint's barrier; return it with the elements to store that were in front of it."""
+        """Remove a checkpoint's barrier; return it, and the elements before it that the checkpoint stores."""
         place = self._place_of(checkpoint_id)
         if place is None:
             return None
@@ -106,7 +106,7 @@ class SendQueue:
         return barrier, overtaken
 
     def take_frame(self, credits: int) -> OutgoingFrame:
-        """Remove the elements of one frame, up to an aligned barrier or the last credit; it may be empty."""
+        """Remove the elements of one frame, up to an aligned barrier or the last credit; may be empty."""
         elements: list[bytes] = []
         credited = rows = 0
         while self._elements:

@@ -1,8 +1,8 @@
 """`Operator`: one step of a chain, working on batches; users write their own for `stream.transform`.
 
-An operator is a generator of output batches. So the chain may stop after any output (no credit, the end of a
-slice) and continue later. Unfinished work stays in the generator's frame. Checkpoints happen between batches
-only, never inside one call of `process`.
+An operator produces its output batches with generators. So the chain may stop after any output (no credit,
+the end of a slice) and continue later. Unfinished work stays in the generator's frame. Checkpoints happen
+between batches only, never inside one call of `process`.
 
 A user's operator reaches state, metrics and its coordinator through its `OperatorContext` only.
 """
@@ -242,7 +242,7 @@ class Operator:
 
     @property
     def is_drained(self) -> bool:
-        """Whether all results have left."""
+        """Whether all results have been emitted."""
         return True
 
     def open(self, context: OperatorContext) -> None:

@@ -14,8 +14,8 @@ values. Other values are examined between two batches, as soon as `MAX_UNEXAMINE
 examined in one step.
 
 **Short-lived entries.** A timer that was set and has fired between two snapshots is in neither. `put_new` and
-`remove` leave no trace of it. The deletion of an entry that existed before is kept even if the entry was
-inserted again since then: an older snapshot may have it.
+`remove` leave no trace of it. But an entry may have existed before, been deleted, and been inserted again. A
+second deletion of this entry is kept, because an older snapshot may have it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Samples of the records that a subtask sends on an edge, while a user looks at them.
 
 Without a sample, sending has no extra cost. A sample replaces the partition among the outputs by a
-`SampledPartition`, and the partition comes back with the last sample. All of this runs in the task thread,
-except `OutputSample.records`.
+`SampledPartition`, and the end of the last sample restores the partition. All of this runs in the task
+thread, except `OutputSample.records`.
 
 A record becomes text at once, because the user's function may change the object later. A text shows at most
 `MOST_VALUES` values of containers and dataclasses. A sample ends early after `MOST_SECONDS`. Only a single
@@ -63,7 +63,8 @@ class SampledRecord:
     timestamp: int | None = None
 
 
-#: `__repr__` of the types whose texts are made here, value by value. A subclass with its own one is a user's.
+#: `__repr__` of the types whose texts are made here, value by value. A subclass with
+#: a `__repr__` of its own is not treated as a container.
 _MAPPINGS: Final = {each.__repr__ for each in (dict, OrderedDict, defaultdict, Counter)}
 _SETS: Final = {each.__repr__ for each in (set, frozenset)}
 _SEQUENCES: Final = {each.__repr__ for each in (list, tuple, deque)}
@@ -222,7 +223,7 @@ class SampledPartition:
         for sample in tuple(self._samples):
             try:
                 sample.take(batch)
-            except BaseException as error:  # of the users' own values: the records must flow
+            except BaseException as error:  # raised by users' values; the records must still be sent
                 sample.fail(error)
             if sample.is_full:
                 self.end(sample)

@@ -107,7 +107,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         transactional: Whether the job takes checkpoints.
 
     Raises:
-        OperatorError: The operator failed; all calls raise this.
+        OperatorError: The operator failed; each method may raise this.
 
     Example:
         >>> def count(pairs):

@@ -1,14 +1,14 @@
 """Replays the decision log from the compaction that its hint names, slot by slot, up to the first free one.
 
 Some stores list files late, or only in part. A listing older than two compactions shows a deleted slot as the
-end of the log. An attempt that begins there is invisible to other writers, and both would decide. So the
-reader relies on reads of single files, which see the last write. A listing only helps to find slots that
+end of the log. An attempt that begins there is invisible to other writers, and two attempts would decide. So
+the reader relies on reads of single files, which see the last write. A listing only helps to find slots that
 should be there.
 
 *Why it finds the end of the log.* Three rules of the writer matter:
 
 a) A hint is written before anything is deleted, and names a compaction that is in the log.
-b) Only slots before the last but one compaction are deleted. Compactions are deleted first, from the
+b) Only slots before the second-newest compaction are deleted. Compactions are deleted first, from the
    oldest to the newest, each in a call of its own.
 c) There are no gaps.
 

@@ -200,7 +200,7 @@ class RecordOperations(AsyncOperations[T_co]):
         Args:
             function: A function of a record, or a class with a method `__call__`; see `map_batches`. Or a
                 `pyarrow.compute` expression of columns, such as `pc.field("v") > 3`, for dicts and Arrow
-                batches, which stay Arrow batches. Null is not true.
+                batches, which stay Arrow batches. Null counts as false.
             fn_constructor_args: Positional arguments for the constructor of a class.
             fn_constructor_kwargs: Keyword arguments for the constructor of a class.
             **options: See `OperatorOptions`.

@@ -5,7 +5,7 @@
 **`Combiner`** keeps partial results before an exchange (Flink: local aggregation with mini-batches). It
 groups the records of one sender into one row per key, and sends these rows instead. It sends them after a
 tenth of a second, before a barrier, at the end of the data, and when it has `MOST_KEYS` rows. With windows it
-also sends them before a watermark that ends one. With few keys that saves the exchange and the receiver
+also sends them before a watermark that ends a window. With few keys that saves the exchange and the receiver
 nearly all their work.
 
 If keys hardly repeat, grouping only costs time. So a combiner compares each batch's number of rows before and

@@ -412,7 +412,7 @@ class Matcher:
                     released.append(of_key.remove(other_id))
 
     def _discards_below(self, match: PartialMatch) -> float:
-        """The number of the first record whose partial matches `match` does not discard."""
+        """Return a record number; `match` discards the matches whose first record has a lower number."""
         kind = self._skip.kind
         if kind is SkipKind.TO_NEXT:
             return match.first + 1

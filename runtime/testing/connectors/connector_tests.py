@@ -57,7 +57,7 @@ class ConnectorTests(Generic[W]):
         return [self.record(number) for number in range(first, first + count)]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run the tests of a death once for each of the class's steps."""
+        """Run each test of a job that dies once for each step in `steps`."""
         if "step" in metafunc.fixturenames:
             metafunc.parametrize("step", self.steps)
 
