@@ -24,8 +24,6 @@ os.environ.setdefault("RAY_LOG_MONITOR_MANY_FILES_THRESHOLD", "1")
 os.environ.setdefault("RAY_worker_niceness", "0")
 #: A node's agent measures every process of it twelve times a minute, for a dashboard that no test opens.
 os.environ.setdefault("RAY_REPORTER_UPDATE_INTERVAL_MS", "60000")
-settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy machine")
 #: With the thresholds of Python the cycle collector took a quarter of the time of a simulated job.
 gc.set_threshold(50_000, 10, 10)
 
@@ -35,7 +33,13 @@ _HERE: Final = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.append(_HERE)
 
-from serving import apache_kafka, browser, prometheus, table_jars  # noqa: E402 (the path comes first)
+from deep import DEEP  # noqa: E402 (the path comes first)
+from serving import apache_kafka, browser, prometheus, table_jars  # noqa: E402
+
+settings.register_profile(
+    "busy machine", deadline=None, max_examples=40 * DEEP, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy machine")
 
 #: Programs that some tests need: the marker of these, the program, and how a run without it names them.
 _PROGRAMS: Final = (

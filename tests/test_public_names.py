@@ -169,6 +169,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(module: ModuleType, misspe
         getattr(module, misspelt)
 
 
+@pytest.mark.long
 def test_a_strict_type_checker_accepts_a_program_and_finds_a_wrong_name_in_it(tmp_path: Path) -> None:
     wrong = PROGRAM.replace("StreamEnvironment\n", "StreamEnviroment\n", 1).replace("every=5", "evry=5")
     said = type_errors({"program.py": PROGRAM, "wrong.py": wrong}, tmp_path)

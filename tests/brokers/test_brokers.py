@@ -94,6 +94,7 @@ def test_a_broker_that_was_killed_comes_back_with_its_records_and_transactions(t
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_two_of_three_brokers_continue_without_the_one_that_was_killed(tmp_path: Path) -> None:
     with kafka_cluster(tmp_path) as cluster:
         create_topic(cluster.client(), "topic")

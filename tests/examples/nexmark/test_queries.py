@@ -22,7 +22,16 @@ pytestmark = pytest.mark.timeout(900)
 WITHOUT_COLUMNS = {"q6", "q12"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # The version over columns stands for both in each run.
+        pytest.param(name, marks=pytest.mark.long if name.replace("-rows", "-arrow") in NAMES else ())
+        if name.endswith("-rows")
+        else name
+        for name in NAMES
+    ],
+)
 def test_query_gives_what_a_batch_gives(name: str) -> None:
     run(load(name), Scenario(Course.PLAIN, "aligned", "heap", secrets.randbits(32)))
 
