@@ -180,6 +180,7 @@ def outputs(said: str) -> list[str]:
     return [out.strip() for _, out, _ in ended]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)  # ten programs, one after the other
 def test_all_commands_work_from_another_machine_and_through_ray_job_submit(
     cluster: Cluster, project: Path, tmp_path: Path

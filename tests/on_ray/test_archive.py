@@ -86,6 +86,7 @@ def test_jobs_of_the_cluster_and_of_the_storage_are_listed_together(
     assert (states[mine.job_id], states[gone]) == ("finished", "finished")
 
 
+@pytest.mark.long
 def test_without_a_cluster_the_list_says_that_it_is_of_the_storage_alone(storage: Path, gone: str) -> None:
     [done] = without_cluster(("list", "--storage", str(storage)))
     assert done.returncode == 0
@@ -95,6 +96,7 @@ def test_without_a_cluster_the_list_says_that_it_is_of_the_storage_alone(storage
     assert str(storage) in note
 
 
+@pytest.mark.long
 def test_a_cluster_that_does_not_know_the_job_says_how_it_is_found(gone: str) -> None:
     done = run_here("status", gone)
     assert done.returncode == 1
@@ -111,6 +113,7 @@ def test_a_program_finds_the_job_in_its_storage(storage: Path, gone: str) -> Non
     assert found.wait(1.0).statistics.operators["text"].records_in == 100
 
 
+@pytest.mark.long
 def test_a_report_in_the_cluster_that_cannot_be_read_is_an_error_with_the_reason() -> None:
     internal_kv._internal_kv_put(b"job:damaged-1", b'{"format": 99}', overwrite=True, namespace=b"penstock")
     try:

@@ -120,6 +120,7 @@ class OpensSlowly:
         return len(line)
 
 
+@pytest.mark.long
 def test_open_may_block_the_loop_because_no_call_waits_yet(tmp_path: Path) -> None:
     env = environment(tmp_path, restart=NoRestart())
     source = env.from_source("lines", paced_lines(10, RATE), parallelism=1)
@@ -133,6 +134,7 @@ class Length:
         return len(line)
 
 
+@pytest.mark.long
 def test_object_refs_of_ray_are_awaited(tmp_path: Path) -> None:
     actor = Length.remote()
     env = environment(tmp_path)

@@ -74,6 +74,7 @@ def slow_in_its_first_file(tmp_path: Path, **options: Any) -> tuple[RayJobHandle
     return job, second
 
 
+@pytest.mark.long
 def test_an_input_file_that_somebody_deletes_is_named_and_read_when_it_is_back(tmp_path: Path) -> None:
     job, second = slow_in_its_first_file(tmp_path, restart=FixedDelay(attempts=1_000, delay=0.1))
     second.unlink()
@@ -98,6 +99,7 @@ def test_an_input_file_that_stays_deleted_fails_the_job_by_name(tmp_path: Path) 
     assert committed_updates(tmp_path / "out") <= expected_updates(lines(COUNT))
 
 
+@pytest.mark.long
 def test_files_that_are_left_out_because_they_are_hidden_are_told(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     for name in ("a.txt", "_b.txt", ".c.txt"):
@@ -143,6 +145,7 @@ def test_a_record_that_does_not_parse_twice_fails_the_job(tmp_path: Path) -> Non
     assert "on_error" in message
 
 
+@pytest.mark.long
 def test_a_record_that_does_not_parse_is_skipped_and_counted(tmp_path: Path) -> None:
     good, bad = records_and_bad_ones(tmp_path)
     source = FileSource.json(str(tmp_path / "in.jsonl"), on_error="skip")
@@ -216,6 +219,7 @@ def test_a_function_that_always_raises_fails_the_job(tmp_path: Path, restarts: i
     assert committed <= expected_updates(lines(100_000))
 
 
+@pytest.mark.long
 def test_a_sink_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file stands where the folder should be")
 
@@ -251,6 +255,7 @@ def test_a_job_that_needs_more_than_there_is_names_what_is_missing(
     assert has in message
 
 
+@pytest.mark.long
 def test_a_subtask_that_needs_a_named_resource_gets_it(tmp_path: Path) -> None:
     """Each node of Ray's has a resource with its address."""
     env: StreamEnvironment = environment(tmp_path, restart=NoRestart())

@@ -97,6 +97,7 @@ def test_a_damaged_checkpoint_fails_the_job_and_is_named(tmp_path: Path) -> None
     assert committed <= expected_updates(lines(100_000))
 
 
+@pytest.mark.long
 def test_a_damaged_state_file_fails_the_job_and_is_named(tmp_path: Path) -> None:
     job = stopped_checkpoints(tmp_path, wide_line)
     shared = sorted((tmp_path / "checkpoints" / job.job_id / "shared").glob("*-count-*"))
@@ -162,6 +163,7 @@ def go_on_without(job: RayJobHandle, damaged: list[Path], tmp_path: Path) -> Non
     (tmp_path / "closed").unlink()
 
 
+@pytest.mark.long
 def test_a_damaged_file_of_in_flight_data_fails_the_job_and_is_named(tmp_path: Path) -> None:
     job, files = stopped_in_flight(tmp_path, retain=3)
     go_on_without(job, files, tmp_path)
@@ -173,6 +175,7 @@ def test_a_damaged_file_of_in_flight_data_fails_the_job_and_is_named(tmp_path: P
     assert job.statistics().restarts <= 1, "a damaged file does not heal by trying again"
 
 
+@pytest.mark.long
 def test_an_older_checkpoint_will_do_for_damaged_in_flight_data_when_the_user_allows_it(
     tmp_path: Path,
 ) -> None:
@@ -193,6 +196,7 @@ def test_an_older_checkpoint_will_do_for_damaged_in_flight_data_when_the_user_al
     assert committed == set(range(max(committed) + 1)), "lost lines"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", [pytest.param("count", marks=pytest.mark.long), "master"])
 def test_a_storage_that_is_lost_while_the_job_runs_fails_the_job(tmp_path: Path, victim: str) -> None:
     """A user deletes the job's folder: starting again from nothing would write everything twice."""

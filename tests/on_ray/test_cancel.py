@@ -86,6 +86,7 @@ def test_a_job_stuck_in_a_users_function_can_be_cancelled(tmp_path: Path) -> Non
     assert_no_subtasks(job)
 
 
+@pytest.mark.long
 def test_a_job_is_cancelled_while_it_waits_for_its_restart(tmp_path: Path) -> None:
     restart = FixedDelay(attempts=3, delay=60.0)
     job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0), restart=restart))
@@ -126,6 +127,7 @@ def test_a_cancelled_job_is_not_run_again_when_its_job_master_dies_meanwhile(
     assert_no_subtasks(job, patience=30.0)
 
 
+@pytest.mark.long
 def test_a_job_is_cancelled_whose_job_master_came_back_and_can_not_read_its_storage(tmp_path: Path) -> None:
     job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0)))
     before = after_checkpoints(job, 1)

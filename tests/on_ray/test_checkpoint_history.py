@@ -69,6 +69,7 @@ def assert_same(before: CheckpointDetails, after: CheckpointDetails) -> None:
         assert astuple(after.subtasks[subtask]) == pytest.approx(astuple(measured), abs=ROUNDING)
 
 
+@pytest.mark.long
 def test_a_job_master_that_comes_back_tells_of_the_checkpoints_that_are_retained(tmp_path: Path) -> None:
     """Two savepoints, each with a checkpoint behind it; of these four the last three are retained."""
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")

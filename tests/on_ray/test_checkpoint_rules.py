@@ -205,6 +205,7 @@ def test_a_barrier_that_is_sent_twice_over_a_broken_connection_counts_once(tmp_p
     assert sorted(committed_rows(tmp_path / "out")) == sorted(lines(count))
 
 
+@pytest.mark.long
 def test_at_least_once_tracks_fifty_checkpoints_and_forgotten_ones_are_subsumed(
     tmp_path: Path,
 ) -> None:
@@ -239,6 +240,7 @@ def test_at_least_once_tracks_fifty_checkpoints_and_forgotten_ones_are_subsumed(
     assert finish(job).statistics.restarts == 0
 
 
+@pytest.mark.long
 def test_requests_wait_in_a_queue_with_an_end_and_all_are_answered(tmp_path: Path) -> None:
     env = environment(tmp_path, every=600)
     source = env.from_source("lines", paced_lines(60, 300.0, NEVER, tmp_path / "go"))
@@ -272,6 +274,7 @@ def test_requests_wait_in_a_queue_with_an_end_and_all_are_answered(tmp_path: Pat
     assert sum("cancelled" in why or not why for why in told) == len(told) - 1, set(told)
 
 
+@pytest.mark.long
 def test_a_pause_stands_between_checkpoints_and_state_expires(tmp_path: Path) -> None:
     pause = 0.6
     env = environment(tmp_path, every=0.05, min_pause=pause, retain=9, buffer_timeout=0.1)
@@ -314,6 +317,7 @@ def test_checkpoints_without_pickle_hold_no_state_that_no_codec_knows(tmp_path: 
     eventually("the end", lambda: job.status() is JobStatus.CANCELLED)
 
 
+@pytest.mark.long
 def test_a_job_without_pickle_sends_no_record_that_no_codec_knows(tmp_path: Path) -> None:
     job = keeps_opaque(tmp_path, config=JobConfig(allow_pickle=False), restart=NoRestart())
     (tmp_path / "emit").touch()

@@ -60,6 +60,7 @@ def test_nothing_is_seen_before_it_is_committed_and_nothing_twice_after_a_kill(t
     assert max(rows) == 4_499
 
 
+@pytest.mark.long
 def test_several_sinks_and_jobs_may_share_a_collector() -> None:
     results = RayCollector()
     for start in (0, 100):
@@ -73,6 +74,7 @@ def test_several_sinks_and_jobs_may_share_a_collector() -> None:
     assert sorted(row for row in results.rows() if isinstance(row, str)) == sorted(map(str, expected))
 
 
+@pytest.mark.long
 def test_a_closed_collector_fails_the_job_that_commits_to_it() -> None:
     with RayCollector() as results:
         pass
@@ -84,6 +86,7 @@ def test_a_closed_collector_fails_the_job_that_commits_to_it() -> None:
         env.run(progress=False, timeout=PATIENCE)
 
 
+@pytest.mark.long
 def test_a_collector_whose_process_is_frozen_is_not_called_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect, "_TIMEOUT", 1.0)
     with RayCollector() as results:
@@ -126,6 +129,7 @@ print(env.submit().job_id)
 """
 
 
+@pytest.mark.long
 def test_a_job_that_outlives_the_program_with_its_collector_says_so(tmp_path: Path) -> None:
     from penstock import job as find_job
 

@@ -148,6 +148,7 @@ def test_prints_and_logs_of_all_subtasks_are_read_after_the_job_has_ended(ended:
     assert times == sorted(times)
 
 
+@pytest.mark.long
 def test_lines_that_no_process_of_the_job_wrote_are_left_out(ended: RayJobHandle) -> None:
     """A file of a stranger's, lines behind the job's own, and a pipe without a writer."""
     folder, forged = logs_folder(), "2026-01-01T00:00:00.000000Z log 0011223344556677 ERROR forged\n"
@@ -184,6 +185,7 @@ def test_lines_are_chosen_by_operator_subtask_and_number(ended: RayJobHandle) ->
     assert "no operator 'nobody'; it has: numbers, talk, largest, tell, out, and job-master" in message
 
 
+@pytest.mark.long
 def test_what_a_killed_process_said_before_it_died_is_still_read(running: RayJobHandle) -> None:
     eventually("a print", lambda: any("printed" in line.text for line in running.logs(operator="talk")))
     before = {
@@ -198,6 +200,7 @@ def test_what_a_killed_process_said_before_it_died_is_still_read(running: RayJob
     assert before <= after
 
 
+@pytest.mark.long
 def test_following_a_log_ends_with_the_job(tmp_path: Path) -> None:
     job = submit(talking_job(tmp_path, 6_000, 2_000.0, name="followed"))
     when_records_flow(job, "out", 100)
@@ -238,10 +241,12 @@ def test_a_job_that_nobody_knows_is_one_clear_line(command: str) -> None:
     assert "this cluster knows no job 'nobody'" in error_of(command, "nobody")
 
 
+@pytest.mark.long
 def test_a_job_that_nobody_knows_is_one_clear_line_in_a_shell() -> None:
     assert "this cluster knows no job 'nobody'" in the_line_of(run_in_shell("status", "nobody", code=1))
 
 
+@pytest.mark.long
 def test_a_name_of_several_jobs_is_not_guessed() -> None:
     jobs = []
     for _ in range(2):

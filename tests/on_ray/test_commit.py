@@ -49,6 +49,7 @@ def test_a_sink_killed_between_its_phases_commits_exactly_once(tmp_path: Path) -
     assert result.statistics.completed_checkpoints > completed
 
 
+@pytest.mark.long
 def test_a_kill_at_the_very_first_commit_commits_exactly_once(tmp_path: Path) -> None:
     (tmp_path / "armed").touch()
     sink = deadly(tmp_path, "before commit")
@@ -61,6 +62,7 @@ def test_a_kill_at_the_very_first_commit_commits_exactly_once(tmp_path: Path) ->
     assert result.statistics.restarts == 1
 
 
+@pytest.mark.long
 def test_a_job_master_and_a_sink_killed_while_a_commit_begins(tmp_path: Path) -> None:
     """The checkpoint is complete; of two sink writers one may never hear it from this JobMaster."""
     sink = deadly(tmp_path, "before commit")
@@ -79,6 +81,7 @@ def test_a_job_master_and_a_sink_killed_while_a_commit_begins(tmp_path: Path) ->
     assert after.master is None or after.master.pid != before.master.pid
 
 
+@pytest.mark.long
 def test_a_kill_at_the_last_commit_of_a_bounded_job(tmp_path: Path) -> None:
     """The input has ended; the checkpoint of the end is complete and nothing of it is visible."""
     job = submit(

@@ -45,6 +45,7 @@ def completed_savepoints(job: RayJobHandle) -> int:
     return sum(r.kind.is_savepoint and r.status is CheckpointStatus.COMPLETED for r in records)
 
 
+@pytest.mark.long
 def test_what_nobody_waits_for_any_more_happens_all_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

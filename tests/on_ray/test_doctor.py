@@ -19,6 +19,7 @@ def test_a_small_job_proves_that_jobs_run_and_the_cluster_stays() -> None:
     assert ray.is_initialized()
 
 
+@pytest.mark.long
 def test_a_cluster_that_can_not_start_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         msg = "no port is free"

@@ -49,6 +49,7 @@ class RaisesTimes:
 # -- operators that fail ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_three_failures_in_a_row_cost_nothing(tmp_path: Path) -> None:
     """The same record fails three attempts, with no checkpoint in between."""
     env = environment(tmp_path, every=60.0)
@@ -79,6 +80,7 @@ def test_a_bug_ends_a_job_of_the_default_strategy_at_its_second_failure(tmp_path
     assert job.report().statistics.attempt == 2
 
 
+@pytest.mark.long
 def test_a_job_that_fails_leaves_no_files_that_nobody_can_commit(tmp_path: Path) -> None:
     """No checkpoint covers anything, and the process that had the file open is dead."""
     source = paced_lines(COUNT, RATE, attempt=NEVER)
@@ -129,6 +131,7 @@ def test_processes_killed_while_state_is_restored(tmp_path: Path, victim: str) -
     assert result.statistics.restarts == 3
 
 
+@pytest.mark.long
 def test_a_job_master_killed_while_the_job_waits_for_its_restart(tmp_path: Path) -> None:
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
     restart = FixedDelay(attempts=5, delay=600.0)
@@ -160,6 +163,7 @@ def bring_back(tmp_path: Path) -> None:
     (tmp_path / "away").rename(tmp_path / "checkpoints")
 
 
+@pytest.mark.long
 def test_a_job_a_restart_and_a_job_master_wait_for_a_storage_that_is_away(tmp_path: Path) -> None:
     """First no process dies, and the job continues without checkpoints.
 

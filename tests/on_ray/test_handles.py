@@ -54,6 +54,7 @@ ray.get(start_actor(Idle, "idle", lifetime="detached", num_cpus=0).ready.remote(
 """
 
 
+@pytest.mark.long
 def test_actor_whose_class_ray_has_just_removed_counts_as_ended(ray_environment: dict[str, str]) -> None:
     """Ray forgets the classes of a program with its last actor, perhaps before the actor's name."""
     subprocess.run([sys.executable, "-c", STARTS_AN_ACTOR], env=ray_environment, check=True, timeout=PATIENCE)
@@ -97,6 +98,7 @@ def test_a_job_is_found_again_by_its_id_its_beginning_and_its_name(tmp_path: Pat
         find_job(job.job_id).wait(PATIENCE)
 
 
+@pytest.mark.long
 def test_a_job_that_never_was_is_said_to_be_unknown_at_once() -> None:
     begun = time.monotonic()
     with pytest.raises(ConfigurationError, match="this cluster knows no job 'never-was'"):
@@ -123,6 +125,7 @@ def ended(ray_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return Ended(job, result, seen)
 
 
+@pytest.mark.long
 def test_whoever_waits_may_watch(ended: Ended) -> None:
     assert ended.seen[-1] == (4_000, 4_000)
     assert len(ended.seen) > 2
@@ -144,6 +147,7 @@ def test_a_job_that_has_ended_still_answers_when_its_job_master_has_left(ended: 
     assert any("printed 0" in line.text for line in again.logs())
 
 
+@pytest.mark.long
 def test_a_handle_waits_for_a_job_master_that_is_being_brought_back(tmp_path: Path) -> None:
     job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0))
     after_checkpoints(job, 1)
@@ -216,6 +220,7 @@ def test_what_a_source_prints_while_splits_are_listed_is_the_job_masters(tmp_pat
     assert "listing" in [line.text for line in job.logs(operator="job-master")]
 
 
+@pytest.mark.long
 def test_lines_of_another_node_come_by_a_task_that_is_bound_to_it(ended: Ended) -> None:
     pattern = log_file_pattern(ended.job.job_id)
     node = ray.get_runtime_context().get_node_id()
@@ -227,6 +232,7 @@ def test_lines_of_another_node_come_by_a_task_that_is_bound_to_it(ended: Ended) 
     assert not any(b"printed" in part.data for part in again)
 
 
+@pytest.mark.long
 def test_a_node_that_is_gone_is_told_and_does_not_hide_the_others(ended: Ended) -> None:
     reader = ended.job.log_reader()
     gone = "ab" * 28

@@ -93,6 +93,7 @@ def test_a_stopped_subtask_is_named_and_replaced_and_nothing_is_lost(tmp_path: P
     assert f"pid {hung.pid}" in failure
 
 
+@pytest.mark.long
 def test_a_stopped_job_master_is_replaced_by_the_word_of_its_subtasks(tmp_path: Path) -> None:
     source = paced_lines(4_500, RATE, attempt=NEVER, release=tmp_path / "go")
     job = submit(word_count(tmp_path, source, config=QUICK))
@@ -107,6 +108,7 @@ def test_a_stopped_job_master_is_replaced_by_the_word_of_its_subtasks(tmp_path: 
     assert_exactly_once(tmp_path / "out", lines(4_500))
 
 
+@pytest.mark.long
 def test_a_gcs_that_stands_still_stops_no_checkpoint_and_costs_no_job_master(tmp_path: Path) -> None:
     """Ray's directory of actors; a JobMaster keeps its report and the names of its processes there."""
     source = paced_lines(4_500, RATE, attempt=NEVER, release=tmp_path / "go")

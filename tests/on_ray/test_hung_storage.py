@@ -49,6 +49,7 @@ def test_a_read_that_never_returns_is_given_up_until_the_storage_answers_again(t
     assert hidden_files(tmp_path / "out") == []
 
 
+@pytest.mark.long
 def test_a_job_whose_storage_does_not_answer_is_cancelled(tmp_path: Path) -> None:
     job, metadata = with_one_checkpoint(tmp_path)
     with unanswered(metadata):

@@ -38,6 +38,7 @@ print("nodes:", len(ray.nodes()))
 """
 
 
+@pytest.mark.long
 def test_a_program_that_was_interrupted_while_it_joined_a_cluster_can_join_it_again(
     ray_environment: dict[str, str],
 ) -> None:
@@ -52,6 +53,7 @@ def test_a_program_that_was_interrupted_while_it_joined_a_cluster_can_join_it_ag
     assert done.stdout.split("\n")[:2] == ["interrupted", "nodes: 1"], done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", ["take", "run"])
 def test_an_interrupt_never_leaves_a_job_that_its_user_does_not_know(
     ray_environment: dict[str, str], call: str

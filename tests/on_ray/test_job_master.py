@@ -75,6 +75,7 @@ def test_a_killed_job_master_comes_back_and_finishes_the_job(tmp_path: Path) -> 
     assert after_it[-1] is JobState.FINISHED
 
 
+@pytest.mark.long
 def test_a_job_master_and_a_subtask_die_together_and_the_next_job_master_too(tmp_path: Path) -> None:
     job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=4)))
     after_checkpoints(job, 2)
@@ -95,6 +96,7 @@ def test_a_job_master_and_a_subtask_die_together_and_the_next_job_master_too(tmp
     assert result.statistics.restarts == together + 2
 
 
+@pytest.mark.long
 def test_a_job_master_killed_after_the_end_changes_nothing(tmp_path: Path) -> None:
     """One that leaves after its job; one that waits for another job is killed in test_warm_job_masters.py."""
     config = JobConfig(reuse_processes=False)
@@ -113,6 +115,7 @@ def test_a_job_master_killed_after_the_end_changes_nothing(tmp_path: Path) -> No
     assert_exactly_once(tmp_path / "out", lines(3_000))
 
 
+@pytest.mark.long
 def test_a_job_whose_end_could_not_be_recorded_is_not_run_again(tmp_path: Path) -> None:
     """Its log has no end. Its last report has one, and who waited for the job has heard it."""
     config = JobConfig(advanced=AdvancedConfig(storage_timeout=2.0))
@@ -145,6 +148,7 @@ def test_a_job_whose_end_could_not_be_recorded_is_not_run_again(tmp_path: Path) 
     assert replace(job.report(), master=None) == replace(before, master=None)
 
 
+@pytest.mark.long
 def test_a_frozen_job_master_finds_its_subtasks_gone_and_starts_them_again(tmp_path: Path) -> None:
     """One whose subtasks live is replaced, see test_hung_processes.py."""
     job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2)))
@@ -165,6 +169,7 @@ def test_a_frozen_job_master_finds_its_subtasks_gone_and_starts_them_again(tmp_p
     assert 1 <= result.statistics.restarts <= 2
 
 
+@pytest.mark.long
 def test_an_attempt_of_a_lost_process_takes_no_job_away_from_its_job_master(tmp_path: Path) -> None:
     """A process that counts as dead may still write into the log. It can't go on with the job."""
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")

@@ -21,6 +21,7 @@ def takeovers(job: RayJobHandle) -> int:
     return sum(isinstance(entry, Takeover) for entry in job.report().history)
 
 
+@pytest.mark.long
 def test_an_on_error_of_an_enumerator_that_raises_fails_the_job_by_the_name_of_its_source(
     tmp_path: Path,
 ) -> None:
@@ -45,6 +46,7 @@ def test_a_split_that_can_not_be_encoded_fails_the_job_at_once(tmp_path: Path) -
     assert takeovers(job) == 0
 
 
+@pytest.mark.long
 def test_a_hook_whose_close_raises_is_named_and_the_checkpoints_are_deleted_all_the_same(
     tmp_path: Path,
 ) -> None:

@@ -85,6 +85,7 @@ def test_local_counts_that_leave_in_front_of_barriers_are_exactly_once_when_proc
     assert kills <= result.statistics.restarts <= kills + 1, "two deaths at a time may be two failures"
 
 
+@pytest.mark.long
 def test_a_job_starts_from_written_union_and_broadcast_state(tmp_path: Path) -> None:
     """The two states and keyed state are written one after the other, and reach every subtask."""
     rules = pa.table({"value": ["first", "second"]})
@@ -134,6 +135,7 @@ class YieldsRows(Operator):
             yield list(batch.rows)
 
 
+@pytest.mark.long
 def test_what_is_no_batch_fails_the_job_with_the_operators_line_and_loses_nothing_committed(
     tmp_path: Path,
 ) -> None:

@@ -93,6 +93,7 @@ def test_every_query_of_the_dashboard_and_of_the_rules_finds_samples_of_a_real_j
     assert {each["metric"]["subtask"] for each in sizes} == {"numbers[0]", "sum[0]"}
 
 
+@pytest.mark.long
 def test_a_job_whose_first_checkpoint_never_comes_is_found_and_one_that_takes_none_is_not(
     tmp_path: Path,
 ) -> None:

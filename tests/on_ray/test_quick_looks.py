@@ -63,6 +63,7 @@ def test_a_function_that_fails_is_named_and_the_job_is_not_tried_again() -> None
     assert still_running() == []
 
 
+@pytest.mark.long
 def test_a_look_that_takes_too_long_is_cancelled() -> None:
     stream = StreamEnvironment("nothing").from_source("in", GeneratorSource(number, count=None, rate=1.0))
     nothing = stream.filter(lambda n: False)
@@ -71,6 +72,7 @@ def test_a_look_that_takes_too_long_is_cancelled() -> None:
     assert still_running() == []
 
 
+@pytest.mark.long
 def test_a_look_that_is_interrupted_leaves_no_job_behind() -> None:
     stream = StreamEnvironment("nothing").from_source("in", GeneratorSource(number, count=None, rate=1.0))
 
@@ -87,6 +89,7 @@ def test_a_look_that_is_interrupted_leaves_no_job_behind() -> None:
     assert still_running() == []
 
 
+@pytest.mark.long
 def test_a_collecting_sink_needs_no_collector() -> None:
     results = CollectSink()
     env = StreamEnvironment("collected", parallelism=2)
@@ -95,6 +98,7 @@ def test_a_collecting_sink_needs_no_collector() -> None:
     assert sorted(results.rows()) == list(range(10))
 
 
+@pytest.mark.long
 def test_a_collecting_sink_has_the_rows_of_the_newest_run_alone() -> None:
     """As in a notebook whose cell is run again, also for a sink of two streams, and a run without rows."""
     results, seen = CollectSink(), []

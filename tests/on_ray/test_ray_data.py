@@ -54,6 +54,7 @@ def test_blocks_are_read_again_from_where_the_checkpoint_was(tmp_path: Path) -> 
     assert Counter(row["id"] for row in committed_rows(tmp_path / "out")) == Counter(range(COUNT))
 
 
+@pytest.mark.long
 def test_arrow_batches_and_datasets_without_rows(tmp_path: Path) -> None:
     env = environment(tmp_path)
     batches = from_ray_dataset(env, ray_data.from_arrow(pa.table({"a": [1, 2, 3]})))
@@ -72,6 +73,7 @@ def test_arrow_batches_and_datasets_without_rows(tmp_path: Path) -> None:
         to_ray_dataset(none)
 
 
+@pytest.mark.long
 def test_results_of_a_submitted_job_are_found_by_its_handle(tmp_path: Path) -> None:
     env = environment(tmp_path)
     numbers = env.from_collection("numbers", [{"n": n} for n in range(10)])
@@ -97,6 +99,7 @@ def test_results_of_a_submitted_job_are_found_by_its_handle(tmp_path: Path) -> N
         to_ray_dataset(environment(tmp_path))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_wait_for_results_that_ends_too_early_costs_nothing(tmp_path: Path) -> None:
     rows = environment(tmp_path).from_collection("rows", [{"n": n} for n in range(10)])
     held = rows.map(HeldAtEachRecord(str(tmp_path / "go")))
@@ -108,6 +111,7 @@ def test_a_wait_for_results_that_ends_too_early_costs_nothing(tmp_path: Path) ->
     assert to_ray_dataset(held).count() == 10, "the environment can be used again"
 
 
+@pytest.mark.long
 def test_a_job_whose_results_are_released_fails_without_restarts(tmp_path: Path) -> None:
     env = environment(tmp_path)
     rows = env.from_collection("rows", [{"n": n} for n in range(5_000)])

@@ -80,6 +80,7 @@ job.cancel()
 """
 
 
+@pytest.mark.long
 def test_after_a_users_own_init_only_deaths_of_his_own_workers_are_in_the_output(
     tmp_path: Path, ray_environment: dict[str, str]
 ) -> None:

@@ -89,6 +89,7 @@ def test_checkpoints_fail_and_the_job_goes_on_until_it_can_be_written_again(
     assert hidden_files(tmp_path / "out") == []
 
 
+@pytest.mark.long
 def test_a_job_that_tolerates_no_more_failures_restarts_when_it_can_be_written_again(
     tmp_path: Path, storage: Mounted
 ) -> None:

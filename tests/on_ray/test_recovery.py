@@ -52,6 +52,7 @@ def test_killed_subtasks_cost_nothing(tmp_path: Path) -> None:
     assert [any(f"pid {pid}" in step.cause for step in transitions) for pid in killed] == [True] * 3
 
 
+@pytest.mark.long
 def test_kills_before_the_first_checkpoint_start_from_the_beginning(tmp_path: Path) -> None:
     """A subtask, and then the JobMaster."""
     job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=3), every=60.0))
@@ -92,6 +93,7 @@ def test_several_processes_that_die_together_are_one_restart_and_others_may_die_
     assert together + 2 <= result.statistics.restarts <= together + 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", ["count", pytest.param("master", marks=pytest.mark.long)])
 def test_kills_while_the_job_is_deployed_are_survived(tmp_path: Path, victim: str) -> None:
     """The subtask that is being opened dies; in the next attempt one that was ready, or the JobMaster."""
@@ -170,6 +172,7 @@ def test_a_frozen_process_is_replaced_and_can_do_no_harm_when_it_wakes(tmp_path:
     eventually("the end of the frozen process", lambda: not Path(f"/proc/{frozen.pid}/cmdline").exists())
 
 
+@pytest.mark.long
 def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     env = environment(tmp_path)
     bad = RaisesOnce(line(2_000), str(tmp_path / "raised"))
@@ -195,6 +198,7 @@ def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     assert "test_recovery.py" in history
 
 
+@pytest.mark.long
 def test_a_finished_source_stays_finished_after_a_kill(tmp_path: Path) -> None:
     """One source of a union ends long before the other; checkpoints go on, then a process is killed."""
     env = environment(tmp_path)

@@ -82,6 +82,7 @@ def restarted_regions(report: JobReport) -> int:
     return sum("the region of" in step.cause for step in report.transitions)
 
 
+@pytest.mark.long
 def test_job_masters_killed_after_and_during_the_restart_of_a_region_take_everything_over(
     tmp_path: Path,
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_savepoint_behind_the_restart_of_a_region_can_be_moved_and_started_fro
     assert_both_are_exact(tmp_path, wide_line)
 
 
+@pytest.mark.long
 def test_failures_in_both_pipelines_restart_both(tmp_path: Path) -> None:
     job = submit(two_pipelines(tmp_path))
     after_checkpoints(job, 1)

@@ -102,6 +102,7 @@ def held_count(tmp_path: Path, opened: Path) -> RayJobHandle:
     return submit(env)
 
 
+@pytest.mark.long
 def test_a_checkpoint_by_hand_that_comes_to_nothing_says_why(tmp_path: Path) -> None:
     """It is late, it gives way to the savepoint of a stop, the job is stopping, the job has ended."""
     opened = tmp_path / "open"
@@ -127,6 +128,7 @@ def test_a_checkpoint_by_hand_that_comes_to_nothing_says_why(tmp_path: Path) -> 
     assert saved.endswith("savepoint-2-1")
 
 
+@pytest.mark.long
 def test_a_job_without_checkpoints_takes_none_by_hand(tmp_path: Path) -> None:
     job = submit(word_count(tmp_path, paced_lines(COUNT, RATE), every=None))
     when_records_flow(job, "count", 10)

@@ -61,6 +61,7 @@ def test_a_region_that_fails_gives_its_splits_back_while_the_other_reads_on(tmp_
     assert attempts == {1}, "the other source went on"
 
 
+@pytest.mark.long
 def test_splits_that_are_assigned_before_the_readers_are_deployed_reach_them(tmp_path: Path) -> None:
     job = submit(word_count(tmp_path, Eager(200, 8), parallelism=2))
     result = finish(job)

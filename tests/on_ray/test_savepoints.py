@@ -146,6 +146,7 @@ def test_a_running_job_is_rescaled_up_and_down(tmp_path: Path) -> None:
     assert_exactly_once(tmp_path / "out", lines(COUNT))
 
 
+@pytest.mark.long
 def test_a_stopped_job_stays_stopped_when_everything_dies_before_the_commit(tmp_path: Path) -> None:
     """The savepoint is complete; the JobMaster and a sink die; what comes back commits and ends."""
     arm, marker = tmp_path / "arm", tmp_path / "killed"
@@ -196,6 +197,7 @@ def test_what_is_refused_leaves_the_job_as_it_is_and_starts_no_other(tmp_path: P
         assert job.statistics().attempt <= 1
 
 
+@pytest.mark.long
 def test_a_job_that_declares_another_type_of_state_fails_at_once_and_says_which(tmp_path: Path) -> None:
     job = submit(last_lines(tmp_path, str))
     when_records_flow(job, "last", 100)

@@ -90,6 +90,7 @@ def test_a_spare_takes_the_role_of_a_killed_process_and_another_one_takes_its_pl
     end(job, tmp_path)
 
 
+@pytest.mark.long
 def test_a_spare_that_is_dead_or_frozen_when_it_is_needed_costs_nothing(tmp_path: Path) -> None:
     job = submit(with_spare(tmp_path))
     after_checkpoints(job, 1)
@@ -103,6 +104,7 @@ def test_a_spare_that_is_dead_or_frozen_when_it_is_needed_costs_nothing(tmp_path
     end(job, tmp_path)
 
 
+@pytest.mark.long
 def test_a_job_master_that_comes_back_keeps_a_spare_of_its_own(tmp_path: Path) -> None:
     job = submit(with_spare(tmp_path))
     after_checkpoints(job, 1)
@@ -114,6 +116,7 @@ def test_a_job_master_that_comes_back_keeps_a_spare_of_its_own(tmp_path: Path) -
     end(job, tmp_path)
 
 
+@pytest.mark.long
 def test_a_spare_that_has_loaded_a_module_that_was_edited_since_takes_no_role(tmp_path: Path) -> None:
     """The module is on the cluster's path because its folder is that of the test's other modules."""
     file = Path(footprints.__file__).parent / f"spared_{os.getpid()}.py"

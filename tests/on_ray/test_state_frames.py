@@ -33,6 +33,7 @@ def words(count: int) -> Counter[str]:
     return Counter(word for line in lines(count) for word in line.split())
 
 
+@pytest.mark.long
 def test_a_job_starts_with_state_from_a_table_and_goes_on_counting(tmp_path: Path) -> None:
     before = Counter(dict.fromkeys(list(words(COUNT))[::2], 100))
     table = pa.table({"key": list(before), "value": [{"_1": word, "_2": n} for word, n in before.items()]})
@@ -80,6 +81,7 @@ def test_a_savepoint_is_read_and_corrected_and_the_job_goes_on_from_it(tmp_path:
     assert committed_updates(tmp_path / "out") == expected
 
 
+@pytest.mark.long
 def test_state_for_another_number_of_key_groups_is_refused_by_the_job(tmp_path: Path) -> None:
     start = write_state(
         pa.table({"key": ["the"], "value": [{"_1": "the", "_2": 1}]}),

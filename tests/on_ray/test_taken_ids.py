@@ -61,6 +61,7 @@ def test_a_new_job_whose_id_has_a_log_in_its_storage_fails_and_leaves_it_as_it_w
     assert content(tmp_path / "checkpoints" / TAKEN).items() <= before.items()
 
 
+@pytest.mark.long
 def test_a_job_whose_first_attempt_a_lost_process_began_is_carried_on(tmp_path: Path) -> None:
     """As after a freeze before its first attempt, when the process that came in its place has died, too."""
     lost = DecisionLog(

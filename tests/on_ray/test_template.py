@@ -126,6 +126,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
+@pytest.mark.long
 def test_workers_are_forked_from_the_template_and_differ_from_those_of_ray_in_their_allocator_alone(
     told: dict[str, Any],
 ) -> None:
@@ -138,11 +139,13 @@ def test_workers_are_forked_from_the_template_and_differ_from_those_of_ray_in_th
     assert told["first"]["niceness"] == 3 + os.getpriority(os.PRIO_PROCESS, 0)
 
 
+@pytest.mark.long
 def test_threads_of_a_worker_share_one_arena_of_the_allocator(told: dict[str, Any]) -> None:
     assert [told[name]["arenas"] for name in ("first", "second", "other")] == [1, 1, 1]
     assert told["plain"]["arenas"] > 1
 
 
+@pytest.mark.long
 def test_forked_workers_draw_random_numbers_of_their_own(told: dict[str, Any]) -> None:
     assert set(told["first"]["random"]).isdisjoint(told["second"]["random"])
 
@@ -152,6 +155,7 @@ def test_a_worker_with_an_environment_of_its_own_is_not_forked(told: dict[str, A
     assert TEMPLATE not in told["other"]["parent"]
 
 
+@pytest.mark.long
 def test_the_template_and_its_workers_end_with_the_cluster(told: dict[str, Any]) -> None:
     assert told["alive"] == 0
 

@@ -68,6 +68,7 @@ def test_a_reader_goes_on_behind_a_broken_connection_to_its_buffer() -> None:
     assert rows == [{"n": n} for n in range(3)]
 
 
+@pytest.mark.long
 def test_a_request_comes_through_a_broken_connection_to_the_rendezvous() -> None:
     rendezvous = start_actor(Rendezvous, rendezvous_name("rows"), num_cpus=0)
     call = RepeatedCall[TransferRequest](lambda: rendezvous.request.remote(0, PATIENCE), "the rendezvous")

@@ -85,6 +85,7 @@ def is_completed(record: CheckpointRecord | None) -> bool:
     return record is not None and record.status is CheckpointStatus.COMPLETED
 
 
+@pytest.mark.long
 def test_with_a_timeout_a_checkpoint_that_is_not_held_up_stays_aligned(tmp_path: Path) -> None:
     """The timeout is longer than the test, so nothing turns; nothing would have to."""
     env = environment(tmp_path, every=0.1, parallelism=2, unaligned=True, aligned_timeout=600)

@@ -119,6 +119,7 @@ def test_the_next_job_of_the_program_has_the_job_master_of_the_one_before() -> N
     assert "said one" in [line.text for line in second.logs()]
 
 
+@pytest.mark.long
 def test_jobs_at_the_same_time_have_a_job_master_each(tmp_path: Path) -> None:
     first = submit(endless(tmp_path))
     small()
@@ -128,6 +129,7 @@ def test_jobs_at_the_same_time_have_a_job_master_each(tmp_path: Path) -> None:
     assert first.status() is JobStatus.CANCELLED
 
 
+@pytest.mark.long
 def test_a_job_that_does_not_reuse_processes_neither_takes_nor_leaves_a_job_master() -> None:
     small()
     before = only_warm()
@@ -137,6 +139,7 @@ def test_a_job_that_does_not_reuse_processes_neither_takes_nor_leaves_a_job_mast
     assert only_warm() == before
 
 
+@pytest.mark.long
 def test_the_job_master_of_a_job_that_has_failed_runs_no_other() -> None:
     env = StreamEnvironment("fails")
     env.from_collection("in", ["one"]).map(footprints.fails).sink("out", DiscardSink())
@@ -146,6 +149,7 @@ def test_the_job_master_of_a_job_that_has_failed_runs_no_other() -> None:
     assert list(warm_masters()) == []
 
 
+@pytest.mark.long
 def test_an_ended_job_answers_while_its_job_master_runs_another_one(tmp_path: Path) -> None:
     ended = small()
     result = ended.wait(5.0)
@@ -195,6 +199,7 @@ def test_a_warm_job_master_that_was_killed_or_frozen_is_replaced_and_repeats_no_
         assert job.statistics().attempt == 1
 
 
+@pytest.mark.long
 def test_a_job_that_its_program_has_taken_back_is_never_begun() -> None:
     """As when a process takes a job so late that the program has begun it elsewhere."""
     small()
@@ -210,6 +215,7 @@ def test_a_job_that_its_program_has_taken_back_is_never_begun() -> None:
     assert load_from_cluster(late.job_id) is None
 
 
+@pytest.mark.long
 def test_a_job_goes_on_when_its_warm_job_master_and_its_program_are_killed_behind_the_submission(
     tmp_path: Path, ray_environment: dict[str, str]
 ) -> None:

@@ -58,6 +58,7 @@ def test_the_next_job_of_the_program_runs_in_the_process_of_the_one_before_and_f
     assert len(warm_processes()) == 1
 
 
+@pytest.mark.long
 def test_a_job_that_does_not_reuse_processes_neither_takes_nor_leaves_one() -> None:
     first = run(footprints.pid_of)
     own = run(footprints.pid_of, JobConfig(reuse_processes=False))
@@ -82,6 +83,7 @@ def test_a_process_in_which_a_job_has_left_something_serves_no_other(deed: Calla
     assert list(warm_processes()) == []
 
 
+@pytest.mark.long
 def test_a_subtask_with_resources_takes_no_warm_process_and_leaves_none() -> None:
     warm = run(footprints.pid_of)
     results = RayCollector()
@@ -95,12 +97,14 @@ def test_a_subtask_with_resources_takes_no_warm_process_and_leaves_none() -> Non
     assert len(warm_processes()) == 1
 
 
+@pytest.mark.long
 def test_a_process_in_which_users_code_has_failed_serves_no_other() -> None:
     with pytest.raises(JobFailedError, match="in process"):
         run(footprints.fails)
     assert list(warm_processes()) == []
 
 
+@pytest.mark.long
 def test_a_module_that_was_edited_between_two_jobs_is_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +136,7 @@ def test_a_warm_process_that_was_killed_or_frozen_is_replaced() -> None:
     assert run(footprints.pid_of) not in (first, second)
 
 
+@pytest.mark.long
 def test_a_job_master_that_comes_back_finds_the_processes_that_its_job_had_claimed(tmp_path: Path) -> None:
     claimed = run(footprints.pid_of)
     job = submit(word_count(tmp_path, paced_lines(3_000, 3_000.0, attempt=NEVER, release=tmp_path / "go")))
@@ -146,6 +151,7 @@ def test_a_job_master_that_comes_back_finds_the_processes_that_its_job_had_claim
     finish(job)
 
 
+@pytest.mark.long
 def test_each_job_has_its_own_output_of_a_process_that_served_both() -> None:
     for said, other in (("one", "two"), ("two", "one")):
         env = StreamEnvironment(said)

@@ -72,6 +72,7 @@ def printed(*words: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_it_shows_what_the_command_line_shows(client: Client, job: RayJobHandle) -> None:
     path = f"/v1/jobs/{job.job_id}"
     seen, said = client.look(path), printed("status", job.job_id)
@@ -238,6 +239,7 @@ def test_the_commands_in_the_documents_do_what_they_say(client: Client, job: Ray
     assert job.status() is JobStatus.FINISHED
 
 
+@pytest.mark.long
 def test_a_job_is_cancelled_by_a_command_in_the_documents(client: Client, job: RayJobHandle) -> None:
     assert "request-id" in printed_by(client, job, CANCELLING)
     eventually("it has ended", lambda: job.status() is JobStatus.CANCELLED)
@@ -249,6 +251,7 @@ def test_a_job_is_cancelled_by_a_command_in_the_documents(client: Client, job: R
     eventually("the list of jobs says so", lambda: state() == "cancelled")
 
 
+@pytest.mark.long
 def test_more_checkpoints_than_a_report_has_are_shown(client: Client, job: RayJobHandle) -> None:
     """The server asks the JobMaster once; what comes later joins that."""
     path = f"/v1/jobs/{job.job_id}/checkpoints"
@@ -270,6 +273,7 @@ def test_more_checkpoints_than_a_report_has_are_shown(client: Client, job: RayJo
     assert len(client.look(f"{path}/details/{newest()}")["by_subtask"]) == 4
 
 
+@pytest.mark.long
 def test_a_handle_opens_a_server_that_ends_with_its_program(job: RayJobHandle) -> None:
     opened = job.ui(open_browser=False)
     try:

@@ -74,6 +74,7 @@ def test_windows_of_every_kind_and_what_is_late_are_exact_whoever_dies(
         assert hidden_files(tmp_path / name) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SLIDES)
 def test_stragglers_are_late_everywhere_in_some_windows_and_nowhere(kind: str) -> None:
     """Otherwise the comparison would prove little."""

@@ -60,6 +60,7 @@ def test_every_word_is_counted_exactly_once_and_nothing_of_the_finished_job_is_l
     assert report.statistics.operators["updates"].records_in == 15_000
 
 
+@pytest.mark.long
 def test_a_job_without_checkpoints_has_no_savepoints_commits_at_its_end_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_job_without_checkpoints_has_no_savepoints_commits_at_its_end_and_says
     assert any("the job takes no checkpoints" in warning for warning in job.report().warnings)
 
 
+@pytest.mark.long
 def test_a_job_without_checkpoints_fails_with_its_first_process(tmp_path: Path) -> None:
     job = submit(word_count(tmp_path, paced_lines(100_000, 3_000.0), every=None))
     when_records_flow(job, "updates", 100)

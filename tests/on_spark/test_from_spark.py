@@ -71,6 +71,7 @@ def test_rows_come_as_dicts_also_from_no_rows_and_from_fewer_partitions_than_rea
     assert sorted(results.rows()) == [(i, f"row {i:08d}") for i in range(3)]
 
 
+@pytest.mark.long
 def test_columns_of_any_name_travel(spark: SparkSession, tmp_path: Path) -> None:
     """A dot comes with Spark's own `sum((v * 0.5))`. Names that differ only in case can't come back."""
     names = ["sum((v * 0.5))", "a.b", "a`b", "`", "", " ", "日本", "_1", "_0"]

@@ -54,6 +54,7 @@ def test_killed_readers_get_their_rows_again_and_a_killed_job_master_costs_nothi
     assert result.statistics.restarts == 3
 
 
+@pytest.mark.long
 def test_a_kill_before_the_first_checkpoint_reads_everything_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -74,6 +75,7 @@ def rows_by_partition(split: BufferSplit) -> list[dict[str, int]]:
     return [{"partition": partition, "rows": rows} for partition, rows in split.rows.items()]
 
 
+@pytest.mark.long
 def test_a_job_can_not_continue_inside_a_transfer_to_another_job(spark: SparkSession, tmp_path: Path) -> None:
     slow = Slowed(2_000, tmp_path / "go")
     job = copied(tmp_path, numbers(spark), slow=slow)

@@ -30,6 +30,7 @@ def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
     assert job.statistics().restarts == 0
 
 
+@pytest.mark.long
 def test_rows_that_no_checkpoint_covers_and_that_exceed_the_limit_on_disk_fail_the_job(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_type_that_can_not_travel_is_refused_by_name(
         from_spark(environment(tmp_path), df)
 
 
+@pytest.mark.long
 def test_the_casts_that_a_refusal_names_help(spark: SparkSession) -> None:
     df = spark.sql(
         "SELECT CAST(CAST(a AS INTERVAL MONTH) AS INT) AS months, CAST(a AS STRING) AS text "
@@ -82,6 +84,7 @@ def test_the_casts_that_a_refusal_names_help(spark: SparkSession) -> None:
     assert df.first() == (14, "INTERVAL '1-2' YEAR TO MONTH")
 
 
+@pytest.mark.long
 def test_a_user_defined_type_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.ml.linalg import Vectors
 

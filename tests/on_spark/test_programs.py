@@ -65,11 +65,13 @@ def test_a_batch_goes_from_spark_into_a_job_and_back_while_a_subtask_dies(run: R
     assert "with 1 restart(s)" in said
 
 
+@pytest.mark.long
 def test_a_stream_goes_from_spark_into_a_job_and_back(run: Run) -> None:
     said = run(EXAMPLES / "structured_streaming.py", "--files", 2)
     assert "every reading was counted once" in said
 
 
+@pytest.mark.long
 def test_columns_go_from_spark_into_a_job_and_back(run: Run) -> None:
     said = run(EXAMPLES / "spark_columns.py", "--sales", 50_000)
     assert "the result equals Spark's" in said

@@ -48,6 +48,7 @@ def test_asking_again_gives_the_same_session_and_other_settings_are_an_error(spa
         spark_session("tests", executors=1)
 
 
+@pytest.mark.long
 def test_an_existing_session_is_taken_as_it_is(spark: SparkSession) -> None:
     assert spark_session(existing=spark) is spark
 
@@ -116,6 +117,7 @@ def test_secret_settings_reach_the_driver_and_no_command_line_or_environment(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_blocks_go_between_driver_and_executors_both_ways(spark: SparkSession) -> None:
     context = spark.sparkContext
     sent = context.broadcast(bytes(1_000_000))
@@ -124,6 +126,7 @@ def test_blocks_go_between_driver_and_executors_both_ways(spark: SparkSession) -
     assert [len(each) for each in made.collect()] == [3_000_000, 3_000_000]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "gone"), [("_BACKEND", "gone.Backend"), ("_NETWORK", "gone.")])
 def test_versions_that_can_not_be_authenticated_are_an_error(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str, gone: str
@@ -133,6 +136,7 @@ def test_versions_that_can_not_be_authenticated_are_an_error(
         security.use_id_of_executors(spark)
 
 
+@pytest.mark.long
 def test_the_jvm_of_raydps_master_obeys_only_who_has_its_token(spark: SparkSession) -> None:
     import raydp.context
 
@@ -151,6 +155,7 @@ def pid_of_jvm(master: Any) -> int:
     return int(master._gateway.proc.pid)
 
 
+@pytest.mark.long
 def test_files_of_a_session_are_for_its_user(spark: SparkSession) -> None:
     (folder,) = (Path(each) for each in spark.conf.get("spark.local.dir").split(","))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -160,6 +165,7 @@ def test_files_of_a_session_are_for_its_user(spark: SparkSession) -> None:
     assert not [each for each in folder.parent.glob("blockmgr-*") if each.stat().st_uid == os.geteuid()]
 
 
+@pytest.mark.long
 def test_a_later_session_of_the_same_jvm_has_its_own_folder(spark: SparkSession, tmp_path: Path) -> None:
     jvm: Any = spark.sparkContext._jvm
     utils, conf = jvm.org.apache.spark.util.Utils, jvm.org.apache.spark.SparkConf()

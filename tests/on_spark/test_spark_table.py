@@ -103,6 +103,7 @@ def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSess
     assert streamed == by_name(spark, "held") == Counter(range(COUNT))
 
 
+@pytest.mark.long
 def test_a_second_job_that_writes_the_same_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     table = SparkTable(tmp_path / "table", SCHEMA)
     env = environment(tmp_path, parallelism=1)
@@ -132,11 +133,13 @@ def test_a_second_job_that_writes_the_same_table_is_refused(spark: SparkSession,
     assert table.read(spark).count() == COUNT + 1
 
 
+@pytest.mark.long
 def test_a_table_without_rows_and_schema_says_so(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PenstockError, match=r"nothing is committed in .*give SparkTable a schema="):
         SparkTable(tmp_path / "none").read(spark)
 
 
+@pytest.mark.long
 def test_a_file_that_spark_can_not_read_is_not_taken_for_an_empty_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:

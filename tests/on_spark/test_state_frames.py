@@ -76,6 +76,7 @@ def test_a_job_goes_on_from_what_spark_has_counted_and_spark_reads_its_checkpoin
     )
 
 
+@pytest.mark.long
 def test_state_is_read_by_the_executors(spark: SparkSession, tmp_path: Path) -> None:
     keys = [f"k{i}" for i in range(COUNT)]
     table = pa.table({"key": keys, "value": [{"n": i, "tags": ["a"] * (i % 3)} for i in range(COUNT)]})
@@ -94,6 +95,7 @@ def test_state_is_read_by_the_executors(spark: SparkSession, tmp_path: Path) -> 
     assert {row.key: row.key_group for row in some} == {k: key_group_of(k, 64) for k in ("k7", "k59999")}
 
 
+@pytest.mark.long
 def test_state_that_goes_through_spark_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """Also where the parts of a state are of types that only fit together: structs and maps, nulls."""
     values = [None if i % 7 == 0 else {f"n{i % 5}": i} for i in range(500)]
@@ -119,6 +121,7 @@ def test_state_that_goes_through_spark_comes_back_as_it_was(spark: SparkSession,
     assert (layout.parallelism, sorted(layout.subtasks)) == (3, [0, 1, 2])
 
 
+@pytest.mark.long
 def test_what_losing_attempts_have_written_is_deleted(spark: SparkSession, tmp_path: Path) -> None:
     """Each partition fails once after it has written its first file."""
     failed = tmp_path / "failed"
@@ -141,6 +144,7 @@ def test_what_losing_attempts_have_written_is_deleted(spark: SparkSession, tmp_p
     assert {path.name for path in Path(url).iterdir()} == named
 
 
+@pytest.mark.long
 def test_list_state_is_written_and_read(spark: SparkSession, tmp_path: Path) -> None:
     """Of a broadcast list each subtask has a copy, and one of them is read."""
     df = spark.createDataFrame([(1, "a"), (2, "b"), (3, None)], "n int, s string")

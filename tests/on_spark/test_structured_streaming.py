@@ -50,6 +50,7 @@ def test_micro_batches_of_few_partitions_induce_checkpoints_of_many_readers(
     assert ids(table, spark) == Counter(range(2 * ROWS))
 
 
+@pytest.mark.long
 def test_a_query_that_ends_ends_the_job_periodic_checkpoints_do_and_spark_reads_the_table_as_a_stream(
     spark: SparkSession, tmp_path: Path
 ) -> None:

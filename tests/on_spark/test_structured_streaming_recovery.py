@@ -95,6 +95,7 @@ def test_micro_batches_survive_kills_of_subtask_master_query_and_executor(
     assert result.statistics.restarts == 2
 
 
+@pytest.mark.long
 def test_spark_commits_a_micro_batch_only_when_a_checkpoint_covers_it_however_often_that_fails(
     spark: SparkSession, tmp_path: Path
 ) -> None:

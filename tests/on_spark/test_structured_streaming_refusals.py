@@ -69,6 +69,7 @@ def test_a_file_of_another_schema_fails_the_job_and_another_job_goes_on_behind_w
     assert ids(table, spark) == Counter(range(2 * ROWS))
 
 
+@pytest.mark.long
 def test_micro_batches_of_other_columns_than_the_job_was_built_for_are_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_micro_batches_of_other_columns_than_the_job_was_built_for_are_refused(
     assert committed_rows(tmp_path) == 0
 
 
+@pytest.mark.long
 def test_a_buffer_that_dies_between_micro_batches_fails_the_job_and_ends_its_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_buffer_that_dies_between_micro_batches_fails_the_job_and_ends_its_que
     assert ids(table, spark) == Counter(range(ROWS))
 
 
+@pytest.mark.long
 def test_a_query_whose_look_at_its_job_fails_does_not_run_on(spark: SparkSession, tmp_path: Path) -> None:
     """It is given an actor that is no receive buffer."""
     (tmp_path / "incoming").mkdir()
@@ -140,6 +143,7 @@ def test_a_second_job_of_the_same_stream_is_refused_at_once_and_the_first_one_go
     assert sorted(row["id"] for row in results.rows()) == list(range(2 * ROWS))
 
 
+@pytest.mark.long
 def test_a_job_without_checkpoints_and_frames_of_the_other_kind_are_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSessio
     assert found == Counter(range(count))
 
 
+@pytest.mark.long
 def test_released_results_are_named_as_such(spark: SparkSession) -> None:
     results = SparkResults(pa.schema({"a": pa.int64()}))
     assert results.to_dataframe(spark).collect() == []
@@ -84,11 +85,13 @@ def test_released_results_are_named_as_such(spark: SparkSession) -> None:
         results.to_dataframe(spark)
 
 
+@pytest.mark.long
 def test_no_rows_and_no_schema_is_an_error_that_says_what_to_give(spark: SparkSession) -> None:
     with SparkResults() as results, pytest.raises(PenstockError, match="give SparkResults a schema="):
         results.to_dataframe(spark)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch_format", ["arrow", "rows"])
 def test_a_result_without_rows_has_the_columns_that_it_came_with(
     spark: SparkSession, tmp_path: Path, batch_format: str
@@ -106,6 +109,7 @@ def test_a_result_without_rows_has_the_columns_that_it_came_with(
         to_spark(changed, spark, timeout=PATIENCE)
 
 
+@pytest.mark.long
 def test_results_are_those_of_the_newest_run(spark: SparkSession, tmp_path: Path) -> None:
     with SparkResults() as results:
         env = environment(tmp_path)

@@ -95,6 +95,7 @@ def session_setting(spark: SparkSession, key: str, value: str) -> Iterator[None]
         spark.conf.set(key, str(had))
 
 
+@pytest.mark.long
 def test_times_of_windows_are_timestamps(spark: SparkSession, tmp_path: Path) -> None:
     env = environment(tmp_path, parallelism=1)
     strategy: WatermarkStrategy[datetime] = WatermarkStrategy.for_monotonous_timestamps()
@@ -120,6 +121,7 @@ def times_of(hour: int, window: TimeWindow, moments: list[datetime]) -> Iterator
     yield {"start": window.start, "end": window.end}
 
 
+@pytest.mark.long
 def test_the_zone_of_the_session_travels_by_a_name_that_python_knows(spark: SparkSession) -> None:
     df = spark.sql("SELECT timestamp_seconds(0) AS at, TIMESTAMP_NTZ'1970-01-01 00:00:00' AS wall")
     for zone, known in [("Asia/Kolkata", "Asia/Kolkata"), ("PST", "America/Los_Angeles"), ("Z", "UTC")]:
@@ -129,6 +131,7 @@ def test_the_zone_of_the_session_travels_by_a_name_that_python_knows(spark: Spar
         assert schema.field("wall").type == pa.timestamp("us")
 
 
+@pytest.mark.long
 def test_char_far_times_and_a_column_without_a_type_travel(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql(f"CREATE TABLE chars (c CHAR(5), v VARCHAR(7)) USING parquet LOCATION '{tmp_path / 'chars'}'")
     try:

@@ -162,6 +162,7 @@ def test_added_partitions_rescales_and_a_stop_with_a_savepoint_cost_no_record(
     again.cancel()
 
 
+@pytest.mark.long
 def test_a_start_from_an_older_savepoint_repeats_what_came_later_and_loses_nothing(
     words: KafkaWords, proxy: KafkaProxy, proxied: str, tmp_path: Path
 ) -> None:
@@ -192,6 +193,7 @@ def test_a_start_from_an_older_savepoint_repeats_what_came_later_and_loses_nothi
     second.cancel()
 
 
+@pytest.mark.long
 def test_records_that_were_deleted_while_the_job_was_away_fail_it_unless_they_may_be_lost(
     words: KafkaWords, tmp_path: Path
 ) -> None:

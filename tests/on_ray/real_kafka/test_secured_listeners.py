@@ -76,6 +76,7 @@ def test_a_job_reads_and_writes_through_each_listener_and_shows_no_secret(
     assert_hidden([password, token], job, tmp_path, *map(repr, shown), env.describe())
 
 
+@pytest.mark.long
 def test_a_wrong_password_fails_the_job_with_the_reason_and_without_the_password(
     broker: Broker, tmp_path: Path
 ) -> None:
