@@ -78,14 +78,18 @@ def check_sink(graph: StreamGraph, inputs: Sequence[Upstream], operator_id: str,
 def refuse_changes(
     graph: StreamGraph, inputs: Sequence[Upstream], call: str, key_columns: Sequence[str] = ()
 ) -> None:
-    """Refuse changes with a kind for an operator that would count a deletion as an addition."""
+    """Refuse changes with a kind for an operator that would take a deletion for a row.
+
+    Args:
+        key_columns: Columns of the operator's key; it keeps kinds apart if theirs is among them.
+    """
     maker = graph.maker_of_changes(inputs)
     column = maker.changes.change_kind if maker is not None and maker.changes is not None else None
     if maker is not None and column is not None and column not in key_columns:
         refuse(
             f"{call}: {_shown(maker)} gives changes, whose kinds are in the column {column!r}, and {call} "
-            "would count a deletion as an addition. Map or select the records before it, for example to "
-            "negative numbers for deletions"
+            "would take a deletion for a row. Map or select the records before it, for example to negative "
+            "numbers for deletions"
         )
 
 

@@ -202,8 +202,6 @@ class KeyedChoices(RecordOperations[T_co]):
 
         what = f"{n} by {_shown(by)}, {_shown(keys)}"
         in_rows = TopOfKey(rank, n, change_kind, life, downs)
-        stream = cast("DataStream[Any]", self)
-        refuse_changes(self._builder.graph, stream._inputs, "top_n")
         changes = None if change_kind is None else Changes(change_kind)
         return _add(self, "top_n", what, id, keys, in_columns, in_rows, options, changes)
 
@@ -290,6 +288,9 @@ def _add(
     keyed = cast("DataStream[Any]", stream).key_by(keys)
     selector = keyed._key_selector
     is_named = isinstance(selector, ColumnKey)
+    refuse_changes(
+        stream._builder.graph, keyed._inputs, call, selector.names if isinstance(selector, ColumnKey) else ()
+    )
     factory = (
         in_columns(selector)
         if isinstance(selector, ColumnKey)

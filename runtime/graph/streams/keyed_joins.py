@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 import pyarrow.compute as pc
 
 from penstock.runtime.graph.streams.asof_joins import add_asof_join, add_temporal_join
+from penstock.runtime.graph.streams.changes import refuse_changes
 from penstock.runtime.graph.streams.checked_call import (
     OperatorOptions,
     checked_with_options,
@@ -132,7 +133,9 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
             **options: See `OperatorOptions`.
         """
         need_function("co_group", function, "key", "window", "left", "right")
-        return add_co_group(self._join_inputs("co_group", other), "co_group", window, function, id, options)
+        keys = self._keys_with("co_group", other)
+        inputs = JoinInputs(self._builder, self._inputs, other._inputs, keys)
+        return add_co_group(inputs, "co_group", window, function, id, options)
 
     @checked_with_options
     def join_asof(
@@ -234,10 +237,16 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
             [{'currency': 'EUR', 'id': 1, 'rate': 2}, {'currency': 'EUR', 'id': 2, 'rate': None}]
         """
         settings = JoinSettings(how, None, select, suffix, batch_format, "join_temporal")
-        return add_temporal_join(self._join_inputs("join_temporal", versions), deleted, settings, id, options)
+        inputs = self._join_inputs("join_temporal", versions, takes_changes=deleted is not None)
+        return add_temporal_join(inputs, deleted, settings, id, options)
 
-    def _join_inputs(self, call: str, other: KeyedJoins[Any, Any]) -> JoinInputs:
+    def _join_inputs(
+        self, call: str, other: KeyedJoins[Any, Any], *, takes_changes: bool = False
+    ) -> JoinInputs:
+        """The inputs of a join; `takes_changes` says whether the right ones may be changes."""
         keys = self._keys_with(call, other)
+        refused = self._inputs if takes_changes else (*self._inputs, *other._inputs)
+        refuse_changes(self._builder.graph, refused, call)
         return JoinInputs(self._builder, self._inputs, other._inputs, keys)
 
     def _check_environment(self, call: str, other: Stream) -> None:

@@ -97,12 +97,47 @@ def test_sinks_without_keys_write_each_change_with_its_kind(sales: DataStream[An
     [
         lambda changes: changes.key_by("shop").aggregate("sums", total=Sum("price")),
         lambda changes: changes.top_n("again", "price", 1, "shop"),
+        lambda changes: changes.dedup("first", "shop"),
+        lambda changes: changes.dedup("last", "shop", keep="last"),
+        lambda changes: changes.latest_by("newest", "price", "shop"),
     ],
 )
-def test_deletions_are_not_counted_as_additions(sales: DataStream[Any], counted: Any) -> None:
-    with pytest.raises(GraphError, match=r"top_n 'best' .*would count a deletion as an addition"):
+def test_deletions_are_not_taken_for_rows(sales: DataStream[Any], counted: Any) -> None:
+    with pytest.raises(GraphError, match=r"top_n 'best' .*would take a deletion for a row"):
         counted(best(sales))
     counted(best(StreamEnvironment("mapped").from_collection("sales", ROWS)).map(same))
+
+
+JOINS = {
+    "join": lambda left, right: left.join(right, on="shop", within=(-1, 1)),
+    "join_asof": lambda left, right: left.join_asof(right, on="shop"),
+    "join_temporal": lambda left, right: left.join_temporal(right, on="shop"),
+}
+
+
+@pytest.mark.parametrize("call", JOINS)
+def test_a_join_takes_no_changes_on_either_side(call: str) -> None:
+    for make in (lambda rows, changes: (rows, changes), lambda rows, changes: (changes, rows)):
+        env = StreamEnvironment("joined")
+        rows, others = env.from_collection("rows", ROWS), env.from_collection("sales", ROWS)
+        with pytest.raises(GraphError, match=rf"{call}: top_n 'best' .*{call} would take a deletion"):
+            JOINS[call](*make(rows, best(others)))
+
+
+def test_a_temporal_join_takes_changes_if_it_knows_which_of_them_delete() -> None:
+    env = StreamEnvironment("joined")
+    versions = best(env.from_collection("sales", ROWS))
+    orders = env.from_collection("orders", ROWS)
+    orders.join_temporal(versions, on="shop", deleted=lambda row: row["change"] == "delete")
+
+
+def test_a_lookup_takes_changes(sales: DataStream[Any]) -> None:
+    found = best(sales).lookup({"a": {"name": "Anna"}}, on="shop")
+    found.sink("table", table(key=["shop"], change_kind="change"))
+
+
+def test_changes_with_their_kind_in_the_key_are_kept_apart(sales: DataStream[Any]) -> None:
+    best(sales).dedup("first", ["shop", "price", "change"])
 
 
 def test_changes_are_counted_by_their_kind(sales: DataStream[Any]) -> None:
