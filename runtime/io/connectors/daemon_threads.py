@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 A = TypeVar("A")
+
+#: Calls to a storage that run at a time.
+_FILES_AT_A_TIME: Final = 16
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
@@ -63,3 +66,20 @@ def for_each(
         running.result()
     if errors:
         raise errors[0]
+
+
+def first_missing(exists: Callable[[A], bool], files: Sequence[A]) -> A | None:
+    """The first file that does not exist; several are looked for at a time.
+
+    Example:
+        >>> first_missing({"a", "c"}.__contains__, ["a", "b", "c", "d"])
+        'b'
+    """
+    missing: set[int] = set()
+
+    def look(index: int) -> None:
+        if not exists(files[index]):
+            missing.add(index)
+
+    for_each(look, range(len(files)), _FILES_AT_A_TIME)
+    return files[min(missing)] if missing else None

@@ -24,6 +24,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from penstock.runtime.errors import ConnectorError, LostOutputError
+from penstock.runtime.io.connectors.daemon_threads import first_missing
 from penstock.runtime.io.connectors.delta.log import version_of
 from penstock.runtime.io.connectors.delta.staging import STAGING, StagedFile, attempt_of, staged_prefix
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, calls_to, find_table, make_table
@@ -283,11 +284,11 @@ class DeltaCommitter:
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields))
 
     def _missing(self, files: Sequence[StagedFile]) -> StagedFile | None:
-        for file in files:
+        def exists(file: StagedFile) -> bool:
             path = check_declared(f"{self._path}/{file.path}", [self._path])
-            if self._system.size(path) is None:
-                return file
-        return None
+            return self._system.size(path) is not None
+
+        return first_missing(exists, files)
 
     def _lost(
         self, file: StagedFile, table: DeltaTable | None, commits: Sequence[DeltaCommit]

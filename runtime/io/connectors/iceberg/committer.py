@@ -36,12 +36,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from penstock.runtime.errors import ConnectorError, LostOutputError
+from penstock.runtime.io.connectors.daemon_threads import first_missing
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
 from penstock.runtime.io.connectors.iceberg.data_files import StagedDataFile, keeping_manifests
 from penstock.runtime.io.connectors.iceberg.history import MAIN, ancestors, head_of, sequence_of
@@ -58,9 +58,6 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.iceberg.sink import IcebergSink
 
 logger = logging.getLogger(__name__)
-
-#: Number of files that are looked for at a time.
-_THREADS: Final = 16
 
 LINEAGE: Final = "penstock.lineage"
 NUMBER: Final = "penstock.commit"
@@ -227,14 +224,12 @@ class IcebergCommitter:
         places = [table.location(), table.properties.get("write.data.path", table.location())]
         for file in commit.files:
             check_declared(_plain(file.path), map(_plain, places))
-        with ThreadPoolExecutor(_THREADS, "iceberg-files") as pool:
-            exists = list(pool.map(lambda file: table.io.new_input(file.path).exists(), commit.files))
-        if not all(exists):
-            path = commit.files[exists.index(False)].path
+        missing = first_missing(lambda file: table.io.new_input(file.path).exists(), commit.files)
+        if missing is not None:
             msg = (
                 f"table {self._sink.table}: committed data is missing. A completed checkpoint covers the "
-                f"file {path}, which is neither in the table nor in its folder. remove_orphan_files removes "
-                "uncommitted files that are older than its limit. Restore an older checkpoint"
+                f"file {missing.path}, which is neither in the table nor in its folder. remove_orphan_files "
+                "removes uncommitted files that are older than its limit. Restore an older checkpoint"
             )
             raise LostOutputError(msg)
 
