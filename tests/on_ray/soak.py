@@ -1,6 +1,7 @@
 """`make soak`: a job on three nodes for half an hour, in weather that a seed draws; its output must be exact.
 
     python tests/on_ray/soak.py --minutes 30 --seed 0
+    python tests/on_ray/soak.py --minutes 30 --into delta
 
 One fault follows the other, with some seconds between them. Subtasks and the JobMaster are killed or
 frozen. Nodes die, or are cut off while their subtasks go on. The disk of the checkpoints is full. The job
@@ -13,6 +14,9 @@ runs, and the one that it builds on. A killed attempt may leave those of one mor
 next attempt begins. The log keeps its records since the last but one compaction. Where a fault struck a
 compaction, it keeps those of one compaction more. It also keeps the slot of each `AttemptBegun`, and
 `decision_log` tells why. So the bound of the log alone grows, by one file an attempt.
+
+*With `--into delta`* the output is a Delta table whose small files are compacted. At the end each version of
+the table must show complete checkpoints alone: of each word the counts from 1 on, without a gap.
 
 The full disk is a small file system in memory and needs root. It is skipped by name elsewhere.
 """
@@ -35,16 +39,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 _HERE: Final = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parents[1] / "benchmarks")]
 
 import psutil  # noqa: E402 (the path comes first)
+import pyarrow as pa  # noqa: E402
+from deltalake import DeltaTable  # noqa: E402
 from jobs.all_windows import Numbers, Reading  # noqa: E402
 from jobs.driving import submit  # noqa: E402
 from jobs.nodes import Nodes, WorkerNode, three_nodes  # noqa: E402
-from jobs.oracle import committed_updates, expected_updates, hidden_files  # noqa: E402
+from jobs.oracle import Updates, committed_updates, expected_updates, hidden_files  # noqa: E402
 from jobs.words import add, as_update, line, with_one, word_of  # noqa: E402
 from measure import machine, table, versions  # noqa: E402
 from run_all import RESULTS, replace_part  # noqa: E402
@@ -59,6 +65,8 @@ from penstock import (  # noqa: E402
 )
 from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess  # noqa: E402
 from penstock.cluster import JobReport, RayJobHandle  # noqa: E402
+from penstock.connectors import Sink  # noqa: E402
+from penstock.delta import DeltaSink  # noqa: E402
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY  # noqa: E402
 from penstock.runtime.snapshot.storage import STAGED  # noqa: E402
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy  # noqa: E402
@@ -121,6 +129,73 @@ def most_files(attempts: int) -> dict[str, int]:
     }
 
 
+class Output(Protocol):
+    """Where the job writes its updates."""
+
+    @property
+    def sink(self) -> Sink[Any]: ...
+
+    def committed(self) -> Updates: ...
+
+    def check(self) -> None:
+        """Look at what a finished job has left."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """JSON files in a folder."""
+
+    folder: Path
+
+    @property
+    def sink(self) -> Sink[Any]:
+        return FileSink.json(self.folder)
+
+    def committed(self) -> Updates:
+        return committed_updates(self.folder)
+
+    def check(self) -> None:
+        assert hidden_files(self.folder) == [], "files of transactions are left"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedTable:
+    """A Delta table whose small files are joined."""
+
+    folder: Path
+
+    @property
+    def sink(self) -> Sink[Any]:
+        schema = pa.schema({"word": pa.string(), "count": pa.int64()})
+        return DeltaSink(self.folder, schema, compact_below=64 << 20, compact_at=8)
+
+    def committed(self) -> Updates:
+        return self._updates(None)
+
+    def check(self) -> None:
+        log = DeltaTable(self.folder).history()
+        compactions = sum(entry["operation"] == "OPTIMIZE" for entry in log)
+        assert compactions > 0, "no files were joined"
+        before: Updates = Counter()
+        for version in range(len(log)):
+            now = self._updates(version)
+            assert now >= before, f"version {version} lacks {before - now}"
+            most: Counter[str] = Counter()
+            for word, count in now:
+                most[word] = max(most[word], count)
+            assert now.total() == most.total(), f"version {version} has gaps: {now}"
+            before = now
+        _say(f"{len(log)} versions of the table, {compactions} compactions")
+
+    def _updates(self, version: int | None) -> Updates:
+        rows = DeltaTable(self.folder, version=version).to_pyarrow_table().to_pylist()
+        return Counter((row["word"], row["count"]) for row in rows)
+
+
+OUTPUTS: Final[dict[str, Callable[[Path], Output]]] = {"files": Files, "delta": CompactedTable}
+
+
 @dataclass
 class Figures:
     """The observations; of memory, descriptors and each kind of files the most at one moment."""
@@ -153,9 +228,11 @@ class Figures:
 class Soak:
     """One job and the weather around it."""
 
-    def __init__(self, nodes: Nodes, folder: Path, storage: Path, seed: int, can_fill: bool) -> None:
+    def __init__(
+        self, nodes: Nodes, folder: Path, storage: Path, output: Output, seed: int, can_fill: bool
+    ) -> None:
         self._nodes = nodes
-        self._folder = folder
+        self._output = output
         self._storage = storage
         #: Before it exists, the source keeps its rate; then it makes up for the time that the weather took.
         self._go = folder / "go"
@@ -212,7 +289,7 @@ class Soak:
         lines = numbers.map(line_of, parallelism=1)
         pairs = lines.flat_map(str.split).map(with_one).key_by(word_of)
         counts = pairs.reduce("count", add, num_cpus=0.5).map(as_update)
-        counts.sink("updates", FileSink.json(self._folder / "out"))
+        counts.sink("updates", self._output.sink)
         return env
 
     # -- faults ---------------------------------------------------------------------------------------------
@@ -317,11 +394,11 @@ class Soak:
             time.sleep(_POLL)
         assert report.status is JobStatus.FINISHED, report.failures[-3:]
         expected = expected_updates(map(line, range(count)))
-        committed = committed_updates(self._folder / "out")
+        committed = self._output.committed()
         missing, surplus = expected - committed, committed - expected
         assert not missing, f"{missing.total()} of {expected.total()} lost: {missing.most_common(5)}"
         assert not surplus, f"{surplus.total()} too many: {surplus.most_common(5)}"
-        assert hidden_files(self._folder / "out") == [], "files of transactions are left"
+        self._output.check()
         return report
 
 
@@ -375,20 +452,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="A job in hostile weather on three nodes of this machine.")
     parser.add_argument("--minutes", type=float, default=30.0, help="default 30")
     parser.add_argument("--seed", type=int, default=0, help="draws the faults; default 0")
+    parser.add_argument("--into", choices=OUTPUTS, default="files", help="what the job writes; default files")
     parser.add_argument("--results", metavar="FILE", help=f"where the figures go, such as {RESULTS.name}")
     given = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
         can_fill = stack.enter_context(small_disk(folder / "disk"))
         nodes = stack.enter_context(three_nodes(health_check_timeout_ms=3_000))
-        soak = Soak(nodes, folder, folder / "disk" / "checkpoints", given.seed, can_fill)
+        output = OUTPUTS[given.into](folder / "out")
+        soak = Soak(nodes, folder, folder / "disk" / "checkpoints", output, given.seed, can_fill)
         report = soak.run(given.minutes)
-        rows = committed_updates(folder / "out").total()
+        rows = output.committed().total()
     said = shown(soak.figures, report, rows, given.minutes)
     print(said)
     if given.results is not None:
         results = Path(given.results)
-        results.write_text(replace_part(results.read_text(), "soak", said))
+        part = "soak" if given.into == "files" else f"soak into {given.into}"
+        results.write_text(replace_part(results.read_text(), part, said))
     exceeded = soak.figures.exceeded(report.statistics.attempt)
     for each in exceeded:
         _say(each)
