@@ -1,8 +1,8 @@
 """Checks that a user's function can be called with the arguments that it will get.
 
 Python would raise a `TypeError` for the first record, in a subtask of a running job. This check finds the
-mistake where the program gives the function. It never refuses a function that might work: it skips functions
-without a signature, and a decorator counts with its own parameters.
+mistake where the program passes the function. It never refuses a function that might work: it skips functions
+without a signature. Of a decorated function it checks the parameters of the wrapper.
 """
 
 from __future__ import annotations

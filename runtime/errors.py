@@ -83,7 +83,8 @@ class PenstockError(Exception):
                 where = "the cell" if is_cell else code.co_filename
                 lines.append(f"  at line {trace.tb_lineno} of {where}, in {code.co_name}")
             trace = trace.tb_next
-        return [*lines, f"({left_out} lines of libraries: `traceback.print_exception(sys.last_value)`)"]
+        more = "`traceback.print_exception(sys.last_value)` shows them"
+        return [*lines, f"(left out {left_out} lines of Penstock, Ray and IPython: {more})"]
 
 
 #: Packages whose lines a notebook leaves out.

@@ -152,9 +152,9 @@ def gc(
 ) -> None:
     """Delete the records and the printed lines of ended jobs from the cluster.
 
-    Upgrades of these jobs that were killed can no longer be repeated: the programs that they kept go, too.
-    Checkpoints and savepoints are never touched. `penstock status --storage` still shows a job whose report
-    is in that storage.
+    An upgrade of such a job that was killed can no longer be repeated, because its saved program is deleted,
+    too. Checkpoints and savepoints are never touched. `penstock status --storage` still shows a job whose
+    report is in that storage.
     """
     seconds = _seconds(older_than)
     join(None, address)

@@ -32,7 +32,8 @@ _NOT_FOR_JOBS: Final = frozenset({"dev", "docs", "mutants", "testing"})
 _SHOWN: Final = {"ray": "Ray", "pyarrow": "Arrow"}
 
 _SHARED_MEMORY: Final = Path("/dev/shm")
-#: Ray's object store takes this share of the memory, and up to this size it requires no shared memory.
+#: Ray's default: the share of memory for the object store, and the size up to which a disk may replace
+#: `/dev/shm`.
 _OBJECT_STORE_SHARE: Final = 0.3
 _OBJECT_STORE_BYTES: Final = 10_000_000_000
 _DATABASE_BYTES: Final = 16 * 1024 * 1024
@@ -95,7 +96,7 @@ def check_environment() -> Iterator[CheckResult]:
 
 
 def requirements_of(extra: str | None, declared: Iterable[Requirement]) -> list[Requirement]:
-    """Return what an extra needs beyond the dependencies, or with `None` the dependencies."""
+    """Return the requirements that an extra adds to the dependencies; with `None`, the dependencies."""
     declared = list(declared)
     found: list[Requirement] = []
     for requirement in declared:
@@ -165,7 +166,7 @@ def check_extra(extra: str, requirements: Iterable[Requirement], installed: Inst
 
 
 def check_shared_memory(memory: int, free: int) -> CheckResult:
-    """Check the memory of Ray's object store; both arguments are bytes, `free` those of `/dev/shm`."""
+    """Check the memory of Ray's object store, in bytes; `free` is the free space of `/dev/shm`."""
     wanted = min(int(memory * _OBJECT_STORE_SHARE), _OBJECT_STORE_BYTES)
     text = f"{free / 1e9:.1f} GB free in {_SHARED_MEMORY}"
     if free >= wanted:

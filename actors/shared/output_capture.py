@@ -45,7 +45,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.paths import check_job_id, escape_name
 
-#: Stands for the vertex in the JobMaster's files; no escaped vertex has a `-`.
+#: Stands for the vertex in the JobMaster's files; no escaped vertex contains a `-`.
 JOB_MASTER: Final = "job-master"
 #: Stands for the vertex in files with notices of Ray itself; files of a vertex `ray` have a subtask's index.
 RAY: Final = "ray"

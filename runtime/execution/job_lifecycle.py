@@ -32,7 +32,7 @@ _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 _TRIES_OF_CANCELLED: Final = 4
 #: The failure of a job without a log whose JobMaster has died.
 _NOTHING_KNOWN: Final = (
-    "the process of its JobMaster died, and the job takes no checkpoints, so its progress is unknown. "
+    "the JobMaster's process died, and the job takes no checkpoints, so its progress is unknown. "
     "Check what its sinks have written, then submit it again; with JobConfig(checkpointing=...) it would "
     "have continued"
 )
@@ -73,7 +73,7 @@ class StartedJob:
 
 
 class JobHost(Protocol):
-    """The steps of a job's start and end, carried out by the shell of a `JobLifecycle`."""
+    """Carries out the steps of a job's start and end that a `JobLifecycle` requests."""
 
     def look_up(self, answer: Callable[[JobLookup | StartFailure], None]) -> None:
         """Look up the job's past in the cluster, and load the job.
@@ -207,7 +207,7 @@ class JobLifecycle:
             self._host.adopt(self._adopted)
 
     def _has_ended_before(self) -> bool:
-        """Whether an earlier process has ended the job, but died before it exited."""
+        """Whether an earlier process ended the job, but died before it had cleaned up."""
         return self._is_restart and self._known.has_ended
 
     def _opened(self, outcome: Fenced | StartFailure | None) -> None:

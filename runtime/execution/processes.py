@@ -264,7 +264,7 @@ class Processes(Protocol):
         ...
 
     def ask(self, process: ProcessId, reply: Reply[CurrentRole]) -> None:
-        """Request the role of a process; this renews the lease of a process without a role."""
+        """Ask a process which role it holds; this renews the lease of a process without a role."""
         ...
 
     def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
@@ -300,7 +300,10 @@ class Processes(Protocol):
         ...
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
-        """Renew a lease and request counters; with `guards`, guard the JobMaster until the next renewal."""
+        """Renew a lease and request counters.
+
+        With `guards`, the process guards the JobMaster until the next renewal.
+        """
         ...
 
     def processor_times(
@@ -385,7 +388,8 @@ class SenderStep(Enum):
     """The sender's step after a `deliver` call.
 
     Attributes:
-        SEND_AGAIN: Send the elements with the same numbers a little later; the receiver drops duplicates.
+        SEND_AGAIN: Send the elements again a little later, with the same sequence numbers. The receiver drops
+            duplicates.
         END_CHANNEL: Send nothing more, and do not wait for this receiver at the end. The receiver has
             finished, or the JobMaster notices its death.
     """

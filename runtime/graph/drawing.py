@@ -5,13 +5,13 @@ dark page. The font has a fixed width, so the width of a text is known without t
 is escaped, and the picture has no script, no link and no reference to another file.
 
 1. Layers: a vertex lies one layer below its lowest producer, and a source right above its highest reader. An
-   edge that passes layers gets a *bend* in each of them. So every link joins two neighbouring layers.
+   edge that crosses layers gets a *bend* in each of them. So every link joins two neighbouring layers.
 2. Order: the order with the fewest crossings is NP-hard to find. The median heuristic comes close. Layer by
    layer, down and up, a node moves to the median place of its neighbours. The best of these orders is kept.
    Ties keep their order, so the same graph always gives the same picture.
 3. Places: the ideal place of a node is the mean of its neighbours' places. The nodes of a layer keep their
-   order and a minimum distance. An isotonic regression finds the places nearest to the ideal places, by the
-   sum of squares. Several sweeps down and up align the layers with each other.
+   order and a minimum distance. An isotonic regression finds the places nearest to the ideal places (least
+   squares). Several sweeps down and up align the layers with each other.
 """
 
 from __future__ import annotations

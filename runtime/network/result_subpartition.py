@@ -6,7 +6,7 @@ so their order is the order of emission, and leave it as frames.
 
 A channel without outstanding buffers sends at once, and then *rests* for a tenth of the timeout. A frame of
 any size costs sender and receiver about a millisecond each; frames of a few records would keep both busy. A
-single record does not wait, because the channel has rested by then.
+record that follows a longer pause does not wait, because the channel no longer rests.
 
 An element gets its sequence number when it leaves in a frame. Waiting elements belong to the sender and sent
 ones to the receiver, so a checkpoint that captures in-flight data can tell them apart.

@@ -17,7 +17,7 @@ MOST_SPLITS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class SplitLag:
-    """The rest of one split.
+    """The unread part of one split.
 
     Attributes:
         split: Name of the split, such as `orders[3]` or the path of a file.
@@ -53,7 +53,7 @@ class VersionLag:
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """The rest of the input, for one reader or for a whole source.
+    """The unread part of the input, for one reader or for a whole source.
 
     Attributes:
         records: Number of records that are left; `None` if it is not known.

@@ -1,4 +1,4 @@
-"""`LastCommit`: the newest commit of a sink, for reports and the page."""
+"""`LastCommit`: the newest commit of a sink, for reports and the web page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LastCommit:
-    """The newest commit of a sink, in one subtask or together.
+    """The newest commit of a sink, of one subtask or of all subtasks.
 
     A writer fills in the first three fields; its operator adds the others.
 

@@ -84,7 +84,7 @@ class RemovesLeftovers(Protocol):
 
 @runtime_checkable
 class ReportsCommit(Protocol):
-    """Optional for a writer or a committer: reports what it has committed, for reports and the page.
+    """Optional for a writer or a committer: reports what it has committed, for reports and the web page.
 
     Example:
         >>> class Writer:
@@ -174,7 +174,7 @@ class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
 
 @dataclass(frozen=True, slots=True)
 class SinkContext(ConnectorContext, AsksForLists):
-    r"""The subtask of a writer, with its lists and metrics.
+    r"""Context of a writer: its subtask, its operator state, and its metrics.
 
     A writer keeps state other than transactions in lists. A checkpoint holds the lists as they are after its
     `prepare_commit`. The class of the writer may also declare them; they are available in `write` and in all

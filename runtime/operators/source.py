@@ -189,7 +189,7 @@ class ReportsSplits(Protocol):
 
 @runtime_checkable
 class ReportsLag(Protocol):
-    """Optional for a reader: reports what it has not read yet, for reports, the page and metrics.
+    """Optional for a reader: reports what it has not read yet, for reports, the web page and metrics.
 
     Example:
         >>> class Pages:

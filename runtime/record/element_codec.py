@@ -5,8 +5,8 @@ kind. So a reader can distinguish a buffer from an event, and a barrier from a w
 buffer's payload is not read. Numbers are little-endian.
 
 **Batches** become buffers. A payload begins with one byte: the version of the format in the upper half, the
-kind of batch in the lower. The value codec encodes rows as one list, and transposes tuples, dicts and
-records. Their timestamps precede them as raw 64-bit integers. Columns of numbers are plain msgpack.
+kind of batch in the lower. The value codec encodes rows as one list. It stores tuples, dicts and records
+column by column. Timestamps precede the rows as raw 64-bit integers. Columns of numbers are plain msgpack.
 Compared with raw bytes, msgpack takes a few nanoseconds more per value. For small integers it is faster and
 smaller.
 
@@ -87,7 +87,7 @@ def is_event(data: bytes | bytearray | memoryview) -> bool:
 
 
 def rows_in(data: bytes | bytearray | memoryview) -> int:
-    """Number of records of an encoded element, without decoding it; 0 for an event."""
+    """Return the number of records in an encoded element, without decoding it; 0 for an event."""
     if is_event(data):
         return 0
     try:

@@ -1,4 +1,4 @@
-"""Names of Penstock's own classes in stored data: they stay when a class moves.
+"""Names of Penstock's own classes in stored data: they stay the same when a class moves.
 
 A record or an enum is written with the name of its class, so that a reader finds the class again. The name of
 a user's class is its module and its qualified name. A class of Penstock has a short name, and `penstock`

@@ -49,7 +49,7 @@ class CheckpointMetrics:
         start_delay: Time from the coordinator's trigger to the first barrier here.
         alignment_duration: Time from the first barrier to the start of the checkpoint here; 0 for a handler
             that never aligns.
-        sync_duration: Duration of the synchronous part, which stops the task.
+        sync_duration: Duration of the synchronous part, which blocks the task.
         async_duration: Duration of the asynchronous part.
         written_bytes: New bytes written for this checkpoint.
         full_bytes: Bytes of all the subtask's state in this checkpoint.
@@ -290,9 +290,9 @@ class CoordinatorStatistics:
         deleted_files: Number of deleted files, which no checkpoint needed.
         failed_deletions: Deletions that failed; their files stay.
         latest_completed_id: Id of the newest completed checkpoint; -1 for none.
-        latest_completed_at: Completion time of this checkpoint, in wall-clock seconds.
-        latest_duration: Duration of this checkpoint in seconds.
-        latest_size: Bytes of state in this checkpoint.
+        latest_completed_at: Completion time of the newest completed checkpoint, in wall-clock seconds.
+        latest_duration: Duration of the newest completed checkpoint, in seconds.
+        latest_size: Bytes of state in the newest completed checkpoint.
     """
 
     triggered: int = 0
@@ -314,7 +314,7 @@ class CoordinatorStatistics:
 
 @dataclass(frozen=True, slots=True)
 class EarlierHistory:
-    """The last known checkpoints of earlier JobMasters, before the log has been read."""
+    """Checkpoints of earlier JobMasters, from their last report; the log corrects them later."""
 
     records: tuple[CheckpointRecord, ...]
     counters: CoordinatorStatistics

@@ -1,15 +1,16 @@
 """Storages of checkpoints: on a disk that may lose power (`SyncedFiles`), and in memory.
 
 When `SyncedFiles.put` returns, the object survives a power cut as a whole. After a put that was refused or
-not answered, the object exists as a whole or not at all. Why this is right:
+did not return, the object exists as a whole or not at all. Why this is right:
 
 1. *Content before name.* The bytes go to a staging file, `<name>#<token>`, which is synced before the object
-   gets its name. A conditional create links, which refuses a taken name. Any other put renames.
+   gets its name. A conditional create makes a hard link, which fails if the name exists. Any other put
+   renames the staging file.
 2. *Name before answer.* The folder is synced before `put` returns. The name of a new folder is synced too, in
    the folder above, and so on up to the root. *Another* writer may have made a folder without syncing it. So
    each writer syncs all folders above once, for each folder that it uses, and keeps the folder open. A folder
-   that was removed and made again has another inode than the open one. A folder may also be removed during a
-   put, until the staging file is in it. So the put checks again after it has made the name.
+   that was removed and made again has a different inode from the open one. A folder may also be removed
+   during a put, until the staging file is in it. So the put checks again after it has made the name.
 3. *A refusal is an answer.* A reader acts on an object that exists: the decision log reads the record. The
    writer may have died between the link and the sync. So the folder is synced before a refusal, too.
 4. *A record that is read but not yet durable* does no harm to the log. A reader that decides something puts a

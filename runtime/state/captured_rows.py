@@ -87,13 +87,13 @@ class CapturedRows:
     """Changed entries of one table of rows; immutable values are encoded outside the task's thread.
 
     Packed entries stay packed, so a later checkpoint that writes them again does not encode them again.
-    Packing also releases the references. A million of them are released here in small steps, and not in the
-    task when the checkpoint is confirmed.
+    Packing also releases the references, in small steps. Otherwise the task would release all of them at once
+    when the checkpoint is confirmed, perhaps a million.
 
     Two checkpoints may need the same entries at the same time, in two threads that don't wait for each other.
-    A reader enters itself in `_readers` *before* it takes the dict. It replaces the dict by the packed
-    blocks and leaves `_readers`. It empties the dict only if `_readers` is empty *after* that. So a dict
-    that a thread reads is never emptied.
+    `packed` and `put_into` add an entry to `_readers` *before* they take the dict, and remove it when they no
+    longer read. Before that, `packed` replaces the dict by the packed blocks. It empties the dict only if
+    `_readers` is empty *afterwards*. So a dict that a thread reads is never emptied.
 
     Args:
         rows: Values by entry, immutable or `DELETED`, in a dict without another reference; or rows of a log;

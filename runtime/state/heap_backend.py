@@ -38,7 +38,7 @@ _DEFAULT_POLICY: Final = CompactionPolicy()
 _OF_LOGS: Final = CompactionPolicy(max_files=32, growth=inf)
 
 #: Maximum number of entries per live row in the files of logs; with more, the files are merged as for other
-#: state. If all rows live equally long, there are about three, because a deletion is an entry, too.
+#: state. With equal lifetimes there are about three entries per row, because a deletion is an entry, too.
 _MOST_ENTRIES_OF_A_ROW: Final = 6
 
 

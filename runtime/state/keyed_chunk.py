@@ -210,7 +210,7 @@ def _unpack_rows(
     decoded = None if values is None else codec.loads(values)
     lengths = {len(key_groups), len(every), count if decoded is None else len(decoded)}
     if lengths != {count}:
-        msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
+        msg = f"a block of table {table!r} should have {count} keys, but its parts have {sorted(lengths)}"
         raise ValueError(msg)
     return RowBlock(table, key_groups, every, decoded, counts is not None)
 
@@ -230,7 +230,7 @@ def _unpack_columns(
     if block.values is not None and block.values.num_columns:
         lengths.add(block.values.num_rows)
     if lengths != {count} or not 0 <= extra < block.keys.num_columns:
-        msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
+        msg = f"a block of table {table!r} should have {count} keys, but its parts have {sorted(lengths)}"
         raise ValueError(msg)
     return block
 

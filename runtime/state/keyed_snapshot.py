@@ -1,4 +1,4 @@
-"""The heap's incremental snapshots: dirty entries become blocks, and blocks a file that builds on older ones.
+"""The heap's incremental snapshots: dirty entries become blocks in a file, which builds on older files.
 
 A snapshot of a million changed keys must not stop the task. A snapshot of few changes must not cost as much
 as the whole state.
@@ -174,7 +174,7 @@ class KeyedSnapshot:
         described: The handle, still without files and entries.
         base: Completed state that the changes build on; `None` for none.
         codec: Codec of the task; `finish` uses one of its own with the same settings.
-        self_contained: Merge all state into one file of this snapshot (a savepoint).
+        self_contained: Whether all state is merged into one file of this snapshot, as for a savepoint.
     """
 
     described: KeyedStateHandle
@@ -186,7 +186,10 @@ class KeyedSnapshot:
     self_contained: bool = False
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
-        """Write the changes as at most one new file, merged with older files by the policy; blocks."""
+        """Write the changes to at most one new file, merged with older files by the policy.
+
+        The call waits for the storage.
+        """
         chain = () if self.base is None else self.base.files
         entries = 0 if self.base is None else self.base.entries
         blocks = [block for delta in self.deltas for block in delta.blocks]

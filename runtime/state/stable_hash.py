@@ -12,7 +12,8 @@ Otherwise two subtasks would hold state for the same key. So:
 * strings and bytes go through xxh3, with a separate seed for each kind of value;
 * compound values hash the hashes of their parts; frozensets in sorted order;
 * times are counted in microseconds, aware ones in UTC. A time in an hour that clocks repeat or skip is
-  refused, unless its offset is fixed, as in UTC. Python treats two different times of a zone as equal there;
+  refused: two such times of one zone are equal in Python even if they are different moments. Fixed offsets,
+  as in UTC, have no such hours;
 * a subclass counts as its base when it compares and hashes as its base, and is refused otherwise.
 
 Other values are refused with `KeyTypeError`: lists, dicts and sets (mutable), NaN (not equal to itself), and
@@ -105,7 +106,7 @@ OTHER_NUMBER: Final = 0x8CB92BA72F3D8DD7
 _NAN_ADVICE: Final = (
     "NaN is not equal to itself; filter such records out, use None, or give key_by the column's name"
 )
-#: Maximum exponent of a `Decimal`, because its hash expands all digits.
+#: Maximum size of a `Decimal`'s exponent, with either sign, because its hash expands all digits.
 _MOST_DIGITS: Final = 4096
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (the offset is subtracted below)
@@ -137,8 +138,8 @@ def stable_hash(key: Any) -> int:
 def types_of_keys(keys: Sequence[Any]) -> set[type]:
     """The types of keys, and of the parts of keys that are tuples.
 
-    A dictionary with the key 0.5 finds `np.float32(0.5)`, so a key that is found may have a refused type.
-    Checking the types costs less than a hash.
+    Finding a key in a dictionary does not show that its type is allowed: the key 0.5 also matches
+    `np.float32(0.5)`. Checking the types costs less than a hash.
     """
     kinds = set(map(type, keys))
     if tuple in kinds:
@@ -175,7 +176,7 @@ def _hash_decimal(key: Decimal) -> int:
     if key.is_nan():
         _refuse(key, "NaN is not equal to itself; filter such records out or use None")
     if key.is_finite() and abs(key.adjusted()) > _MOST_DIGITS:
-        _refuse(key, f"it has an exponent of more than {_MOST_DIGITS}; use a string")
+        _refuse(key, f"its exponent is not between -{_MOST_DIGITS} and {_MOST_DIGITS}; use a string")
     if -(1 << 63) <= key <= MASK64 and key == key.to_integral_value():
         return _hash_int(int(key))
     return _hash_other_number(key)
@@ -235,7 +236,7 @@ def _hash_datetime(key: datetime) -> int:
 
 def _hash_time(key: time) -> int:
     if key.tzinfo is not None:
-        _refuse(key, "a time of day with a zone has no date to place it; use a datetime, or remove the zone")
+        _refuse(key, "a time of day with a zone needs a date; use a datetime, or remove the zone")
     seconds = (key.hour * 60 + key.minute) * 60 + key.second
     return _hash_ticks(seconds * 1_000_000 + key.microsecond, TIME)
 

@@ -87,7 +87,7 @@ def doubt_about(oldest: int, newest: int, unit: TimeUnit) -> str | None:
     number = micros * NANOS_PER_MICRO if unit == "ns" else micros // MICROS_PER[unit]
     likely = _likely_unit(number)
     advice = (
-        f"Numbers are read as {_NAMES[unit]}: unit= names another unit"
+        f"Numbers are read as {_NAMES[unit]}: give unit= if they are in another unit"
         if likely is None
         else f'It seems to be in {_NAMES[likely]}: give unit="{likely}"'
     )

@@ -35,7 +35,7 @@ def test_the_lines_of_libraries_are_left_out() -> None:
     lines = [line for line in rest if line.startswith("  at line ") and "the cell" in line]
     assert lines == ["  at line 5 of the cell, in <module>", "  at line 3 of the cell, in make"]
     assert not [line for line in rest if "penstock/runtime" in line]
-    assert rest[-1].endswith("lines of libraries: `traceback.print_exception(sys.last_value)`)")
+    assert rest[-1].endswith("IPython: `traceback.print_exception(sys.last_value)` shows them)")
 
 
 def test_ipython_shows_these_lines() -> None:

@@ -237,7 +237,8 @@ class Windows(GroupedStream, Generic[T, *Keys]):
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
                 Records are combined by key and window before they are sent, as long as that reduces their
                 number; `combine=False` turns this off. Sessions, `CountDistinct` and functions without
-                `merge` have no combiner, nor have functions that depend on the order if windows overlap.
+                `merge` have no combiner. In overlapping windows, neither have functions that depend on the
+                order of records.
         """
         call = function_or_columns(function, named, ("combine",), "apply")
         if call.function is None:
@@ -323,11 +324,11 @@ class WindowedStream(Windows[T, K]):
     Made by `KeyedStream.window` and `count_window`.
 
     A window emits when its trigger fires. By default it fires when event time, or processing time, has
-    passed the end of the window. The trigger of count windows fires by the number of records. Results of
-    event-time windows have the window's last microsecond as timestamp; results of other windows have none.
-    In event time, a record is late if its windows have ended and their allowed lateness is over. Late records
-    are counted. They go to the side output `late_records` of the returned stream, or are dropped if no
-    operator reads that output.
+    passed the end of the window. Count windows fire after a number of records. Results of event-time windows
+    have the window's last microsecond as timestamp; results of other windows have none. In event time, a
+    record is late if its windows have ended and their allowed lateness is over. Late records are counted.
+    They go to the side output `late_records` of the returned stream, or are dropped if no operator reads that
+    output.
     """
 
     def __repr__(self) -> str:

@@ -34,10 +34,11 @@ _SLOW_FACTOR: Final = 4
 
 
 def arrow_rows(max_rows: int) -> int:
-    """Return the rows of the next Arrow batch; `max_rows` is what the job processes in ten milliseconds.
+    """Return the number of rows in the next Arrow batch.
 
-    A job that takes fewer than `MOST_ASKED` is slow. It gets small batches, so that no batch delays a barrier
-    for long. A batch has a fixed cost of about a millisecond, so a fast job gets very large batches.
+    `max_rows` is the number that the job processes in ten milliseconds. With fewer than `MOST_ASKED` the job
+    is slow. It gets small batches, so that no batch delays a barrier for long. A batch has a fixed cost of
+    about a millisecond, so a fast job gets very large batches.
 
     Example:
         >>> arrow_rows(10), arrow_rows(4_096), arrow_rows(200_000)
@@ -110,7 +111,7 @@ class PathColumns:
         return tuple(name for name in names if name in there or name not in self.names)
 
     def added_to(self, batch: pa.RecordBatch, wanted: Sequence[str] | None) -> pa.RecordBatch:
-        """A batch with these columns added; `wanted` names the result's columns in order, `None` all."""
+        """Add these columns to a batch; `wanted` selects and orders the result's columns, if given."""
         names, columns = list(batch.schema.names), list(batch.columns)
         for name, values in zip(self.names, self.row.columns, strict=True):
             if name not in names and (wanted is None or name in wanted):

@@ -24,8 +24,8 @@ so reads never show them. The range deletion is older than the ingested rows, so
 
 **Expired entries.** Files of RocksDB may hold entries that had expired when they were saved. Each part
 records the latest expired stamp by table. The restored time hides these entries if all parts were saved at
-the same time. Otherwise, or with a longer TTL than before, they are deleted when the state is first used. A
-snapshot before that deletes them if the parts have recorded different stamps.
+the same time. Otherwise, or with a longer TTL than before, they are deleted when the state is first used.
+A snapshot that is taken earlier deletes them if the parts have recorded different stamps.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class CanonicalSnapshot:
     """All state, in the format that every backend reads; streamed in chunks.
 
     Attributes:
-        described: The handle without files; its time names the expired entries, which are left out.
+        described: The handle without files. The stamps in its `time` show which entries to leave out.
         linked: Folder of the linked files; `finish` deletes it.
-        memory: Bytes for all databases of this process.
+        memory: Memory limit of all databases of this process, in bytes.
     """
 
     described: KeyedStateHandle
@@ -167,7 +167,7 @@ class NativeSnapshot:
     """All state as RocksDB's own files; only new ones are uploaded.
 
     Attributes:
-        described: The handle without files; its time names the expired entries that the files still have.
+        described: The handle without files. The stamps in its `time` show which entries have expired.
         linked: Folder of the linked files; `finish` deletes it.
         uploaded: The sorted files of a confirmed checkpoint, by name.
     """

@@ -104,7 +104,7 @@ class LatestOfKey(ChosenByFunction):
             is_newer = newest is None or rank >= newest
         except TypeError as error:
             raise self._incomparable(rank, newest) from error
-        self._state.update(rank if is_newer else newest)  # for the TTL, an older record is a use, too
+        self._state.update(rank if is_newer else newest)  # an older record refreshes the TTL, too
         if is_newer:
             yield value
 
@@ -215,7 +215,7 @@ class TopOfKey(ChosenByFunction):
 
 
 class RankingOperator(KeyedProcessOperator):
-    """Runs a `ChosenByFunction`; refuses state of other arguments, and reports the `unranked` count."""
+    """Runs a `ChosenByFunction`; refuses state of different arguments, and reports the `unranked` count."""
 
     _user: ChosenByFunction
 

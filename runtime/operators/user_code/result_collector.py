@@ -8,9 +8,9 @@ fast.
 
 `Emission` decides when emitted records are copied. A record must keep the value that it had when it was
 emitted. But a function may keep the record, and change it in its next call or after its `yield`. So each
-mutable record is copied before the function continues (`own_copy`). A function that only reads changes no
-record, so all records of a batch are copied together, which is several times faster. If all functions of a
-subtask only read, nothing is copied.
+mutable record is copied before the function continues (`own_copy`). If a function only reads its records,
+all records of a batch are copied together, which is several times faster. If all functions of a subtask only
+read, nothing is copied.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Emission(Enum):
-    """Moment at which records are copied: never, after the last record of a batch, or each at once."""
+    """Moment at which records are copied: never, after a whole batch, or each when it is emitted."""
 
     NEVER = "never"
     BY_BATCH = "by batch"

@@ -132,8 +132,9 @@ class TriggerContext:
         moment, floor = _moment(at), self._floors[kind]
         if floor is not None and moment <= floor:
             msg = (
-                f"a trigger set a timer of {domain} time at {moment} for key {self._key!r:.100}, which is in "
-                f"the past: it must be later than {floor} (microseconds since the epoch). Return FIRE instead"
+                f"a trigger set a timer of {domain} time at {moment} for key {self._key!r:.100}. This time "
+                f"is in the past: it must be later than {floor} (microseconds since the epoch). "
+                "Return FIRE instead"
             )
             raise PenstockError(msg)
         self._windows.add_timer(self._key, self._window, moment, kind)

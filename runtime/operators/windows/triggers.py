@@ -392,7 +392,7 @@ class CountEvictor(Evictor[Any]):
 
 
 class TimeEvictor(Evictor[Any]):
-    """Keeps the records of the last `span` up to the newest record; `span` is a `timedelta`, or seconds."""
+    """Keeps the records less than `span` older than the newest; `span` is a `timedelta`, or seconds."""
 
     def __init__(self, span: Duration) -> None:
         self.span = micros_of_user("span", span)

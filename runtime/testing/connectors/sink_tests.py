@@ -45,7 +45,7 @@ _ONCE = "each record must be visible once: `commit` must do nothing for data tha
 
 
 class SinkTests(ConnectorTests[SinkWorld]):
-    """Tests of a sink: subclass it, and return the world outside in `make_world`.
+    """Tests of a sink: subclass it, and return a `SinkWorld` from `make_world`.
 
     Attributes:
         guarantee: `"at_least_once"` allows records that are visible early or repeatedly after a failure.

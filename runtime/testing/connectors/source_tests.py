@@ -58,7 +58,7 @@ _ONCE = (
 
 
 class SourceTests(ConnectorTests[SourceWorld]):
-    """Tests of a source: subclass it, and return the world outside in `make_world`.
+    """Tests of a source: subclass it, and return a `SourceWorld` from `make_world`.
 
     Attributes:
         guarantee: `"at_least_once"` allows records that are read repeatedly after a failure.

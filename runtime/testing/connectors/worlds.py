@@ -26,7 +26,7 @@ Death: TypeAlias = Literal["killed", "failed"]
 
 @runtime_checkable
 class SinkWorld(Protocol):
-    """The system to which a sink writes. Two methods are needed; the table shows the optional members.
+    """The system to which a sink writes. Two methods are needed; all other members are optional.
 
     | member | for tests of |
     | --- | --- |
@@ -48,7 +48,7 @@ class SinkWorld(Protocol):
 
 @runtime_checkable
 class SourceWorld(Protocol):
-    """The system from which a source reads. Two methods are needed; the table shows the optional members.
+    """The system from which a source reads. Two methods are needed; all other members are optional.
 
     | member | for tests of |
     | --- | --- |

@@ -1,4 +1,4 @@
-"""The tests that every source and sink must pass; subclass them, and describe the world outside."""
+"""The tests that every source and sink must pass; subclass them, and describe the external system."""
 
 from __future__ import annotations
 

@@ -438,7 +438,7 @@ def test_no_job_follows_a_failed_one_or_one_that_does_not_allow_it(state: JobSta
 def test_a_restarted_job_without_a_log_fails_and_ends_its_processes() -> None:
     steps = Steps(is_restart=True, has_log=False)
     assert steps.start() == [
-        "looks up", "adopts", "failed: the process of its JobMaster died, and t", "processes leave",
+        "looks up", "adopts", "failed: the JobMaster's process died, and the jo", "processes leave",
         "keeps the report", "over, leaves", *LAST,
     ]  # fmt: skip
 

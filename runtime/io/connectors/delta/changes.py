@@ -42,5 +42,6 @@ def _deletes(kinds: Sequence[Any], column: str, path: str) -> pa.Array:
 def _refuse(path: str, column: str, kind: object) -> None:
     known = ", ".join(map(repr, DELETES))
     found = "a record has none" if kind is None else f"a record has {kind!r:.80}"
-    msg = f"table {path}: the column {column!r} of change_kind= has kinds, and {found}: use one of {known}"
+    what = f"the column {column!r} (change_kind=) holds the kind of each change, but {found}"
+    msg = f"table {path}: {what}: use one of {known}"
     raise BadRecordError(msg)

@@ -1,7 +1,7 @@
 """Merges staged rows into a table by key: the last row of each key wins.
 
-The rows of one commit are in memory while they are merged. Their order is that of checkpoints, then of
-subtasks, then of writing. So rows of one key must come from one subtask, as after `key_by`.
+The rows of one commit are in memory while they are merged. They are ordered by checkpoint, then by subtask,
+then as they were written. So rows of one key must come from one subtask, as after `key_by`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def merge(table: DeltaTable, rows: pa.Table, key: Sequence[str], properties: Com
 def staged_rows(
     system: FileSystem, path: str, files: Sequence[StagedFile], schema: pa.Schema, key: Sequence[str]
 ) -> pa.Table:
-    """The rows of some files in the columns of a table; only the last row of each key, perhaps a deletion."""
+    """Read staged files with the columns of a table; keeps the last row of each key, which may delete it."""
     import pyarrow.parquet as pq  # slow to load
 
-    # Deletions have no other values; for the other rows, the writers have looked for null.
+    # Deletions have null outside the key. The writers have checked the other rows for null.
     schema = pa.schema([field.with_nullable(True) for field in schema])
     parts = []
     for file in files:
@@ -64,7 +64,7 @@ def staged_rows(
 
 
 def _as_merged(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Keys that are equal here if a merge finds the same row for them: to it, -0.0 is 0.0."""
+    """Replace -0.0 by 0.0 in keys, because a merge finds the same row for both."""
     zero = pa.scalar(0.0, keys.type) if kinds.is_floating(keys.type) else None
     return keys if zero is None else pc.add(keys, zero)
 

@@ -1,8 +1,8 @@
 """Checks whether a table can take the files of a sink.
 
-An append only names files in the log. The library then checks neither their columns nor the constraints of
-the table. A commit that it refuses comes too late: its checkpoint is complete, and each restart would repeat
-it. So these checks come before the checkpoint, and once more before the commit.
+An append just adds the names of files to the log. The library then checks neither their columns nor the
+constraints of the table. A commit that it refuses comes too late: its checkpoint is complete, and each
+restart would repeat it. So these checks come before the checkpoint, and once more before the commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _CONSTRAINT: Final = "delta.constraints."
-#: What the metadata of a column may ask of writers, and its name for users.
+#: Keys in the metadata of a column that restrict its writers, with their names for users.
 _COLUMN_RULES: Final[Mapping[str, str]] = {
     "delta.invariants": "an invariant",
     "delta.generationExpression": "a generated column",
@@ -29,7 +29,7 @@ _COLUMN_RULES: Final[Mapping[str, str]] = {
 
 
 def check_writable(path: str, table: DeltaTable, partition_by: Sequence[str], *, merges: bool) -> None:
-    """Refuse a table that needs more of its writers than this sink does.
+    """Refuse a table that requires more of its writers than this sink supports.
 
     Raises:
         ConnectorError: It has other partition columns, constraints, or properties that exclude the sink.
@@ -38,14 +38,14 @@ def check_writable(path: str, table: DeltaTable, partition_by: Sequence[str], *,
     found = list(metadata.partition_columns)
     if found != list(partition_by):
         msg = (
-            f"table {path} has the partition columns {found}, and the sink has "
-            f"partition_by={list(partition_by)}: give the sink those of the table"
+            f"table {path} has the partition columns {found}, but the sink has "
+            f"partition_by={list(partition_by)}: give the sink the columns of the table"
         )
         raise ConnectorError(msg)
     rules = {_COLUMN_RULES[name] for name in _column_metadata(json.loads(table.schema().to_json()))}
     refused = [*refused_properties(metadata.configuration, merges=merges), *sorted(rules)]
     if refused:
-        msg = f"table {path} has {', '.join(refused)}. Remove this from the table, or write another table"
+        msg = f"table {path} has {', '.join(refused)}. Remove this from the table, or write to another table"
         raise ConnectorError(msg)
 
 
@@ -66,12 +66,12 @@ def refused_properties(properties: Mapping[str, str], *, merges: bool) -> list[s
     if properties.get("delta.enableRowTracking", "").lower() == "true":
         found.append("row tracking, which this sink can't write")
     if merges and properties.get("delta.appendOnly", "").lower() == "true":
-        found.append("the property delta.appendOnly, and key= replaces rows")
+        found.append("the property delta.appendOnly, but key= replaces rows")
     return found
 
 
 def check_partitioned(path: str, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Refuse a schema without other columns than the partition columns: its files could hold no rows.
+    """Refuse a schema that has only partition columns: its files could hold no rows.
 
     Raises:
         BadRecordError: All columns are partition columns.
@@ -108,7 +108,7 @@ def check_columns(path: str, table: pa.Schema, schema: pa.Schema, *, adds_column
 
 
 def merged_schema(schemas: Sequence[pa.Schema], path: str) -> pa.Schema:
-    """All columns of some schemas, in order of appearance; a column has one type."""
+    """Merge the columns of schemas, in order of appearance; refuses a column with two types."""
     fields: dict[str, pa.Field] = {}
     for field in (field for schema in schemas for field in schema):
         known = fields.setdefault(field.name.lower(), field)
@@ -128,7 +128,7 @@ def merged_schema(schemas: Sequence[pa.Schema], path: str) -> pa.Schema:
 
 
 def _column_metadata(part: Any) -> Iterator[str]:
-    """The rules in the metadata of all columns of a schema, also of nested ones."""
+    """The rules in the metadata of all columns of a schema, including nested ones."""
     if isinstance(part, list):
         for each in part:
             yield from _column_metadata(each)

@@ -6,7 +6,7 @@ there must be as many lines as objects. A block that fails these checks is halve
 lines.
 
 The user gives the columns, or they are inferred from a sample when the files are first listed. Every
-split contains inferred columns, so a restored job continues with the same types. Strings that look like times
+split contains the columns, so a restored job continues with the inferred types. Strings that look like times
 stay strings, as in rows.
 """
 

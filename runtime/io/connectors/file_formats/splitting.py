@@ -160,7 +160,7 @@ def is_compressed(path: str) -> bool:
 
 
 class DecompressedFile:
-    """The decompressed bytes of a file; seeking backwards starts over. Closes `raw`."""
+    """The decompressed bytes of a file. Seeking backwards starts over; `close` closes `raw`, too."""
 
     def __init__(self, path: str, raw: InputFile) -> None:
         self._raw = raw

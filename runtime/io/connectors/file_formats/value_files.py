@@ -48,7 +48,7 @@ def framing_of(form: Format, framing: Framing | None) -> Framing:
     Raises:
         ConfigurationError: The format has no files with this framing.
     """
-    # The bytes of such values may be line ends.
+    # The bytes of such values may include line ends.
     is_binary = isinstance(form, (Avro, Protobuf)) or getattr(form, "registry", None) is not None
     has_container = isinstance(form, Avro) and form.registry is None
     if framing is None:
@@ -103,7 +103,8 @@ def _lines_of(form: Format, batch_format: BatchFormat, split_size: int, on_error
             return TextFormat(lines_in, split_size, on_error, stored_as=stored_as)
         case Text():
             if checked_encoding(form.encoding)[1] is not None:
-                msg = f"Text({form.encoding!r}) has no Arrow batches of lines: give FileSource.text encoding="
+                advice = f"use FileSource.text(..., encoding={form.encoding!r}), which reads rows"
+                msg = f"Text({form.encoding!r}) can't be read as Arrow batches of lines: {advice}"
                 raise ConfigurationError(msg)
     block_bytes = _ARROW_BLOCK_BYTES if batch_format == "arrow" else BLOCK_BYTES
     return ValueLines("utf-8", split_size, on_error, block_bytes, format=form, batch_format=batch_format)

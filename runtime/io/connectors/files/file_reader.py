@@ -207,7 +207,7 @@ class FileReader:
         return waiting if current is None else waiting.plus(SourceLag.of([current]))
 
     def _fetch_small_files(self, filesystem: Any) -> None:
-        """Fetch the next small files in the time of about one request; each would take one, or several."""
+        """Fetch the next small files together, in about the time that one of them takes alone."""
         if self._to_open:
             self._to_open -= 1
             return
@@ -395,7 +395,7 @@ def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
 def _typed(
     name: str, texts: Sequence[str | None], kind: Any, inferred: pa.DataType | None = None
 ) -> pa.Array:
-    """Convert the texts of folders to a declared type, or to one that is inferred now or was before."""
+    """Convert the texts of folders to the declared type, or else to the inferred type; infer it if needed."""
     present = [text for text in texts if text is not None]
     values = pa.array(texts, pa.string())
     try:

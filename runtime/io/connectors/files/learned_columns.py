@@ -1,4 +1,4 @@
-"""`Learned`: the columns of a watched folder, which its first files decide for all later ones."""
+"""`Learned`: the columns of a watched folder. Its first files determine them for all later files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Learned:
         return read_schema(self.folders) if self.folders else None
 
     def applied_to(self, form: FileFormat) -> FileFormat:
-        """Return a format for dividing files, which infers nothing that is known."""
+        """Return a format for splitting files that does not infer known columns again."""
         if not self.schema:
             return form
         if isinstance(form, CsvFormat):

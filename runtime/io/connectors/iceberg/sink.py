@@ -1,6 +1,6 @@
 """`IcebergSink`: writes an Iceberg table, exactly once, with one snapshot for each checkpoint.
 
-Each subtask stages its files before the barrier (`writer.py`). One committer names them in a snapshot when
+Each subtask stages its files before the barrier (`writer.py`). One committer adds them to a snapshot when
 the checkpoint is complete (`committer.py`, which says why that is exactly once).
 """
 
@@ -45,14 +45,14 @@ class IcebergSink(metaclass=NearestNames):
         table: Namespace and name, such as `"shop.orders"`.
         schema: Arrow schema of a new table. By default that of the first records. Types that Iceberg lacks
             become wider ones, such as `int32` for `uint8`.
-        catalog: Properties of the catalog as pyiceberg has them, such as `{"type": "sql", "uri": ...,
-            "warehouse": ...}` for a SQL database, and `"rest"` or `"glue"` as the type of others.
+        catalog: Properties of the catalog, as in pyiceberg: for a SQL database `{"type": "sql", "uri": ...,
+            "warehouse": ...}`. `"rest"` and `"glue"` are other types.
         catalog_name: Name of the catalog. SQL catalogs store it, so all programs must use the same name.
-        partition_by: Partitions of a new table as Spark writes them: `"day"`, `"days(at)"`, `"bucket(16,
-            id)"`, `"truncate(4, name)"`. An existing table must have the same ones; by default its own are
-            used.
+        partition_by: Partitions of a new table, in Spark's syntax: `"day"`, `"days(at)"`, `"bucket(16,
+            id)"`, `"truncate(4, name)"`. An existing table keeps its own, which must be the same if this is
+            given.
         schema_mode: `"fixed"` refuses records with columns that the table lacks. `"merge"` adds these columns
-            to the table, before the checkpoint that brings them.
+            to the table before the first file that has them is written.
         properties: Table properties of a new table, such as `{"write.parquet.compression-codec": "zstd"}`.
         branch: Branch of the table that is written. It begins with the snapshot of `main` if it does not
             exist.
@@ -93,7 +93,7 @@ class IcebergSink(metaclass=NearestNames):
         for text in self.partition_by:
             PartitionColumn.of(text)
         if self.audit is not None and self.branch == MAIN:
-            msg = "audit needs a branch beside main: give branch=, such as 'audit'"
+            msg = "audit needs a branch other than main: give branch=, such as 'audit'"
             raise ConfigurationError(msg)
         if self.schema is not None:
             object.__setattr__(self, "schema", table_schema(self.schema))

@@ -2,7 +2,7 @@
 
 The position of each partition is in the job's checkpoints. A restored job continues there, whatever a
 consumer group has committed. With `group_id`, the offsets of completed checkpoints are also committed to the
-group. They serve monitoring, and a job without a snapshot that starts at `committed_offsets`.
+group. They are for monitoring, and for a job without a snapshot that starts at `committed_offsets`.
 
 - `enumerator.py` finds partitions and gives each to a reader. `offsets.py` has their starts and stops.
 - `fetcher.py` polls the consumer in a thread of its own. `records.py` decodes the messages.
@@ -74,7 +74,7 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         value_format: Decodes the values of messages.
         metadata: Fields of the message that are added to the fields of the value: `"topic"`,
             `"partition"`, `"offset"`, `"timestamp"` (microseconds), `"headers"`, `"key"`. They replace fields
-            of the value with these names. A value that is no dict becomes the field `value`.
+            of the value with these names. A value that is not a dict becomes the field `value`.
         key_format: Decodes the keys of messages. A key becomes the field `key_field` of its record: a struct
             in columns, unless the format is `Raw` or `Text`. The key of a message without one is `None`.
         key_field: Name of the field with the decoded key; it replaces a field of the value with this name.
@@ -160,7 +160,7 @@ class KafkaSource(Generic[T_co], metaclass=NearestNames):
         try:
             re.compile(self.topic_pattern or "")
         except re.error as error:
-            msg = f"topic_pattern={self.topic_pattern!r} is no regular expression: {error}"
+            msg = f"topic_pattern={self.topic_pattern!r} is not a regular expression: {error}"
             raise ConfigurationError(msg) from error
 
     @property

@@ -20,7 +20,7 @@ _MOST_TEXT: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference in an output.
+    """The difference between the outputs of two runs.
 
     Attributes:
         missing: Missing rows; a row that is missing twice is listed twice.

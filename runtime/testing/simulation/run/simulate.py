@@ -1,4 +1,4 @@
-"""`simulate`: runs a user's job under a thousand different courses of events.
+"""`simulate`: runs a user's job with a thousand different failures and interleavings.
 
 Runs without failures come first, each in a different interleaving. Their output is the expected one; if
 outputs differ, the job depends on an order that is not guaranteed. Then come the runs with failures, which
@@ -104,7 +104,7 @@ def simulate(
     most_moves: int = 60_000,
     check: bool = True,
 ) -> SimulationReport:
-    """Run a job under many courses of events, and compare the outputs of its sinks.
+    """Run a job many times with different failures and interleavings, and compare the outputs of its sinks.
 
     Args:
         build: Makes a new graph for each run: an environment, or `(environment, world)`. The sinks write to

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Fate(Enum):
-    """The course of one call to an external system."""
+    """The outcome of one call to an external system."""
 
     ANSWERED = "answered"
     SLOW = "call slow"
@@ -199,7 +199,7 @@ class WorldContext:
 
 
 class ExternalWorld:
-    """Base class of a model of the outside, for `simulate(build, world=...)`.
+    """Base class of models of external systems, for `simulate(build, world=...)`.
 
     `simulate` copies the given model for each run (`copy.deepcopy`). `build` and `output` get that copy. The
     methods that your connector calls should wrap their effects in `self.run.call`.

@@ -53,7 +53,7 @@ class Trace:
 _STRAGGLE: Final = 1.0
 
 
-#: Number of the stream of draws about clocks.
+#: Number of the random stream that determines the clocks.
 _CLOCK_STREAM: Final = 4_712
 
 #: Probability that there is no room for a stored element.
@@ -87,7 +87,7 @@ class World:
             the last of them is not a bug, unless it shows a mistake in a program.
         external_explains: Whether an error names something that an `ExternalWorld` has really lost.
         before_effect: Called before users' code has an effect outside its process, which may die there.
-        thread: Runs a part of another thread of the process that runs now; `None` outside of a process.
+        thread: Runs a step of another thread of the current process; `None` outside of a process.
         on_moment: Called at each moment that a planned fault may wait for, except moves.
     """
 
@@ -217,7 +217,7 @@ class World:
         return False
 
     def may_come_from_outside(self, error: BaseException, since: int = 0) -> bool:
-        """Whether an error may follow from a fault of the external world, without the first `since` faults.
+        """Whether an error may follow from a fault of the external world after the first `since` ones.
 
         An error that shows a mistake in a program never does, whatever has happened outside.
         """

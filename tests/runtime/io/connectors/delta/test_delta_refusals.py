@@ -73,10 +73,10 @@ def test_a_table_that_has_only_partition_columns_is_refused(folder: Path) -> Non
 
 def test_rows_are_not_merged_into_a_table_that_only_grows(folder: Path) -> None:
     only_grows = {"delta.appendOnly": "true"}
-    with pytest.raises(ConfigurationError, match=r"delta.appendOnly, and key= replaces rows"):
+    with pytest.raises(ConfigurationError, match=r"delta.appendOnly, but key= replaces rows"):
         DeltaSink(folder / "table", SCHEMA, key=["number"], properties=only_grows)
     DeltaTable.create(folder / "table", SCHEMA, configuration=only_grows)
-    with pytest.raises(OperatorError, match=r"delta.appendOnly, and key= replaces rows"):
+    with pytest.raises(OperatorError, match=r"delta.appendOnly, but key= replaces rows"):
         opened(folder, key=["number"])
     opened(folder)
 

@@ -698,7 +698,7 @@ def test_a_format_that_the_library_does_not_write_is_refused_before_the_first_co
         ({"partition_by": ["bucket(id)"]}, r"give a column, such as 'day', or one of 'years\(at\)'"),
         ({"partition_by": ["weeks(at)"]}, "partition_by has"),
         ({"schema_mode": "other"}, "use one of 'fixed', 'merge'"),
-        ({"audit": even}, "audit needs a branch beside main"),
+        ({"audit": even}, "audit needs a branch other than main"),
         ({"catalog_timeout": 0}, "catalog_timeout"),
     ],
 )

@@ -515,7 +515,7 @@ def test_a_topic_that_does_not_exist_is_named(topic: Topic) -> None:
         ({"topics": ()}, "give either topics or topic_pattern"),
         ({"topics": "a", "topic_pattern": "b"}, "give either topics or topic_pattern"),
         ({"topics": ("a", "a")}, "names a topic twice"),
-        ({"topic_pattern": "("}, "is no regular expression"),
+        ({"topic_pattern": "("}, "is not a regular expression"),
         ({"topics": "a", "metadata": ("when",)}, "metadata='when' is not allowed"),
         ({"topics": "a", "metadata": ("key",), "key_format": Json()}, "both make the field 'key'"),
         ({"topics": "a", "key_format": Json("infer")}, "key_format=.* no sample is read here"),
