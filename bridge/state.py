@@ -67,9 +67,10 @@ _WRITTEN: Final = pa.schema(
         ("data", pa.binary()),
     ]
 )
-#: Maximum rows of a batch for Spark, and rows at which a file of state is written.
+#: Maximum rows of a batch for Spark.
 _BATCH_ROWS: Final = 10_000
 
+#: Rows of a subtask at which they are written to a file.
 _FILE_ROWS: Final = 1 << 18
 
 Batches = Iterable[pa.RecordBatch]

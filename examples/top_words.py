@@ -89,7 +89,7 @@ def tops_of(output: Path) -> list[tuple[datetime, list[tuple[str, int]]]]:
 
 
 def main() -> int:
-    """Run the job and print the last minutes."""
+    """Run the job and print the most frequent words of the last minutes."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", required=True, metavar="DIR", help="folder that results are committed to")
     parser.add_argument("--words", type=int, default=100_000, metavar="N")

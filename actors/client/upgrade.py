@@ -8,13 +8,13 @@
 If step 3 or 4 fails, the new program and its jobs are ended, and the keeper starts the old program from the
 savepoint. No step depends on the memory of the command. The savepoint is in the report of the old job. Ray
 knows the programs that were submitted for an upgrade. A key in the cluster records the decision to go back
-before it is carried out. The job that goes back has an id that follows from the old job and its savepoint. So
-an upgrade that was killed after any step continues when it is repeated.
+before it is carried out. The job that runs the old program again has an id that is derived from the old job's
+id and its savepoint. So an upgrade that was killed after any step continues when it is repeated.
 
 An upgrade must never start a program from the savepoint while another job that started from it may run. Nor
 may it do so after such a job has completed a checkpoint. In both cases output would be written twice. So a
 key in the cluster first forbids all jobs of the new program (`forbid_jobs_of`). Then the jobs that run in
-spite of it are ended. The upgrade does not go back while a JobMaster hides its job.
+spite of it are ended. The upgrade does not go back while a JobMaster does not answer: its job is not known.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from penstock.runtime.redaction import redacted
 _POLL: Final = 0.2
 #: Metadata of a submitted program: the id of the job that it replaces.
 _REPLACES: Final = "penstock-upgrade-of"
-#: Key of an upgrade that goes back, followed by the id of the old job; its value is the id of the new one.
+#: Prefix of the key that records the decision to go back; the old job's id follows it. The key's value is the
+#: id of the job that runs the old program again.
 _GOING_BACK: Final = "going-back:"
 #: Seconds for a JobMaster to answer, for a job to end after its cancellation, and for the old program to run.
 _PATIENCE: Final = 120.0
@@ -64,7 +65,7 @@ class Upgrade:
         self._job_id = handle.job_id
         self._submissions = submissions
         self._say = say
-        #: The program that this command has submitted, or has tried to submit.
+        #: Ids of the programs that this command has submitted, or has tried to submit.
         self._submitted: set[str] = set()
 
     def stop(self, folder: str | None, timeout: float | None) -> str:
@@ -79,7 +80,7 @@ class Upgrade:
         if not report.status.is_terminal:
             if (target := folder or report.storage) is not None:
                 _refuse_hidden(f"{target}/savepoint-{self._job_id}-1-1", "Give another --savepoint FOLDER")
-            reports_of_all(_PATIENCE)  # a hidden job would keep the upgrade from going on after the stop
+            reports_of_all(_PATIENCE)  # now, because it would fail after the stop, too
             return self._stop(folder, timeout)
         if report.savepoint is None or report.drained:
             forget(self._job_id)
@@ -155,7 +156,7 @@ class Upgrade:
             RESTORE_FROM: savepoint,
             ALLOW_NON_RESTORED_STATE: "1" if allow_non_restored_state else "0",
         }
-        # Known before the answer, so a program whose submission seems to fail is ended, too.
+        # The id is known before Ray answers, so a program whose submission seems to fail is ended, too.
         submission_id = f"raysubmit_{secrets.token_hex(8)}"
         self._submitted.add(submission_id)
         self._submissions.submit(program, environment, {_REPLACES: self._job_id}, submission_id)
@@ -184,7 +185,7 @@ class Upgrade:
 
         Raises:
             JobFailedError: The program or its job failed; the message begins with the cause.
-            JobTimeoutError: No checkpoint is complete after the deadline.
+            JobTimeoutError: No checkpoint was completed before the deadline.
         """
         report = self._submissions.wait_for_job(submission_id, deadline)
         if report.restored_from != savepoint:
@@ -275,7 +276,7 @@ class Upgrade:
 
 
 def back_id(job_id: str, savepoint: str) -> str:
-    """The id of the job that goes back: the same for each repetition of an upgrade.
+    """Id of the job that runs the old program again: the same for each repetition of an upgrade.
 
     Example:
         >>> back_id("words-9f04ab12cd", "/saved/1") == back_id("words-9f04ab12cd", "/saved/1")
@@ -322,7 +323,7 @@ def _is_proven(report: JobReport) -> bool:
 
 
 def _continuing(report: JobReport, program: str) -> str:
-    """Say how a program continues from the last snapshot of an ended job, or from the job's own start."""
+    """Describe how to continue an ended job: from its last snapshot, or from the snapshot it started from."""
     snapshot = None if report.end is None else report.end.snapshot
     if snapshot is None:
         return "It left no snapshot to continue from"

@@ -59,7 +59,7 @@ def named_job(job: str, address: str | None, storage: str | None = None) -> RayJ
 
 
 def end_of(handle: RayJobHandle) -> dict[str, str | None]:
-    """Snapshots that an ended job has left, for JSON: `kept`, `deleted` and the `command` that continues."""
+    """Snapshots that an ended job has left, for JSON: `kept`, `deleted`, and the `command` to continue."""
     end = handle.report().end
     found = {} if end is None else end.to_dict()
     return {name: found.get(name) for name in ("kept", "deleted", "command")}

@@ -42,7 +42,7 @@ def doctor(
 ) -> None:
     """Check that jobs can run here: Python, Ray, a storage, memory, optional packages, and a small job.
 
-    Prints a line for each check, with what to do. The exit code is 0 if jobs can run, else 1.
+    Prints a line for each check, with advice after a failure. The exit code is 0 if jobs can run, else 1.
     """
     results = []
     for result in _check_all(storage, quick):
@@ -70,7 +70,8 @@ def _check_all(storage: str | None, quick: bool) -> Iterator[CheckResult]:
 def check_storage(storage: str | None) -> CheckResult:
     """Write, read, list and delete in a checkpoint storage, and create an object twice.
 
-    Only a storage that the user names is required. The file `.penstock` stays, as in the storage of each job.
+    A failure means that jobs can't run only if the user has named the storage. The file `.penstock` stays, as
+    in the storage of each job.
     """
     url, required = storage or default_storage(), storage is not None
     begun = time.monotonic()

@@ -1,8 +1,8 @@
 """Calls to actors with a deadline for the answer, and repetition of calls without an answer.
 
 Ray raises `ActorUnavailableError` for an actor that may soon be reachable again, and another `RayActorError`
-for a dead actor. [RetryDeadline][penstock.runtime.execution.deadlines.RetryDeadline] decides when a call is
-made again. A call may reach the actor more than once, so it must be idempotent.
+for a dead actor. `RetryDeadline` decides when a call is made again. A call may reach the actor more than
+once, so it must be idempotent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records that flow on an edge of a running job, for a person who looks at them."""
+"""Samples of the records on an edge of a running job, as text for a person."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EdgeRecord:
     Attributes:
         subtask: Index of the subtask that sent the record.
         timestamp: Event time in microseconds since the epoch; `None` in a stream without event time.
-        text: The record as Python shows it, at most 2,000 characters.
+        text: Python's `repr` of the record, at most 2,000 characters.
     """
 
     subtask: int
@@ -26,7 +26,7 @@ class EdgeRecord:
 
 
 def output_edge(edges: Sequence[EdgeInfo], place: int) -> OutputEdge:
-    """The edge at a place in a graph, as its sender knows it."""
+    """The edge at index `place` of `edges`, as its sending subtasks identify it."""
 
     def named(edge: EdgeInfo, copy: int = 0) -> OutputEdge:
         return OutputEdge(edge.target, edge.source_operator, edge.side_output, edge.input_index, copy)

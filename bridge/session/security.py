@@ -271,7 +271,7 @@ def _no_match(error: Exception) -> str:
 
 
 def protect_gateway() -> None:
-    """Let the JVM of RayDP's master accept commands only from its own process.
+    """Let the JVM of RayDP's master accept commands only from the master's process, which gets a token.
 
     Raises:
         DeploymentError: RayDP's classes differ from those of the supported versions.

@@ -60,8 +60,8 @@ def encode_list_states(states: Mapping[str, SavedList], codec: ValueCodec) -> di
 class SubtaskSnapshotTask:
     """The asynchronous part of one snapshot of one subtask.
 
-    `events` has the numbers of events that operators have sent to their coordinators. `max_raw_bytes` limits
-    an operator's raw state.
+    `events` has, for each operator, the number of events that it has sent to its coordinator.
+    `max_raw_bytes` limits an operator's raw state.
     """
 
     def __init__(

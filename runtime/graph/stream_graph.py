@@ -176,7 +176,7 @@ class StreamGraph:
         return None
 
     def maker_of_changes(self, inputs: Iterable[Upstream]) -> StreamNode | None:
-        """The first operator before these inputs whose records are changes and arrive as it made them."""
+        """The nearest upstream operator whose changes reach these inputs unchanged; `None` without one."""
         for upstream in inputs:
             node = self._nodes[upstream.node]
             if node.kind in _KEEP_RECORDS:

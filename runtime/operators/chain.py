@@ -177,7 +177,7 @@ class OperatorChain:
             yield from self._drive_all(self._calls_of_readers(-1, batch, _PROCESS[input_index]))
 
     def process_time(self, passing: TimeElement) -> Work:
-        """Pass a watermark or status through the operators in order; each emits the resulting output first.
+        """Pass a watermark or status through the operators in order, in each after the output that it causes.
 
         An operator that makes its own watermarks forwards only the end of time.
         """

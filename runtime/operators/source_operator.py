@@ -76,7 +76,7 @@ class RequestedSplits(Generic[T]):
         self._progress = SplitProgress(())
         self._is_asking = False
         self._no_more = False
-        #: Lag while no reader is open: nothing, unless the last reader expects more splits.
+        #: Lag while no reader is open; `None` (unknown) if the enumerator may have more splits.
         self._lag_between: SourceLag | None = NOTHING_LEFT
         self._ended = EndedReaders()
         #: Whether the reader that was polled last makes new records.
@@ -191,14 +191,14 @@ class RequestedSplits(Generic[T]):
 
 
 def _lag_after(reader: object) -> SourceLag | None:
-    """The lag behind a reader that has read all its splits; without `AddsSplits` it asks for more of them."""
+    """The lag after a reader has read its splits; unknown without `AddsSplits`, because more may follow."""
     if not isinstance(reader, AddsSplits):
         return None
     return reader.lag() if isinstance(reader, ReportsLag) else NOTHING_LEFT
 
 
 def can_pause_splits(reader: PausesSplits | None) -> bool:
-    """Whether a reader pauses single splits now; for a reader of readers, the current one decides."""
+    """Whether a reader pauses single splits now; for a reader that wraps others, the current one decides."""
     return reader is not None and getattr(reader, "can_pause_splits", True) is True
 
 
@@ -268,7 +268,7 @@ class SourceOperator:
 
     Attributes:
         mark: The checkpoint whose mark the reader has reached, until the checkpoint is taken or aborted.
-        change: Changes in event time by the last poll.
+        change: The change of event time that the last poll caused.
         isolates: Whether mutable records are copied, unless the reader makes new ones.
     """
 
@@ -359,7 +359,7 @@ class SourceOperator:
 
     @property
     def reader(self) -> SourceReader[Any] | None:
-        """The reader that the source has made last."""
+        """The current reader; `None` while none is open, such as between two assignments."""
         return self._reader if self._requested is None else self._requested.reader
 
     @property

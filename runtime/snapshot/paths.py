@@ -3,6 +3,7 @@
     <job>/log/<slot>                                       a decision; the slot has 20 digits
     <job>/log/compaction                                   the slot of a compaction
     <job>/chk-<id>-<attempt>/metadata                      a checkpoint
+    <job>/chk-<id>-<attempt>/channels-<vertex>-<subtask>   in-flight data of a checkpoint
     <job>/savepoint-<id>-<attempt>/metadata                a savepoint; all its files are in its folder
     <job>/shared/<attempt>-<id>-<operator>-<subtask>-<n>   state files, which later checkpoints may share
     <job>/same-storage                                     used to test that all nodes see the same storage

@@ -156,8 +156,8 @@ class ValueState(_OfOneType, Generic[T]):
         self.default = default
         if isinstance(default, list | dict | set | bytearray):
             self.refuse(
-                f"a default of type {type(default).__name__} would be shared by all keys; leave it out and "
-                "use `state.value() or ...`"
+                f"a default of type {type(default).__name__} is not allowed, because `value` returns a copy "
+                "and changes to it would be lost; leave it out and use `state.value() or ...`"
             )
 
     def value(self) -> T:
@@ -172,7 +172,7 @@ class ValueState(_OfOneType, Generic[T]):
 class ListState(_OfOneType, Generic[T]):
     """A list of elements per key (Flink's `ListState`).
 
-    Each element is saved separately: a checkpoint after `add` has the new element, not the whole list.
+    Each element is saved separately: a checkpoint after `add` writes the new element, not the whole list.
 
     Args:
         of_type: The type of the elements; any type by default. For the other arguments see `ValueState`.

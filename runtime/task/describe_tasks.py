@@ -86,7 +86,7 @@ def _check_carried(
     restores: Mapping[SubtaskId, TaskRestore],
     place: SnapshotStorage,
 ) -> None:
-    """Read state that no subtask restores, but that the next checkpoint must copy.
+    """Check, by reading it, the state that no subtask restores but that the next checkpoint must copy.
 
     Otherwise each checkpoint would fail at a damaged file, and the job would restart for ever.
     """

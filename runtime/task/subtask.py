@@ -9,7 +9,7 @@ A checkpoint is taken only when no operator is in the middle of a call. Everythi
 channel is then in state, in an output, or in the rest of a batch. An aligned barrier always comes at such a
 moment, because it stands between buffers. A source's trigger waits for such a moment. An unaligned barrier
 comes between any two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a
-subtask with blocked outputs still handles it. Only a call that emits very many records is awaited.
+subtask with blocked outputs still handles it. It waits only for a call that emits very many records.
 
 `subtask_checkpoints` describes the path of a barrier, and `end_of_input` describes the end of a subtask.
 """

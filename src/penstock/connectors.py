@@ -1,4 +1,4 @@
-"""Interfaces of sources and sinks for their authors, and the contexts that they receive."""
+"""Interfaces that sources and sinks implement, with their contexts."""
 
 from __future__ import annotations
 

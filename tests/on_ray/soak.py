@@ -130,7 +130,7 @@ def most_files(attempts: int) -> dict[str, int]:
 
 
 class Output(Protocol):
-    """Where the job writes its updates."""
+    """The destination of the updates of the job."""
 
     @property
     def sink(self) -> Sink[Any]: ...

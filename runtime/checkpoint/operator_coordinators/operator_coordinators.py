@@ -89,7 +89,7 @@ class OperatorCoordinators:
         self._on_event = callback
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: Mapping[str, int]) -> None:
-        """Note a subtask's acknowledgement; `events` has the numbers of sent events by operator id."""
+        """Note a subtask's acknowledgement; `events` has the number of sent events by operator id."""
         for operator_id, number in events.items():
             if (holder := self._holders.get(operator_id)) is not None:
                 holder.subtask_acknowledged(checkpoint_id, subtask, number)

@@ -1,8 +1,9 @@
-"""Refuses calls that would take changes for additions, when the graph is built.
+"""Refuses calls that would treat changes as additions, when the graph is built.
 
-Two kinds of operators give more than additions. Some give a column with the kind of each change: `top_n` with
-`change_kind`, and sources of changes. Others give a record again when it changes: a running `aggregate`,
-`latest_by`, and `dedup` with `keep="last"`. The graph knows this until a function makes other records.
+Two kinds of operators emit more than additions. Some emit changes, with the kind of each in a column: `top_n`
+with `change_kind`, and sources of changes. Others emit updates: a new record of a key replaces the last one.
+These are a running `aggregate`, `latest_by`, and `dedup` with `keep="last"`. The graph knows this until a
+function makes other records.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class OnlyAdds(Protocol):
 
 
 def check_sink(graph: StreamGraph, inputs: Sequence[Upstream], operator_id: str, sink: object) -> None:
-    """Refuse changes that a table would take for additions; other sinks write each change as a record."""
+    """Refuse changes that a table would treat as additions; other sinks write each change as a record."""
     maker = graph.maker_of_changes(inputs)
     if maker is None or not isinstance(sink, AppliesChanges | OnlyAdds):
         return
@@ -59,36 +60,37 @@ def check_sink(graph: StreamGraph, inputs: Sequence[Upstream], operator_id: str,
     kind = type(sink).__name__
     if isinstance(sink, OnlyAdds):
         refuse(
-            f"{what} gives changes, and this {kind} adds each record. Map the records before the sink to add "
+            f"{what} emits changes, and this {kind} adds each record. Map the records before the sink to add "
             "each change as a row"
         )
     if column is not None and sink.change_kind != column:
         refuse(
-            f"{what} gives changes, whose kinds are in the column {column!r}, and this {kind} has "
+            f"{what} emits changes, whose kinds are in the column {column!r}, and this {kind} has "
             f"change_kind={sink.change_kind!r}. Set key= and change_kind={column!r}, or map the records "
             "before the sink to add each of them"
         )
     if column is None and not sink.key:
         refuse(
-            f"{what} gives a record again when it has changed, and a {kind} without key= adds each of them. "
-            "Set key= to the columns of the key, or map the records before the sink to add each of them"
+            f"{what} emits a new record when the result of a key changes, and a {kind} without key= adds "
+            "each of them. Set key= to the columns of the key, or map the records before the sink to add "
+            "each of them"
         )
 
 
 def refuse_changes(
     graph: StreamGraph, inputs: Sequence[Upstream], call: str, key_columns: Sequence[str] = ()
 ) -> None:
-    """Refuse changes with a kind for an operator that would take a deletion for a row.
+    """Refuse changes with a kind for an operator that would treat a deletion as a row.
 
     Args:
-        key_columns: Columns of the operator's key; it keeps kinds apart if theirs is among them.
+        key_columns: Columns of the operator's key. Changes are allowed if the column of kinds is among them.
     """
     maker = graph.maker_of_changes(inputs)
     column = maker.changes.change_kind if maker is not None and maker.changes is not None else None
     if maker is not None and column is not None and column not in key_columns:
         refuse(
-            f"{call}: {_shown(maker)} gives changes, whose kinds are in the column {column!r}, and {call} "
-            "would take a deletion for a row. Map or select the records before it, for example to negative "
+            f"{call}: {_shown(maker)} emits changes, whose kinds are in the column {column!r}, and {call} "
+            "would treat a deletion as a row. Map or select the records before it, for example to negative "
             "numbers for deletions"
         )
 

@@ -74,8 +74,8 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
 
         Args:
             other: The right stream.
-            within: The earliest and the latest right record, relative to the left record, both included. A
-                single duration limits both directions.
+            within: Earliest and latest time of a matching right record, relative to the left record, both
+                included. A single duration limits both directions.
             window: Windows instead of `within`, for an inner join of rows. With windows of event time, the
                 timestamp of a result is the window's last microsecond. To get records without a partner, use
                 `co_group`.
@@ -87,8 +87,8 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
             select: Makes the output from a left and a right record; a missing partner is `None`. By default
                 dicts are merged: the left names, then the right names. If both sides have the same key names,
                 the key appears once.
-            suffix: Appended to a right name that the left side also has.
-            batch_format: `"arrow"` joins columns, with keys that name columns and state on the heap.
+            suffix: Appended to the name of a right column that the left side also has.
+            batch_format: `"arrow"` joins columns. It requires keys that name columns, and state on the heap.
             id: The operator's id; a restore finds the operator's state by this id. By default an id with a
                 number is generated, which may change with the program.
             **options: See `OperatorOptions`.

@@ -198,7 +198,7 @@ def _checked_key(key: str, row: Any) -> str:
 
 
 class _PassingError(Exception):
-    """A try without success, after which another may succeed.
+    """A try failed, but another may succeed.
 
     Attributes:
         retry_after: Pause that the receiver requests, in seconds; 0 for none.
@@ -212,7 +212,7 @@ class _PassingError(Exception):
 class _HttpClient:
     """Sends requests in a thread with an event loop.
 
-    Methods are the task thread's unless they begin with `_`.
+    The task's thread calls the public methods; the other methods run in the client's thread.
     """
 
     def __init__(self, sink: HttpSink[Any]) -> None:
@@ -234,7 +234,7 @@ class _HttpClient:
         """Begin to send requests; wait while many have no answer yet.
 
         Raises:
-            ConnectorError: An earlier request of this writer had no success.
+            ConnectorError: An earlier request of this writer did not succeed.
             RefusedRecordError: The receiver refused an earlier request.
         """
         for request in requests:
@@ -251,10 +251,10 @@ class _HttpClient:
                 self._running.append(future)
 
     def finish(self) -> None:
-        """Wait until all requests are accepted or dropped; one without success fails after `give_up_after`.
+        """Wait until all requests are accepted or dropped; a request fails after `give_up_after`.
 
         Raises:
-            ConnectorError: A request had no success.
+            ConnectorError: A request did not succeed in time.
             RefusedRecordError: The receiver refuses a request.
         """
         running, self._running = self._running, []
@@ -291,8 +291,8 @@ class _HttpClient:
                         await self._try(request)
             except _PassingError as error:
                 msg = (
-                    f"{self._where} had no success for {self._give_up_after:g} s: {error}. Check that the "
-                    "receiver runs and can be reached from the workers"
+                    f"{self._where} did not succeed within {self._give_up_after:g} s: {error}. Check that "
+                    "the receiver runs and can be reached from the workers"
                 )
                 raise ConnectorError(msg) from None
 

@@ -11,10 +11,10 @@ no more until the next checkpoint is complete. So the rate of a split is at most
 interval.
 
 **Gaps.** The server numbers its deliveries. If one is missing, such as after a lost connection, a new
-consumer begins after the last covered message. If messages after the position are gone, the job fails: limits
-have deleted them, or a later checkpoint than the restored one has acknowledged them. A split with a filter
-does not notice deletions by limits. A stream with `limits` keeps acknowledged messages, so a job can read
-them again from an older savepoint.
+consumer begins after the last message that a completed checkpoint covers. If messages after the position are
+gone, the job fails: limits have deleted them, or a later checkpoint than the restored one has acknowledged
+them. A split with a filter does not notice deletions by limits. A stream with `limits` keeps acknowledged
+messages, so a job can read them again from an older savepoint.
 
 The source must never delete a consumer before its successor exists: without one, a stream with the retention
 `interest` drops its messages. A `workqueue` is the exception. It allows one consumer, and keeps its messages.
@@ -133,7 +133,8 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
             `limits` retention, a replacing job needs it. Two running jobs must not share it.
         max_unacknowledged: Maximum number of messages that each split reads before a checkpoint covers them.
         on_lost: What happens if messages after the position are gone. `"error"` fails the job, and
-            `"continue"` reads what is left. If the stream ends before the position, that is the whole stream.
+            `"continue"` reads what is left. If the stream ends before the position, it is read from its first
+            message.
         on_error: What happens to a value that can't be decoded: `"fail"`, `"skip"` or `"dead_letter"`.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
         give_up_after: Time without an answer of the server until the attempt fails.
@@ -190,7 +191,7 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
         check_takes_checkpoints(config)
 
     def splits(self, parallelism: int) -> Sequence[JetStreamSplit]:
-        """Make a split of each filter, at the position where the job starts.
+        """Make a split for each filter, at the position where the job starts.
 
         Raises:
             ConnectorError: The stream does not exist, or the server gives no answer.

@@ -33,7 +33,7 @@ def results_of(answered: Any, entries: Sequence[AwaitedRecord], *, as_list: bool
             answered = one_batch(answered)
         if not isinstance(answered, pa.RecordBatch):
             msg = (
-                f"it answered {short_repr(answered)} of type {type(answered).__name__}; give a pa.RecordBatch"
+                f"it returned {short_repr(answered)} of type {type(answered).__name__}; give a pa.RecordBatch"
             )
             raise PenstockError(msg)
         return [own_batch(answered)]
@@ -42,7 +42,7 @@ def results_of(answered: Any, entries: Sequence[AwaitedRecord], *, as_list: bool
     if not isinstance(answered, list) or len(answered) != len(entries):
         what = f"a list of length {len(answered)}" if isinstance(answered, list) else short_repr(answered)
         msg = (
-            f"it answered {what} for a batch of length {len(entries)}; give a list with one result for each "
+            f"it returned {what} for a batch of length {len(entries)}; give a list with one result for each "
             "record"
         )
         raise PenstockError(msg)
@@ -53,7 +53,7 @@ def refuse_awaitable(answered: Any) -> None:
     if inspect.isawaitable(answered):
         if inspect.iscoroutine(answered):
             answered.close()  # Python would warn that it never ran
-        msg = f"it answered a {type(answered).__name__}: await it, as in `return await ...`"
+        msg = f"it returned a {type(answered).__name__}: await it, as in `return await ...`"
         raise PenstockError(msg)
 
 

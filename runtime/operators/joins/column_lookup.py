@@ -193,7 +193,7 @@ class ColumnLookup:
             answer = one_batch(answer)
         if not isinstance(answer, pa.RecordBatch):
             msg = (
-                f"it answered {short_repr(answer)} of type {type(answer).__name__}; give a pa.RecordBatch or "
+                f"it returned {short_repr(answer)} of type {type(answer).__name__}; give a pa.RecordBatch or "
                 f"pa.Table of the records, with the {self.key.__name__}"
             )
             raise PenstockError(msg)

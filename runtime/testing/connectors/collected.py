@@ -1,4 +1,4 @@
-"""A sink for simulated jobs of a source: it keeps committed records, each transaction once."""
+"""A sink for simulated jobs that test a source: it keeps the records of each committed transaction once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SinkJob`: a job with one sink, whose checkpoints, deaths and restarts a test decides.
+"""`SinkJob`: a job with one sink, whose checkpoints, deaths and restarts a test controls.
 
 Each subtask is a harness with a copy of the sink, as each process of a cluster has its own. The input can be
 read again: a restart continues after the last record that a completed checkpoint covers.
@@ -30,7 +30,7 @@ from penstock.runtime.testing.simulation.run.user_job import PackedCode, world_o
 #: Id of the sink's operator.
 OPERATOR: Final = "out"
 
-#: Numbers of jobs: tests share the outside world, such as a broker.
+#: Numbers that make job ids unique, because tests share the outside world, such as a broker.
 _JOBS: Final = count()
 
 
@@ -206,7 +206,7 @@ class SinkJob:
         self._committer = None
 
     def fork(self) -> SinkJob:
-        """Move the running attempt to another job, where it lives on like a process that was cut off."""
+        """Move the running attempt to a new `SinkJob`, as a zombie that lost contact with its job."""
         zombie = copy.copy(self)
         self._subtasks, self._operators, self._committer = [], [], None
         return zombie
@@ -284,10 +284,10 @@ class _Committer:
             self.harness.push([self._codec.loads(self._codec.dumps(value)) for value in sent])
 
 
-#: A step of a job; a test names it.
+#: A step of a job, with the name by which tests refer to it.
 Step = tuple[str, Callable[[SinkJob, list[SinkCheckpoint]], object]]
 
-#: The life of a job with two checkpoints and an end. A checkpoint that is taken is appended to the list.
+#: The life of a job: two checkpoints, and a last one at its end. Each one is appended to the list when taken.
 STEPS: Final[tuple[Step, ...]] = (
     ("open", lambda job, taken: None),
     ("write", lambda job, taken: job.write(3)),
@@ -345,7 +345,7 @@ def _snapshot(job: SinkJob) -> None:
     job.decide(job.snapshot())
 
 
-#: Steps in which a call goes wrong: what comes before, and the step.
+#: Steps in which a test makes a call fail: the preparation, and the step.
 DISTURBED: Final[dict[str, tuple[Callable[[SinkJob], object], Callable[[SinkJob], object]]]] = {
     "open": (SinkJob.kill, SinkJob.start),
     "write": (lambda job: None, lambda job: job.write(3)),

@@ -554,7 +554,7 @@ def test_the_name_of_a_table_of_penstocks_own_is_refused_as_name_and_as_old_name
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: ValueState(default=[]), "a default of type list would be shared by all keys"),
+        (lambda: ValueState(default=[]), "a default of type list is not allowed"),
         (lambda: ValueState(3), "a type is a class such as int"),  # type: ignore[call-overload]
         (lambda: MapState(str, migrate=int), "migrate=... needs the type of the values"),
         (lambda: ListState(int, migrate=3), "migrate must be a function that converts an old value, not 3"),  # type: ignore[arg-type]

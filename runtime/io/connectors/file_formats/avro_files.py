@@ -49,7 +49,7 @@ FULL_BLOCK_BYTES: Final = 64 * 1024
 _METADATA: Final = {"type": "map", "values": "bytes"}
 _LARGEST_HEADER: Final = 16 * 1024 * 1024
 _CHECKSUM_BYTES: Final = 4
-#: Snappy's shortest code is three bytes for 64 bytes, so no block grows by more. A damaged size may be huge.
+#: Maximum expansion of a block: snappy's shortest code has three bytes for 64. A damaged size may be larger.
 _MOST_EXPANSION: Final = 22
 
 

@@ -1,8 +1,9 @@
 """Walks through the snapshots of a branch, from its newest to older ones.
 
-Maintenance expires old snapshots. The chain then ends early: at a parent that is missing, or at none, because
-pyiceberg forgets the parents that it expires. So the end of a chain does not show whether older snapshots
-have existed. Sequence numbers do: each new snapshot of a table has the next one.
+Maintenance expires old snapshots. The chain then ends early, at a snapshot whose parent is missing. The last
+snapshot may also name no parent, because pyiceberg removes the ids of expired parents. So the end of a chain
+does not show whether older snapshots have existed. Sequence numbers do: each new snapshot of a table has the
+next one.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class PartitionLag:
     Attributes:
         operator_id: The source's operator.
         position: Offset of the next record in the checkpoint.
-        end: Offset behind the last record, or the offset at which the source stops.
+        end: Offset after the last record, or the offset at which the source stops.
         lag: Number of offsets from the position to the end.
         held_back: Number of these offsets that committed reads can't see yet, because a transaction is open.
     """

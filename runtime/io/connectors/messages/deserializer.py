@@ -36,11 +36,11 @@ class MessageParts(Generic[M]):
 
 @dataclass(frozen=True)
 class KeyDecoder(Generic[M]):
-    """Decodes the keys of messages to the records of a field.
+    """Decodes the keys of messages; each record gets its key as a field.
 
     Attributes:
         key: The bytes of a message's key; `None` if it has none.
-        is_column: Whether a batch of keys is one column, and not a column for each field of a key.
+        is_column: Whether a batch of keys is one column, instead of a column for each field of a key.
     """
 
     key: Callable[[M], Any]
@@ -76,7 +76,7 @@ class MessageDeserializer(Generic[M]):
     Attributes:
         values: Decodes the values of messages.
         fields: Names of the fields that are added to each record.
-        keys: Decodes the keys of messages; `None` leaves them out, or adds their bytes as a field.
+        keys: Decodes the keys of messages; `None` if they are left out, or if `fields` adds their bytes.
     """
 
     parts: MessageParts[M]

@@ -4,7 +4,7 @@ Rows travel as CSV of `COPY`, which Arrow writes and reads in C++. An empty fiel
 not, so texts and nulls stay apart.
 
 **Bounds.** `statement_timeout` and `lock_timeout` bound what the server does. They don't help if the server
-itself is stuck, or the network is. So a timer shuts the socket down when a call takes longer than that.
+or the network is stuck. So a timer shuts the socket down when a call takes longer than these timeouts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CONNECT: Final = 10.0
 _GRACE: Final = 5.0
 #: Milliseconds that a table may be locked by others when a leftover is dropped.
 _SHORT: Final = 1_000
-#: Deadlocks after which a commit is repeated.
+#: Maximum number of times that a commit is repeated after a deadlock.
 _DEADLOCKS: Final = 5
 
 
@@ -77,7 +77,8 @@ class Postgres:
         self.where = f"PostgreSQL {parts.get('host', 'on a socket')}/{parts.get('dbname', '')}"
         self._timeout = timeout
         self._is_cut = False
-        self._kept: list[str] = []  # applied, and held by others
+        #: Staged tables that were applied, but not dropped because other sessions lock them.
+        self._kept: list[str] = []
         self._described: dict[str, dict[str, QueryColumn]] = {}
         milliseconds = max(1, int(timeout * 1000))
         settings = {
@@ -183,7 +184,7 @@ class Postgres:
     def make_ledger(self, table: TableInfo) -> None:
         ledger = table_named(table, LEDGER)
         with self._call(f"create the table {LEDGER}"), self._connection.transaction():
-            # Two processes that create a table at a time disturb each other, in spite of IF NOT EXISTS.
+            # Two processes that create a table at the same time may fail, in spite of IF NOT EXISTS.
             self._run("SELECT pg_advisory_xact_lock(hashtext(%s))", (LEDGER,))
             if not self._run("SELECT to_regclass(%s)", (ledger.as_string(self._connection),))[0][0]:
                 self._run(
@@ -205,7 +206,7 @@ class Postgres:
     def _commit(self, table: TableInfo, lineage: str, commits: Sequence[tuple[int, Sequence[Stage]]]) -> int:
         named, committer = table_named(table, LEDGER), sql.Literal(lineage)
         with self._connection.transaction():
-            # Locks the row, so that another process that commits the same waits, and then finds it done.
+            # Locks the row, so another process that makes the same commit waits, and then finds it done.
             add = statement("INSERT INTO {} VALUES ({}, 0) ON CONFLICT DO NOTHING")
             self._run(add.format(named, committer))
             find = statement("SELECT number FROM {} WHERE lineage = {} FOR UPDATE")
@@ -371,7 +372,7 @@ class Postgres:
             msg_0 = f"{self.where} can't {what}: {_said(error)}"
             raise ConnectorError(msg_0) from None
         except pa.ArrowException as error:
-            msg_0 = f"{self.where} returns what can't be read: {_said(error)}"
+            msg_0 = f"{self.where} returned data that can't be read: {_said(error)}"
             raise ConnectorError(msg_0) from None
         finally:
             timer.cancel()

@@ -23,7 +23,7 @@ FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation 
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 
-#: Conditions of rows, except those of whole rows, which no other table can have.
+#: `CHECK` constraints, except those that refer to the whole row, which no other table can have.
 CHECKS: Final = """
 SELECT pg_get_expr(c.conbin, c.conrelid), ARRAY(SELECT attname::text FROM pg_attribute
     WHERE attrelid = c.conrelid AND attnum = ANY(c.conkey))
@@ -60,7 +60,7 @@ def merge_statements(table: TableInfo, stage: Stage) -> list[sql.Composed]:
 
 
 def stage_ddl(table: TableInfo, stage: Stage) -> sql.Composed:
-    """A staged table with the types and the conditions of its table, so that it refuses the same rows."""
+    """A staged table with the types and constraints of its table, so that it refuses the same rows."""
     parts: list[sql.Composable] = []
     unless_deleted = statement("{} OR ").format(sql.Identifier(DELETES)) if stage.has_deletes else sql.SQL("")
     for name in stage.columns:

@@ -1,19 +1,19 @@
 """`SqlSource`: reads a query of PostgreSQL or SQLite, each row exactly once by its position.
 
 **Position.** `by` names columns that together are unique and never null, such as the primary key. The
-position of a row is their values. Rows are read in this order, page by page, and a page begins behind the
-last position. So a restored job continues behind the last row that its checkpoint covers. `OFFSET` would not
-do: rows before it may have come or gone.
+position of a row is their values. Rows are read in this order, page by page, and a page begins after the last
+position. So a restored job continues after the last row that its checkpoint covers. `OFFSET` would not do:
+rows before it may have been inserted or deleted.
 
 **The end.** Without `watch` the source ends at the largest position that it finds when the job starts without
 a snapshot. With `watch` it then looks for rows with larger positions, and never ends.
 
 **What is not read.** Pages are queries of their own. A row that is changed or deleted before its page is read
-is seen as it is then, or not at all. With `watch`, a row that appears *behind* the position is never read.
-That happens when two transactions take numbers 7 and 8, and 8 commits first. `settle` waits for such rows:
-the source reads only up to the largest position that was there that long ago. So a row is read if its
-transaction commits within `settle` after it took its number. A position that changes, such as a time of the
-last update, makes a changed row appear again.
+is seen as it is then, or not at all. With `watch`, a row that appears at a *smaller* position than the last
+one read is never read. That happens when two transactions take numbers 7 and 8, and 8 commits first. `settle`
+waits for such rows: the source reads only up to the largest position that was there that long ago. So a row
+is read if its transaction commits within `settle` after it took its number. A position that changes, such as
+a time of the last update, makes a changed row appear again.
 
 Two rows with one position fail the job, because a checkpoint could not tell them apart.
 """
@@ -53,9 +53,9 @@ class SqlSource(metaclass=NearestNames):
             database needs an index on them.
         partitions: Number of parts that are read in parallel: equal ranges of the first column of `by`, which
             must be an integer.
-        watch: Time between two looks for rows with larger positions. By default the source ends.
-        settle: Time for which the largest position must have been there, with `watch`. Rows that are
-            committed out of order are read if they are this late at most.
+        watch: Time between two checks for rows with larger positions. By default the source ends.
+        settle: With `watch`, the time for which a position must have existed before the source reads up to
+            it. Rows that are committed out of order are read if they are at most this late.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
         schema: Arrow schema of Arrow batches. SQLite needs it, because it fixes no types.
         page_rows: Maximum number of rows that one query reads; two pages are in memory.
@@ -107,7 +107,7 @@ class SqlSource(metaclass=NearestNames):
             raise ConfigurationError(msg)
 
     def splits(self, parallelism: int) -> Sequence[SqlSplit]:
-        """Look for the first and the last position, and divide what is between them.
+        """Find the first and the last position, and divide the range between them.
 
         Raises:
             ConnectorError: The query fails, or a position is null.

@@ -34,7 +34,7 @@ class Difference:
 
     @property
     def is_loss(self) -> bool:
-        """Whether rows are missing, and not only surplus."""
+        """Whether rows are missing; also true for a difference that only `detail` describes."""
         return bool(self.missing or self.detail)
 
     def lines(self) -> list[str]:

@@ -80,7 +80,7 @@ _KINDS: Final[Mapping[str, tuple[FaultKind, ...]]] = {
     "frozen_job_master": (FaultKind.MASTER_FROZEN,),
 }
 
-#: The end of a job whose sources have no end, and of event time with `"drain"`.
+#: The way to stop a job whose sources have no end; `"drain"` also ends event time.
 Stop: TypeAlias = Literal["drain", "savepoint"]
 
 #: The faults that strike stored files.
@@ -128,8 +128,9 @@ _NEVER_ENDED: Final = (
     "Every source must end, or stop= must say how the job is stopped; most_moves= allows longer jobs."
 )
 _NEVER_STOPPED: Final = (
-    "The job is stopped when completed checkpoints cover all input. So some of it may be lost, or the world "
-    "does not learn what is covered: KafkaSource needs group_id=. most_moves= allows longer jobs."
+    "A job is stopped when completed checkpoints cover all input, and this one never was. It may have lost "
+    "input, or the world does not learn the covered positions: KafkaSource needs group_id=. most_moves= "
+    "allows longer jobs."
 )
 
 #: Latest move of a user's request; early, because a short job ends soon.
@@ -161,14 +162,14 @@ class UserRun(RunFigures):
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The identity of a run.
+    """The settings that determine a run.
 
     Attributes:
         with_failures: Whether faults strike; otherwise only the interleaving differs from run to run.
         rescale: Whether a run with failures may change the parallelism.
         most_moves: Maximum moves after the faults have stopped.
         usual_moves: Moves of this job without failures; faults strike for about half to twice as many.
-        external: The model of the outside, which each run copies.
+        external: The model of the external world, which each run copies.
         stop: How the job is stopped when it has read all of the external world; `None` if it ends itself.
     """
 

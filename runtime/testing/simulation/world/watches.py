@@ -90,8 +90,8 @@ class Fallbacks:
     def watch(self, on_deployment: Callable[[str, int, int | None], None], *, allow_older: bool) -> None:
         """Begin to check every deployment.
 
-        After damage, with older checkpoints allowed, `on_deployment` gets the job, the attempt, and the older
-        checkpoint; `None` if the job starts from the newest one.
+        If older checkpoints are allowed and a file was damaged, `on_deployment` gets the job, the attempt and
+        the id of the older checkpoint. The id is `None` if the job starts from the newest checkpoint.
         """
         self._on_deployment, self._allow_older = on_deployment, allow_older
 

@@ -42,20 +42,20 @@ def test_a_table_takes_changes_with_their_kind(sales: DataStream[Any]) -> None:
 def test_a_table_that_would_add_changes_is_refused(sales: DataStream[Any], settings: dict[str, Any]) -> None:
     with pytest.raises(
         GraphError,
-        match=r"sink 'table': top_n 'best' \(.*test_changes\.py:\d+ in best\) gives changes, whose kinds are "
+        match=r"sink 'table': top_n 'best' \(.*test_changes\.py:\d+ in best\) emits changes, whose kinds are "
         r"in the column 'change', and this DeltaSink has change_kind=.*Set key= and change_kind='change'",
     ):
         best(sales).sink("table", table(**settings))
 
 
 def test_a_table_of_a_database_that_would_add_changes_is_refused(sales: DataStream[Any]) -> None:
-    with pytest.raises(GraphError, match=r"gives changes, .* this SqlSink has change_kind=None"):
+    with pytest.raises(GraphError, match=r"emits changes, .* this SqlSink has change_kind=None"):
         best(sales).sink("table", SqlSink("sqlite:///data/shop.db", "best"))
 
 
 def test_a_table_that_only_adds_rows_is_refused(sales: DataStream[Any]) -> None:
     sink = IcebergSink("shop.best", catalog={})
-    with pytest.raises(GraphError, match=r"gives changes, and this IcebergSink adds each record\. Map"):
+    with pytest.raises(GraphError, match=r"emits changes, and this IcebergSink adds each record\. Map"):
         best(sales).sink("table", sink)
     best(StreamEnvironment("mapped").from_collection("sales", ROWS)).map(same).sink("table", sink)
 
@@ -74,10 +74,10 @@ def test_a_filter_keeps_changes_and_a_function_makes_other_records(sales: DataSt
         lambda rows: rows.dedup("newest", "shop", keep="last"),
     ],
 )
-def test_records_that_are_given_again_need_a_key(sales: DataStream[Any], kind: Any) -> None:
+def test_updates_need_a_key(sales: DataStream[Any], kind: Any) -> None:
     kind(sales.map(same)).map(same).sink("mapped", table())
     results = kind(StreamEnvironment("again").from_collection("sales", ROWS))
-    with pytest.raises(GraphError, match="gives a record again when it has changed, and a DeltaSink without"):
+    with pytest.raises(GraphError, match="emits a new record when the result of a key changes"):
         results.sink("table", table())
     results.sink("merged", table(key=["shop"]))
 
@@ -103,7 +103,7 @@ def test_sinks_without_keys_write_each_change_with_its_kind(sales: DataStream[An
     ],
 )
 def test_deletions_are_not_taken_for_rows(sales: DataStream[Any], counted: Any) -> None:
-    with pytest.raises(GraphError, match=r"top_n 'best' .*would take a deletion for a row"):
+    with pytest.raises(GraphError, match=r"top_n 'best' .*would treat a deletion as a row"):
         counted(best(sales))
     counted(best(StreamEnvironment("mapped").from_collection("sales", ROWS)).map(same))
 
@@ -120,7 +120,7 @@ def test_a_join_takes_no_changes_on_either_side(call: str) -> None:
     for make in (lambda rows, changes: (rows, changes), lambda rows, changes: (changes, rows)):
         env = StreamEnvironment("joined")
         rows, others = env.from_collection("rows", ROWS), env.from_collection("sales", ROWS)
-        with pytest.raises(GraphError, match=rf"{call}: top_n 'best' .*{call} would take a deletion"):
+        with pytest.raises(GraphError, match=rf"{call}: top_n 'best' .*{call} would treat a deletion"):
             JOINS[call](*make(rows, best(others)))
 
 

@@ -126,8 +126,8 @@ def test_capacity_counts_batches() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ([1], "it answered a list of length 1 for a batch of length 2"),
-        (7, "it answered 7 for a batch of length 2"),
+        ([1], "it returned a list of length 1 for a batch of length 2"),
+        (7, "it returned 7 for a batch of length 2"),
     ],
 )
 def test_batch_needs_a_result_for_each_record(answer: Any, said: str) -> None:

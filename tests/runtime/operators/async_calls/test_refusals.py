@@ -99,7 +99,7 @@ def test_answer_that_must_still_be_awaited_is_named() -> None:
 
     with (
         OperatorHarness.of(lambda rows: rows.map_async(forgets, id="calls")) as harness,
-        pytest.raises(OperatorError, match=r"it answered a coroutine: await it, as in `return await \.\.\.`"),
+        pytest.raises(OperatorError, match=r"it returned a coroutine: await it, as in `return await \.\.\.`"),
     ):
         harness.push([1])
 

@@ -277,7 +277,7 @@ def test_the_state_can_not_be_used_in_open():
 
 
 @pytest.mark.parametrize("default", [[], {}, set()])
-def test_a_default_that_keys_would_share_is_refused(default):
+def test_a_default_that_can_change_is_refused(default):
     class Shared(KeyedProcessFunction):
         def open(self, ctx):
             ctx.value_state("items", default=default)
@@ -285,7 +285,7 @@ def test_a_default_that_keys_would_share_is_refused(default):
         def process(self, value, ctx):
             return None
 
-    with pytest.raises(OperatorError, match="would be shared by all keys"):
+    with pytest.raises(OperatorError, match="changes to it would be lost"):
         run(Shared())
 
 

@@ -215,7 +215,7 @@ def test_a_batch_without_records_has_the_same_columns_after_a_restore(service: A
 
 
 ANSWERS: dict[str, Any] = {
-    r"it answered 5 of type int; give a pa.RecordBatch": lambda keys: 5,
+    r"it returned 5 of type int; give a pa.RecordBatch": lambda keys: 5,
     r"lacks the key column 'k'; its columns are 'm'": lambda keys: pa.table({"m": [1]}),
     r"has the key 'a' twice": lambda keys: pa.table({"k": ["a", "a"], "m": [1, 2]}),
     r"the column 'm' twice": lambda keys: pa.table([["a"], [1], [2]], ["k", "m", "m"]),

@@ -1,4 +1,4 @@
-"""`SimulatedConsumer`: the calls of confluent-kafka's `Consumer`, without the assignment of a group."""
+"""`SimulatedConsumer`: the calls of confluent-kafka's `Consumer`, without assignment by a group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.runtime.testing.simulation.world.external import Fate
 
 #: Timeout of a call that sets none, in seconds.
 _FOR_EVER: Final = 300.0
-#: Kind of a timestamp that the producer has given.
+#: Kafka's type of a timestamp that the producer has set.
 _CREATE_TIME: Final = 1
 
 
@@ -33,7 +33,7 @@ class _Position:
 
     Attributes:
         next_offset: A logical offset, such as `OFFSET_END`, until the first fetch resolves it.
-        shown_end: The end that was reported last.
+        shown_end: Offset of the end that was reported last; -1 for none.
     """
 
     next_offset: int
@@ -157,7 +157,8 @@ class SimulatedConsumer:
     def _resolve(self, place: Place, position: _Position, log: PartitionLog) -> Message | None:
         """Turn a logical offset, or an offset outside of the log, into a real one.
 
-        Returns an error message for an offset outside of the log if `auto.offset.reset` names no end.
+        Returns an error message for an offset outside of the log, unless `auto.offset.reset` is `earliest` or
+        `latest`.
         """
         if position.next_offset in (OFFSET_BEGINNING, OFFSET_END):
             is_end = position.next_offset == OFFSET_END
@@ -244,7 +245,7 @@ class SimulatedConsumer:
         return self._connection.call(lambda: [find(each) for each in partitions], timeout)
 
     def consumer_group_metadata(self) -> str:
-        """The group, for `send_offsets_to_transaction` of the model's producer."""
+        """The group, for `send_offsets_to_transaction` of the simulated producer."""
         return self._group
 
     def close(self) -> None:

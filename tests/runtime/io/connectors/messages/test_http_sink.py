@@ -179,7 +179,7 @@ def test_a_receiver_that_stays_away_fails_the_attempt_and_secrets_are_not_shown(
     with OperatorHarness.of(lambda stream: stream.sink("out", sink)) as harness:
         harness.push([{"n": 1}])
         snapshot = harness.snapshot()
-        with pytest.raises(OperatorError, match=r"had no success for 0\.2 s") as found:
+        with pytest.raises(OperatorError, match=r"did not succeed within 0\.2 s") as found:
             harness.complete_checkpoint(snapshot)
     assert isinstance(found.value.__cause__, ConnectorError)
     assert "open-sesame" not in f"{found.value} {found.value.__cause__} {sink} {caplog.text}"
