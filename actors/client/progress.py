@@ -252,7 +252,8 @@ def card(report: JobReport, line: str, link: str | None = None) -> str:
     if bottleneck is not None and not report.status.is_terminal:
         rows.append(escape(str(bottleneck)))
     if report.failure is not None:
-        rows.append(f"<code>{escape(str(report.failure.root).splitlines()[0])}</code>")
+        lines = escape(headline(report.failure.root)).splitlines()
+        rows.append(f"<code>{'<br>'.join(lines)}</code>")
     if link is not None:
         rows.append(f'<a href="{escape(link, quote=True)}" target="_blank">open its page</a>')
     return f'<div style="{_BOX}">{"<br>".join(rows)}</div>'

@@ -40,6 +40,7 @@ from penstock.actors.command_line.submit import OWN_OPTIONS, submit
 from penstock.actors.command_line.upgrade import upgrade
 from penstock.actors.command_line.views import jobs_table, status_view
 from penstock.actors.command_line.web import ui
+from penstock.actors.shared.actor_calls import ray_text
 from penstock.runtime.error_text import escaped
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.snapshot.plain_values import to_plain
@@ -178,11 +179,11 @@ def gc(
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
     if found is None:
-        msg = f"--older-than {text!r}: give a number with s, m, h or d, such as 12h or 7d"
+        msg = f"--older-than {text!r}: give a number and its unit (s, m, h or d), such as 12h or 7d"
         raise ConfigurationError(msg)
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
 register(app)
@@ -202,9 +203,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (PenstockError, ray.exceptions.RayError) as error:
-        is_own = isinstance(error, PenstockError)
-        lines = [" ".join(str(error).split())] if is_own else str(error).strip().splitlines()
-        warn(escaped(lines[0] if lines else type(error).__name__))
+        is_of_ray = isinstance(error, ray.exceptions.RayError)
+        warn(escaped(" ".join((ray_text(error) if is_of_ray else str(error)).split())))
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(EXIT_CODE)

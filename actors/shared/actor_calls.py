@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import ray
 
+from penstock.runtime.error_text import cause_text, message_of
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.execution.deadlines import BETWEEN_CALLS, RetryDeadline
 
@@ -40,6 +41,17 @@ def no_answer(who: str, seconds: float) -> NoAnswerError:
         f"{who}: no answer for {seconds:g} s, and Ray has not reported its death. Its node may be overloaded "
         "or out of memory (`ray status`, `ray list nodes`), or it may be stuck (`ray stack`)"
     )
+
+
+def ray_text(error: BaseException) -> str:
+    """The whole message of an error of Ray in one paragraph; an error in a method gives that error's text.
+
+    Leaves out the indented lines: they have ids of the actor, which the messages of Penstock name.
+    """
+    if isinstance(error, ray.exceptions.RayTaskError):
+        return cause_text(error.cause)
+    lines = (line.strip() for line in message_of(error).splitlines() if not line.startswith("\t"))
+    return " ".join(filter(None, lines)) or type(error).__name__
 
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 import ray
 from ray.actor import ActorHandle
 
-from penstock.actors.shared.actor_calls import RepeatedCall, while_unavailable
+from penstock.actors.shared.actor_calls import RepeatedCall, ray_text, while_unavailable
 from penstock.actors.shared.node_processes import end_process, on_node, processor_times
 from penstock.actors.shared.system_ports import Post, spawn
 from penstock.runtime.execution.failure_causes import cause_of
@@ -165,8 +165,7 @@ class RemoteChannels:
 def _failure(error: BaseException) -> Died | Away:
     if isinstance(error, ray.exceptions.ActorUnavailableError):
         return Away()
-    text = str(error).strip()
-    return Died(text.splitlines()[0] if text else type(error).__name__)
+    return Died(ray_text(error))
 
 
 def _raise(error: BaseException) -> None:

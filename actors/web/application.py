@@ -15,6 +15,7 @@ from typing import Any, Final
 import ray
 from aiohttp import web
 
+from penstock.actors.shared.actor_calls import ray_text
 from penstock.actors.web.access import SAFE_HEADERS, Access, Problem, check_bind
 from penstock.actors.web.answers import dumps
 from penstock.actors.web.routes import ROUTES
@@ -113,7 +114,8 @@ def _guard(server: WebServer) -> Any:
                 response.headers["Allow"] = error.headers["Allow"]
         except (PenstockError, ray.exceptions.RayError) as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
-            response = _errors(status, str(error))
+            is_of_ray = isinstance(error, ray.exceptions.RayError)
+            response = _errors(status, ray_text(error) if is_of_ray else str(error))
         except Exception as error:
             logger.exception("%s %s", request.method, request.path)
             response = _errors(500, f"{error_text(error)}; the server's log says more")

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import ray
 
+from penstock.actors.shared.actor_calls import ray_text
 from penstock.actors.shared.job_report import JobReport, SubtaskProcess
 from penstock.actors.shared.node_processes import call_on_node
 from penstock.runtime.checkpoint.recovery import OpenedSnapshot, open_snapshot
@@ -156,7 +157,7 @@ def flame_graph(
             process.node_id, seconds + 2 * _PATIENCE, take_stacks, process.pid, seconds, kind.value, thread
         )
     except ray.exceptions.RayError as error:
-        stacks, problem = [], f"its node does not answer: {error}"
+        stacks, problem = [], f"its node does not answer: {ray_text(error)}"
     if problem:
         msg = f"no flame graph of {process.subtask}: {problem}"
         raise DeploymentError(msg)

@@ -220,8 +220,8 @@ class JobOperators:
     ) -> None:
         """Restore coordinators and hooks for a whole job that starts from a checkpoint, or from nothing.
 
-        `then` is called with the failure of each hook that could not be restored. It is called with `None`
-        if the last hook was restored, or if there is no hook.
+        `then` is called once: with the failure of the first hook that could not be restored, or with `None`
+        when all hooks are restored.
 
         Raises:
             PenstockError: The checkpoint does not fit.
@@ -231,11 +231,16 @@ class JobOperators:
             self.hooks, self.coordinators, checkpoint, allow_non_restored=self._allow_non_restored
         )
         left = set(self._job_hooks)
+        has_failed = False
         what = "reset" if checkpoint is None else f"restore_checkpoint({checkpoint.checkpoint_id})"
 
         def restored(job_hook: _JobHook, error: BaseException | None) -> None:
+            nonlocal has_failed
             left.discard(job_hook.hook.identifier)
+            if has_failed:
+                return
             if error is not None:
+                has_failed = True
                 failure = job_hook.failure(what, error)
                 recoverable = not isinstance(error, PenstockError)
                 then(FailureCause.of_operator(failure, failure.cause_text, recoverable=recoverable))

@@ -88,7 +88,7 @@ def test_a_job_that_fails_leaves_no_files_that_nobody_can_commit(tmp_path: Path)
     eventually("a file in progress", lambda: hidden_files(tmp_path / "out") != [])
     kill_subtask(job, "updates")
 
-    with pytest.raises(JobFailedError):
+    with pytest.raises(JobFailedError, match=r"worker process has died.*Worker exit detail"):
         job.wait(PATIENCE)
 
     assert hidden_files(tmp_path / "out") == []

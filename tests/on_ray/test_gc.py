@@ -48,7 +48,7 @@ def test_what_an_ended_job_has_left_goes_and_a_running_one_beside_it_can_still_b
 
     assert ended.job_id not in gc("--dry-run")["jobs"], "it ended less than seven days ago"
     eventually(
-        "its processes have left", lambda: ended.job_id in gc("--older-than", "0", "--dry-run")["jobs"]
+        "its processes have left", lambda: ended.job_id in gc("--older-than", "0s", "--dry-run")["jobs"]
     )
     assert load_from_cluster(ended.job_id) is not None
 
@@ -73,11 +73,12 @@ def test_what_an_ended_job_has_left_goes_and_a_running_one_beside_it_can_still_b
     eventually("the JobMaster is back", lambda: running.statistics().restarts >= 1)
     running.cancel()
     eventually("it has ended", lambda: running.status() is JobStatus.CANCELLED)
-    eventually("its processes have left", lambda: running.job_id in gc("--older-than", "0")["jobs"])
+    eventually("its processes have left", lambda: running.job_id in gc("--older-than", "0s")["jobs"])
     assert find_keeper(running.job_id) is None, "its upgrade can't be repeated without its records"
 
 
-def test_an_age_that_is_none_is_refused() -> None:
-    done = run_here("gc", "--older-than", "soon")
+@pytest.mark.parametrize("age", ["soon", "7", "7 weeks"])
+def test_an_age_that_is_none_is_refused(age: str) -> None:
+    done = run_here("gc", "--older-than", age)
     assert done.returncode == 1
-    assert "--older-than 'soon': give a number with s, m, h or d" in done.stderr
+    assert f"--older-than '{age}': give a number and its unit (s, m, h or d)" in done.stderr

@@ -10,6 +10,7 @@ from penstock.actors.client.progress import LiveCard, card
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.job.failover import FailureCause, FailureRecord
+from penstock.runtime.snapshot.ids import SubtaskId
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 RUNNING = JobReport(
@@ -33,6 +34,11 @@ def test_what_users_wrote_is_escaped() -> None:
     report = replace(RUNNING, name=HOSTILE, failure=failure)
     assert "<img" not in card(report, f"{HOSTILE}: failed")
     assert not re.search("<script|onload=", card(report, f"{HOSTILE}: failed"))
+
+
+def test_a_card_has_the_whole_message_of_a_failure() -> None:
+    failure = FailureRecord(1, 2.0, FailureCause("its process died:\nOut of memory", SubtaskId("parse", 0)))
+    assert "parse[0]: its process died:<br>Out of memory" in card(replace(RUNNING, failure=failure), "line")
 
 
 def test_a_card_is_drawn_until_the_job_has_ended() -> None:

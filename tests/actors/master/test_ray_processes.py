@@ -40,7 +40,7 @@ async def ending_with(outcome: object) -> object:
     [
         ("an answer", "an answer"),
         (ray.exceptions.ActorUnavailableError("the connection broke", b"\0" * 16), Away()),
-        (ray.exceptions.RayActorError(error_msg="killed\nby a test"), Died("killed")),
+        (ray.exceptions.RayActorError(error_msg="killed\n\tpid: 7\nby a test"), Died("killed by a test")),
     ],
 )
 def test_what_ray_says_of_a_process_is_a_value(outcome: object, answer: object) -> None:

@@ -11,7 +11,8 @@ import pytest
 import ray
 from unsteady import DEAD, Unsteady
 
-from penstock.actors.shared.actor_calls import NoAnswerError, RepeatedCall, while_unavailable
+from penstock.actors.shared.actor_calls import NoAnswerError, RepeatedCall, ray_text, while_unavailable
+from penstock.runtime.errors import DeploymentError
 from penstock.runtime.execution.deadlines import BETWEEN_CALLS
 
 
@@ -115,3 +116,19 @@ def test_errors_that_count_as_absence_end_with_the_patience() -> None:
         clock.now += BETWEEN_CALLS.longest
     assert call.gave_up
     assert call.error is DEAD
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            ray.exceptions.RayActorError(error_msg="It died.\n\tname: a\n\tpid: 7\nThe node is dead.\n"),
+            "It died. The node is dead.",
+        ),
+        (ray.exceptions.RayTaskError("f", "Traceback ...", DeploymentError("no job")), "no job"),
+        (ray.exceptions.RayTaskError("f", "Traceback ...", ValueError("no number")), "ValueError: no number"),
+        (ray.exceptions.RayError(), "RayError"),
+    ],
+)
+def test_the_text_of_an_error_of_ray_is_whole_and_one_paragraph(error: BaseException, text: str) -> None:
+    assert ray_text(error) == text

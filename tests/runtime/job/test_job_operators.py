@@ -112,11 +112,22 @@ def test_a_hook_that_does_not_come_back_fails_the_start_of_an_attempt():
     assert run.cluster.take()[-1] == ("deploy", 2, (READ,), None)
 
 
-def test_a_hook_that_can_not_restore_fails_the_attempt():
-    class Broken(Hook):
-        def reset(self):
-            raise OSError("nobody there")
+class Broken(Hook):
+    def reset(self):
+        raise OSError("nobody there")
 
+
+@pytest.mark.parametrize("kinds", [(Broken, Hook), (Hook, Broken), (Broken, Broken)])
+def test_a_restore_has_one_outcome_although_several_hooks_end(kinds):
+    hooks = [kind(name) for kind, name in zip(kinds, ("first", "second"), strict=True)]
+    run = Run(*(Hooked(CollectionSource(range(4)), hook) for hook in hooks)).begin()
+    outcomes = []
+    run.scheduler._operators.restore(None, outcomes.append)
+    run.runner.run_all()
+    assert [outcome is not None and "nobody there" in outcome.message for outcome in outcomes] == [True]
+
+
+def test_a_hook_that_can_not_restore_fails_the_attempt():
     run = Run(Hooked(CollectionSource(range(4)), Broken())).begin()
     message = run.scheduler.statistics().failures[0].root.message
     assert message.startswith(
