@@ -262,7 +262,7 @@ def test_on_a_phone_the_graph_is_a_list_that_fingers_enlarge(browser: Any) -> No
         expect(cards.nth(2)).to_contain_text("→ total-of-each-customer: key group, 10 % full")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         tabs = page.locator(".tabs a")
-        expect(tabs).to_have_count(8)
+        expect(tabs).to_have_count(9)
         head = page.locator(".tabs a, .actions button, .figure, .title > *, .top > *")
         assert head.evaluate_all("all => all.every((each) => each.getBoundingClientRect().right <= 390)")
         rows = "all => new Set(all.map((each) => each.getBoundingClientRect().y)).size"

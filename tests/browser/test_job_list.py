@@ -36,6 +36,7 @@ def test_all_figures_of_a_job_are_in_sight(phone: Any) -> None:
     for name in ("Records in", "Duration", "Last checkpoint", "Restarts"):
         expect(row.get_by_text(name, exact=True)).to_be_in_viewport(ratio=1)
     expect(row).to_contain_text("1 h 1 min")
+    expect(row.locator("dl > div").filter(has_text="Ended")).to_contain_text("2023-11-15 00:31:40")
     expect(row).not_to_contain_text("/s")  # it reads nothing now
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
 
@@ -60,7 +61,13 @@ def test_a_table_is_sorted_by_a_figure_and_states_have_their_numbers(phone: Any)
     table = phone.get_by_role("region", name="Jobs")
     names = table.locator("tbody a")
     expect(phone.get_by_label("State").locator("option")).to_have_text(["all", "failed (1)", "finished (1)"])
-    for heading, first in (("Duration", "orders"), ("Restarts", "hurt"), ("Job", "hurt")):
+    expect(table.locator("tbody tr").filter(has_text="orders")).to_contain_text("2023-11-15 00:31:40")
+    for heading, first in (
+        ("Duration", "orders"),
+        ("Ended", "orders"),
+        ("Restarts", "hurt"),
+        ("Job", "hurt"),
+    ):
         table.get_by_role("button", name=heading).click()
         expect(names.first).to_have_text(first)
     phone.set_viewport_size({"width": 390, "height": 800})

@@ -85,6 +85,7 @@ SHOWN: dict[str, Callable[[LivePage], None]] = {
     "details": details,
     "key": key,
     "subtasks": lambda live: live.show("subtasks/count"),
+    "nodes": lambda live: live.show("nodes"),
     "configuration": lambda live: live.show("configuration"),
     "timeline": lambda live: live.show("timeline"),
 }

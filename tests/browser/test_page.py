@@ -20,7 +20,7 @@ from penstock.actors.web.server import JobDirectory, WebServer
 
 expect.set_options(timeout=PATIENCE)
 
-VIEWS = ["graph", "subtasks", "checkpoints", "failures", "log", "state", "timeline", "configuration"]
+VIEWS = ["graph", "subtasks", "nodes", "checkpoints", "failures", "log", "state", "timeline", "configuration"]
 
 
 def show(page: Any, server: WebServer, view: str, job: str = "words-1f2e") -> None:

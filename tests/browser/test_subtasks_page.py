@@ -152,6 +152,37 @@ def test_each_operator_shows_what_it_has_counted_and_the_metrics_of_its_user(pip
     expect(page.get_by_text("Totals of attempt 2, over all subtasks.")).to_be_visible()
 
 
+def test_a_chosen_metric_has_a_curve_until_it_is_removed(pipeline: PipelinePage) -> None:
+    """A counter is drawn as a rate, a gauge with its least and its greatest value."""
+    pipeline.job.current = counting(0, gauge=(4.0, 6.5))
+    page = pipeline.show("subtasks/parse")
+    curves = page.get_by_role("region", name="Curves of metrics of parse")
+    choice = curves.get_by_label("Add a curve")
+    expect(choice.locator("option")).to_have_text(["choose a metric", "parse: cached", "parse: late_records"])
+    choice.select_option("parse: cached")
+    choice.select_option("parse: late_records")
+    cached, late = curves.locator(".curve").first, curves.locator(".curve").last
+    expect(cached).to_contain_text("parse: cached, least and greatest of the subtasks")
+    expect(cached.locator(".values")).to_have_text(re.compile(r"^greatest 6\.5least 4last"))
+    expect(late).to_contain_text("parse: late_records, per second")
+    pipeline.job.current = counting(1_000_000, gauge=(4.0, 8.0))
+    expect(cached.locator(".values")).to_have_text(re.compile(r"^greatest 8least 4last"))
+    expect(late.locator(".values")).to_have_text(
+        re.compile(r"^per second [1-9]\d*(\.\d+)? k|^per second 1\.00 M")
+    )
+    expect(choice.locator("option")).to_have_count(1)
+    curves.get_by_role("button", name="Remove the curve of parse: cached").click()
+    expect(curves.locator(".curve")).to_have_count(1)
+    expect(choice.locator("option")).to_have_text(["choose a metric", "parse: cached"])
+
+
+def counting(late: int, gauge: tuple[float, float]) -> JobReport:
+    """`parse` has a counter, and a gauge with these least and greatest values."""
+    extra = {"late_records": late, "cached": GaugeStatistics(*gauge, sum(gauge))}
+    operators = {"parse": OperatorStatistics(9, 9, extra=extra)}
+    return pipeline_report(statistics=JobStatistics(JobStatus.RUNNING, attempt=1, operators=operators))
+
+
 def filtering(report: JobReport) -> JobReport:
     """Each subtask of the source emits 400 records per second."""
 

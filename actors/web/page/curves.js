@@ -4,6 +4,7 @@ import uPlot from "./vendor/uplot.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
 import { bytes, clock, count, duration, share } from "./format.js";
+import { countedBy } from "./operators.js";
 import { Notice } from "./parts.js";
 
 export const KEPT = 3600; // seconds of curves
@@ -158,6 +159,67 @@ export function operatorRates(report, vertex) {
   return Object.fromEntries(operators.map(({ id }) => [id, { records_in: total(id, "records_in"), records_out: total(id, "records_out") }]));
 }
 
+const AVERAGED = 10; // seconds over which the rate of a counter is averaged
+
+// The lines of a metric's curve, and their values at one time. The values of a counter are its totals.
+const KINDS_OF_METRICS = {
+  counter: { title: "per second", lines: [["per second", "total"]], of: (value) => ({ total: value }) },
+  gauge: { title: "least and greatest of the subtasks", lines: [["greatest", "greatest"], ["least", "least"]], of: ({ least, greatest }) => ({ least, greatest }) },
+  histogram: { title: "average of all values", lines: [["average", "average"]], of: ({ total, buckets }) => {
+    const values = buckets.reduce((sum, [, each]) => sum + each, 0);
+    return { average: values ? total / values : null };
+  } },
+};
+
+const kindOf = (value) => (typeof value === "number" ? "counter" : value.buckets ? "histogram" : "gauge");
+
+// The metrics of all operators of a vertex now, by `OPERATOR: NAME`.
+export function metricsNow(report, vertex) {
+  const operators = report.graph.vertices.find((each) => each.id === vertex)?.operators ?? [];
+  const found = operators.flatMap(({ id }) => countedBy(report.statistics.operators[id] ?? { extra: {} }).map(([name, value]) => [`${id}: ${name}`, { operator: id, name, kind: kindOf(value), values: KINDS_OF_METRICS[kindOf(value)].of(value) }]));
+  return Object.fromEntries(found);
+}
+
+// Samples of one metric. A counter becomes a rate, which is unknown at first and after a restart.
+export function samplesOf(samples, key, kind) {
+  const unknown = Object.fromEntries(KINDS_OF_METRICS[kind].lines.map(([, field]) => [field, null]));
+  const known = samples.map(({ at, metrics }) => ({ at, ...(metrics?.[key]?.values ?? unknown) }));
+  if (kind !== "counter") return known;
+  let from = 0; // the beginning of the time over which the rate is averaged
+  return known.map(({ at, total }, place) => {
+    const before = place > 0 ? known[place - 1].total : null;
+    if (total === null || before === null || before > total) from = place;
+    while (from < place && at - known[from + 1].at >= AVERAGED) from += 1;
+    return { at, total: from < place ? (total - known[from].total) / (at - known[from].at) : null };
+  });
+}
+
+// The chosen metrics of each vertex, as long as the page is open.
+const CHOSEN = new Map();
+
+// Curves of metrics that the user chooses. They begin when the view is opened: the server does not keep these metrics.
+function ChosenCurves({ report, vertex, samples, events }) {
+  const place = `${report.job_id} ${vertex}`;
+  const [chosen, choose] = useState(CHOSEN.get(place) ?? []);
+  const known = metricsNow(report, vertex);
+  const keep = (keys) => {
+    CHOSEN.set(place, keys);
+    choose(keys);
+  };
+  const left = Object.keys(known).filter((key) => !chosen.includes(key));
+  if (left.length === 0 && chosen.length === 0) return null;
+  return html`<section aria-label="Curves of metrics of ${vertex}"><h2>Curves of metrics</h2>
+    <form class="filter" onSubmit=${(event) => event.preventDefault()}><label>Add a curve <select value="" onChange=${(event) => event.target.value && keep([...chosen, event.target.value])}>
+      <option value="">choose a metric</option>${left.map((key) => html`<option key=${key} value=${key}>${key}</option>`)}</select></label>
+      <span class="faint">Curves begin when this view is opened.</span></form>
+    <div class="curves">${chosen.filter((key) => known[key]).map((key) => {
+      const { kind } = known[key];
+      const { title, lines } = KINDS_OF_METRICS[kind];
+      return html`<div key=${key} class="chosen"><${Curve} title="${key}, ${title}" unit=${count} mark=${countMark} steps=${COUNTS} lines=${lines} samples=${samplesOf(samples, key, kind)} events=${events} />
+        <button type="button" aria-label="Remove the curve of ${key}" onClick=${() => keep(chosen.filter((each) => each !== key))}>Remove</button></div>`;
+    })}</div></section>`;
+}
+
 // Nothing flows into a source or out of a sink.
 const linesOf = (operator) => [["in", "records_in"], ["out", "records_out"]].filter(([label]) => !(label === "in" ? operator.is_source : operator.is_sink));
 
@@ -190,13 +252,14 @@ export function VertexCurves({ report, vertex, at, live }) {
     if (!live || !at || !summary || samples === null) return;
     const { records_in, records_out, busy, backpressured, watermark } = summary;
     const lag = watermark === null || watermark > 8.64e15 ? null : Math.max(0, at - watermark / 1e6);
-    setSamples((before) => (before.length && before.at(-1).at >= at ? before : [...before.filter((each) => each.at >= at - KEPT), { at, records_in, records_out, busy, backpressured, lag, operators: operatorRates(report, vertex) }]));
+    setSamples((before) => (before.length && before.at(-1).at >= at ? before : [...before.filter((each) => each.at >= at - KEPT), { at, records_in, records_out, busy, backpressured, lag, operators: operatorRates(report, vertex), metrics: metricsNow(report, vertex) }]));
   }, [at, samples === null]);
   if (samples === null) return html`<${Notice}>Loading the curves…<//>`;
   if (samples.length === 0) return html`<p class="faint">There are no curves: this server did not see the vertex run.</p>`;
   return html`<section aria-label="Curves of ${vertex}"><h2>Curves</h2><${Legend} events=${events} samples=${samples} />
     <div class="curves">${OF_VERTEX.map((curve) => html`<${Curve} key="${vertex} ${curve.title}" ...${curve} samples=${samples} events=${events} />`)}</div></section>
-    <${OperatorCurves} operators=${operators} vertex=${vertex} samples=${samples} events=${events} />`;
+    <${OperatorCurves} operators=${operators} vertex=${vertex} samples=${samples} events=${events} />
+    ${live && html`<${ChosenCurves} key=${vertex} report=${report} vertex=${vertex} samples=${samples} events=${events} />`}`;
 }
 
 export function Curves({ report, samples, live }) {

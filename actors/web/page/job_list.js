@@ -16,6 +16,7 @@ const COLUMNS = [
   { name: "Job", of: (job) => html`<a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><br /><span class="faint">${job.job_id}</span>`, kind: "id", by: (job) => job.name },
   { name: "State", of: (job) => html`<${Status} value=${job.status} />${job.problem && html`<br /><span class="faint">${job.problem}</span>`}` },
   { name: "Since", of: (job) => (job.problem ? "" : moment(job.submitted_at)), by: (job) => (job.problem ? null : job.submitted_at) },
+  { name: "Ended", of: (job) => moment(job.ended_at), by: (job) => job.ended_at },
   { name: "Duration", kind: "number", of: (job) => duration(job.duration), by: (job) => job.duration },
   { name: "Records in", kind: "number", of: (job) => rate(readBy(job)), by: readBy },
   { name: "Last checkpoint", of: (job) => moment(job.last_checkpoint), by: (job) => job.last_checkpoint },
@@ -30,6 +31,7 @@ const Row = ({ job }) => html`<li>
   <dl>
     <div><dt>Records in</dt><dd>${rate(readBy(job))}</dd></div>
     <div><dt>Duration</dt><dd>${duration(job.duration)}</dd></div>
+    ${job.ended_at && html`<div><dt>Ended</dt><dd>${moment(job.ended_at)}</dd></div>`}
     <div><dt>Last checkpoint</dt><dd>${moment(job.last_checkpoint)}</dd></div>
     <div><dt>Restarts</dt><dd>${count(job.restarts)}</dd></div>
   </dl>

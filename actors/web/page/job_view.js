@@ -10,6 +10,7 @@ import { Failures } from "./failures.js";
 import { Graph } from "./graph.js";
 import { Log } from "./log.js";
 import { named } from "./named.js";
+import { Nodes } from "./nodes.js";
 import { Empty, Figure, Notice, Status } from "./parts.js";
 import { SavedState } from "./saved_state.js";
 import { Settings } from "./settings.js";
@@ -19,6 +20,7 @@ import { TimeLine } from "./time_line.js";
 const VIEWS = {
   graph: "Graph",
   subtasks: "Subtasks",
+  nodes: "Nodes",
   checkpoints: "Checkpoints",
   failures: "Failures",
   log: "Log",
@@ -127,6 +129,7 @@ export function JobView({ id, tab, rest, index, readOnly, hidesRecords }) {
     </nav>
     ${view === "graph" && html`<${Graph} report=${report} live=${live} showsRecords=${live && !hidesRecords} /><${Curves} report=${report} samples=${samples} live=${live} />`}
     ${view === "subtasks" && html`<${Subtasks} report=${report} picked=${rest} index=${index} at=${newest?.at} live=${live} />`}
+    ${view === "nodes" && html`<${Nodes} report=${report} />`}
     ${view === "checkpoints" && html`<${Checkpoints} report=${report} />`}
     ${view === "failures" && html`<${Failures} report=${report} />`}
     ${view === "log" && html`<${Log} report=${report} live=${live} />`}

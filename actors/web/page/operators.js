@@ -18,10 +18,12 @@ function metric(value) {
 }
 
 // The names and values of everything that an operator counts besides its records.
-export function metricsOf(counted) {
+export function countedBy(counted) {
   const lost = Object.entries({ records_skipped: counted.records_skipped, dead_letters: counted.dead_letters }).filter(([, value]) => value > 0);
-  return [...lost, ...Object.entries(counted.extra).sort(([a], [b]) => a.localeCompare(b))].map(([name, value]) => [name, metric(value)]);
+  return [...lost, ...Object.entries(counted.extra).sort(([a], [b]) => a.localeCompare(b))];
 }
+
+export const metricsOf = (counted) => countedBy(counted).map(([name, value]) => [name, metric(value)]);
 
 const columnsFor = (counters) => {
   const of = (row) => counters[row.id];

@@ -60,13 +60,13 @@ function Skew({ rows }) {
 }
 
 // The shares of a subtask's time, rounded so that they add up to 100 %.
-function timeOf({ rates }) {
+export function timeOf({ rates }) {
   if (!rates) return {};
   const [busy, backpressured, idle] = percents([rates.busy, rates.backpressured, rates.idle]).map((each) => each / 100);
   return { busy, backpressured, idle };
 }
 
-const doing = (subtask) => {
+export const doing = (subtask) => {
   if (subtask.silence) return `no answer for ${duration(subtask.silence.seconds)}`;
   if (subtask.long_call) return `in ${subtask.long_call.what} for ${duration(subtask.long_call.seconds)}`;
   return "";
