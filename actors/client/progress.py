@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.job_report import JobReport, headline
 from penstock.runtime.error_text import escaped, shortened
 from penstock.runtime.errors import PenstockError
@@ -118,15 +119,21 @@ class FailureNotices:
     """Logs why a job restarts while a caller waits for it: each cause once, then how often it has occurred.
 
     A cause that occurs again is logged at its 2nd, 4th, 8th time and so on. The failure that ends the job is
-    left to the error of the wait.
+    left to the error of the wait. The job's warnings are logged, too, but for the one about missing
+    checkpoints, which the submission has logged.
     """
 
     def __init__(self, write: Callable[[str], None] = logger.warning) -> None:
         self._write = write
         self._newest = (-1, -inf)
         self._counts: Counter[object] = Counter()
+        self._warnings = {NO_CHECKPOINTS}
 
     def update(self, report: JobReport) -> None:
+        for warning in report.warnings:
+            if warning not in self._warnings:
+                self._warnings.add(warning)
+                self._write(f"job {report.job_id}: {escaped(warning)}")
         if report.status.is_terminal:
             return
         for failure in report.failures:

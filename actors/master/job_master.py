@@ -105,6 +105,5 @@ class JobMaster:
     async def report(self, role: Role, report: SubtaskReport) -> None:
         """Take a subtask's report; the scheduler ignores reports of old attempts."""
         runner = self._process.runner.current
-        if runner is not None and (scheduler := runner.scheduler_of(role)) is not None:
-            with runner.guard():
-                scheduler.report(role.attempt, report)
+        if runner is not None:
+            runner.report(role, report)

@@ -53,7 +53,7 @@ from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.job_lifecycle import JobLifecycle, JobLookup, StartedJob, StartFailure, Then
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
-from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.job_state import JobState, SubtaskReport, Warned
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
@@ -126,6 +126,8 @@ class JobRunner:
         self._fleet: Fleet | None = None
         self._metrics = JobMetrics(job_id, job.name)
         self._traces = traces_of(job_id, job.name, self._reporter.warn)
+        #: Operators that have warned; their subtasks would repeat the warning.
+        self._warned: set[str] = set()
         self._storage: SnapshotStorage = MemoryStorage()
         self._timers = LoopTimers(self._loop, self._guarded.run)
         self._life = JobLifecycle(
@@ -205,9 +207,17 @@ class JobRunner:
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
-    def scheduler_of(self, role: Role) -> JobScheduler | None:
-        """The scheduler that receives the reports of this role's process; use it inside `guard`."""
-        return self._life.scheduler if role.job_id == self.job_id else None
+    def report(self, role: Role, report: SubtaskReport) -> None:
+        """Take a subtask's report; ignores one of another job. Of an operator's warnings the first counts."""
+        scheduler = self._life.scheduler
+        if scheduler is None or role.job_id != self.job_id:
+            return
+        with self.guard():
+            if not isinstance(report, Warned):
+                scheduler.report(role.attempt, report)
+            elif report.operator_id not in self._warned:
+                self._warned.add(report.operator_id)
+                self._reporter.warn(f"operator '{report.operator_id}': {report.text}")
 
     # -- JobHost: the start ---------------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ from penstock.runtime.job.job_state import (
     EventForCoordinator,
     ReachedEndOfData,
     SubtaskReport,
+    Warned,
 )
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
@@ -228,6 +229,9 @@ class MasterLink:
 
     def operator_event(self, operator_id: str, event: Any) -> None:
         self.report(EventForCoordinator(self._role.subtask, operator_id, event))
+
+    def warn(self, operator_id: str, text: str) -> None:
+        self.report(Warned(self._role.subtask, operator_id, text))
 
     def end_of_data(self) -> None:
         self.report(ReachedEndOfData(self._role.subtask))

@@ -143,7 +143,16 @@ class EventForCoordinator:
     event: Any
 
 
-SubtaskReport: TypeAlias = Acknowledged | Declined | ReachedEndOfData | EventForCoordinator
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A warning of a subtask's operator for the user."""
+
+    subtask: SubtaskId
+    operator_id: str
+    text: str
+
+
+SubtaskReport: TypeAlias = Acknowledged | Declined | ReachedEndOfData | EventForCoordinator | Warned
 
 
 class JobState(Enum):

@@ -144,6 +144,9 @@ class Timestamper:
 
     Logs one warning if its timestamps seem to be in another unit. Until then it checks the oldest and the
     newest timestamp of each batch.
+
+    Attributes:
+        warn: Shows that warning to the user, too; `None` outside of a job.
     """
 
     def __init__(self, strategy: WatermarkStrategy[Any], cursor: RecordCursor) -> None:
@@ -151,6 +154,7 @@ class Timestamper:
         self._cursor = cursor
         has_own = strategy.timestamp_column is not None or strategy.timestamp_assigner is not None
         self._may_doubt = has_own
+        self.warn: Callable[[str], None] | None = None
 
     @property
     def doing(self) -> str:
@@ -174,6 +178,8 @@ class Timestamper:
         doubt = doubt_about(oldest, newest, self._strategy.timestamp_unit)
         if doubt is not None:
             logger.warning("%s: %s", self.doing, doubt)
+            if self.warn is not None:
+                self.warn(f"{self.doing}: {doubt}")
             self._may_doubt = False
 
     def _of_columns(self, batch: ArrowBatch) -> TimedBatch:
@@ -363,6 +369,7 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
+        self._timestamper.warn = context.warn
         named_by = self._strategy.named_by
         self._making = "" if named_by is None else f"watermark generator {function_location(named_by)}"
         self._progress = WatermarkProgress(self._strategy, self._cursor)

@@ -62,6 +62,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
         send: Sends an event to the operator's coordinator; `None` without one.
         requested: The keyed states that were declared or requested.
         watermark_of: Event time of an input by its number; `None` for an operator that reads no channels.
+        warn: Shows a warning to the user; by default only the log has it.
         batches: Codec of batches that are kept in state.
         open_event_loop: Makes an event loop for coroutines of users.
     """
@@ -81,6 +82,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     batches: BatchCodec = field(default_factory=BatchCodec)
     open_event_loop: EventLoopOpener | None = None
     watermark_of: Callable[[int], int | None] | None = None
+    warn: Callable[[str], None] | None = None
 
     def input_watermark(self, input_index: int) -> int | None:
         """Event time of one input of a `TwoInputOperator` in microseconds; `None` before the first watermark.

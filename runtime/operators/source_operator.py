@@ -314,6 +314,7 @@ class SourceOperator:
         self._follower = self._reader if isinstance(self._reader, FollowsCheckpoints) else None
         if self._watermarks is not None:
             watermarks, reader = self._watermarks, self._reader
+            watermarks.timestamper.warn = context.warn
             self._reports = reader if isinstance(reader, ReportsSplits) else None
             self._pauses = reader if isinstance(reader, PausesSplits) else None
             self.guarded(_STRATEGY, watermarks.open, self._split_progress())

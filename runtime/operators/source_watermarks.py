@@ -156,7 +156,7 @@ class SourceWatermarks:
     def __init__(self, strategy: WatermarkStrategy[Any]) -> None:
         self._strategy = strategy
         self._cursor = RecordCursor()
-        self._timestamper = Timestamper(strategy, self._cursor)
+        self.timestamper = Timestamper(strategy, self._cursor)
         self._splits: dict[Hashable, WatermarkProgress] = {}
         self._known = _NONE
         self._at_work: WatermarkProgress | None = None
@@ -210,7 +210,7 @@ class SourceWatermarks:
     @property
     def doing(self) -> str:
         at_work = self._at_work
-        return self._making or (at_work.doing if at_work is not None else "") or self._timestamper.doing
+        return self._making or (at_work.doing if at_work is not None else "") or self.timestamper.doing
 
     @property
     def current_record(self) -> CurrentRecord | None:
@@ -274,7 +274,7 @@ class SourceWatermarks:
         assert polled.batch is not None, "only records are observed"
         split = polled.split if has_splits else None
         self._at_work = None
-        stamped = self._timestamper.stamped(polled.batch)
+        stamped = self.timestamper.stamped(polled.batch)
         self._at_work = self._splits.get(split) or self._add(split)
         self._at_work.observe(stamped)
         return replace(polled, batch=stamped.batch)

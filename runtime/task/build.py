@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.runtime.barrier.factory import (
@@ -292,6 +293,7 @@ class _Builder:
             watermark_of=None if index or parts.network is None else parts.network.watermarks.of_input,
             batches=self._kept_batches,
             open_event_loop=self._open_event_loop,
+            warn=partial(self._gateway.warn, spec.id),
         )
 
     def _restored(self, operator: str) -> OperatorRestore | None:

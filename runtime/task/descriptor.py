@@ -221,6 +221,10 @@ class SubtaskGateway(Protocol):
 
     def operator_event(self, operator_id: str, event: Any) -> None: ...
 
+    def warn(self, operator_id: str, text: str) -> None:
+        """Show a warning in the job's report; the first one of an operator counts."""
+        ...
+
     def end_of_data(self) -> None:
         """Report that this subtask has processed the end of all its inputs."""
         ...

@@ -18,6 +18,7 @@ from penstock import (
     JobFailedError,
     JobTimeoutError,
     StreamEnvironment,
+    WatermarkStrategy,
 )
 from penstock.actors.client.jobs import known_jobs
 
@@ -26,6 +27,10 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 def number(i: int) -> int:
     return i
+
+
+def in_seconds(n: int) -> int:
+    return 1_700_000_000 + n
 
 
 def still_running() -> list[str]:
@@ -54,6 +59,23 @@ def test_all_rows_as_a_list_and_as_a_frame() -> None:
     # Two subtasks read, so the numbers of a key come in any order; the last sum of each has them all.
     assert len(found) == 6
     assert {0 + 2 + 4, 1 + 3 + 5} <= set(found)
+
+
+@pytest.mark.parametrize("is_of_source", [True, False])
+def test_timestamps_in_another_unit_are_warned_of_in_the_program(
+    is_of_source: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(in_seconds)
+    source = GeneratorSource(number, count=50, rate=50.0)
+    env = StreamEnvironment("units")
+    if is_of_source:
+        stream = env.from_source("in", source, watermarks=seconds)
+    else:
+        stream = env.from_source("in", source).assign_timestamps_and_watermarks(seconds, id="in-time")
+    assert len(stream.collect(timeout=PATIENCE)) == 50
+    (warning,) = [record.getMessage() for record in caplog.records if "1970" in record.getMessage()]
+    assert f"operator '{'in' if is_of_source else 'in-time'}': timestamp assigner in_seconds" in warning
+    assert warning.endswith('give unit="s"')
 
 
 def test_a_function_that_fails_is_named_and_the_job_is_not_tried_again() -> None:

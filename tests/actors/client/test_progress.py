@@ -19,6 +19,7 @@ from penstock.actors.client.progress import (
     TerminalDisplay,
     find_display,
 )
+from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.graph.executor import JobStatistics
@@ -112,6 +113,14 @@ def test_the_failure_that_ends_a_job_is_left_to_the_error() -> None:
     assert told == []
     FailureNotices(told.append).update(failed("x" * 5_000))
     assert len(told[0]) < 2_300
+
+
+def test_a_waiting_call_tells_each_warning_once_also_of_a_job_that_has_ended() -> None:
+    told: list[str] = []
+    notices = FailureNotices(told.append)
+    for status in (JobStatus.RUNNING, JobStatus.FINISHED):
+        notices.update(replace(report(status=status), warnings=(NO_CHECKPOINTS, "operator 'in': 1970")))
+    assert told == ["job words-1: operator 'in': 1970"]
 
 
 def test_rates_are_those_of_the_last_seconds() -> None:

@@ -16,6 +16,7 @@ from penstock.runtime.job.job_state import (
     EventForCoordinator,
     ReachedEndOfData,
     SubtaskReport,
+    Warned,
 )
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
@@ -52,12 +53,14 @@ def test_each_message_is_one_report_of_this_subtask() -> None:
     gateway.decline(4, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, "it closes")
     gateway.operator_event("limited", {"n": 1})
     gateway.end_of_data()
+    gateway.warn("limited", "take care")
     gateway.consumed(2, 17)
     assert gateway.reports == [
         Acknowledged(COUNT, 3, snapshot, metrics),
         Declined(COUNT, 4, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, "it closes"),
         EventForCoordinator(COUNT, "limited", {"n": 1}),
         ReachedEndOfData(COUNT),
+        Warned(COUNT, "limited", "take care"),
     ]
     assert consumed == [(2, 17)]
 

@@ -160,6 +160,7 @@ class SubtaskSetup:
         self.metrics: dict[int, CheckpointMetrics] = {}
         self.declined: list[tuple[int, CheckpointFailureReason, str]] = []
         self.ends = 0
+        self.warnings: list[tuple[str, str]] = []
         self.events_sent: list[tuple[str, Any]] = []
         self._numbers: dict[int, int] = {}
         graph = build_execution_graph(env.build())
@@ -205,6 +206,9 @@ class SubtaskSetup:
 
     def end_of_data(self) -> None:
         self.ends += 1
+
+    def warn(self, operator_id: str, text: str) -> None:
+        self.warnings.append((operator_id, text))
 
     def operator_event(self, operator_id: str, event: Any) -> None:
         self.events_sent.append((operator_id, event))

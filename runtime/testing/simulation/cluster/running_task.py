@@ -285,6 +285,9 @@ class RunningTask:
         self.has_ended = True
         self._world.on_moment(Moment.END_OF_DATA)
 
+    def warn(self, operator_id: str, text: str) -> None:
+        """No job of a simulation reads its warnings."""
+
     def operator_event(self, operator_id: str, event: Any) -> None:
         self._process.before_effect()
         self._report(EventForCoordinator(self.id, operator_id, event), f"sends {event}")
