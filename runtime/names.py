@@ -127,7 +127,7 @@ def unknown_attribute(owner: object, name: str) -> AttributeError:
     if not name.startswith("_"):
         known = [other for other in dir(cls) if not other.startswith("_")]
         message += nearest_name(name, known) if name not in known else " yet"
-    return AttributeError(message)  # given name and object, Python's traceback would add a hint of its own
+    return AttributeError(message, name=name)  # with the object, too, tracebacks would have a second hint
 
 
 def check_keywords(call: str, given: Iterable[str], known: Iterable[str] | None) -> None:
@@ -193,12 +193,12 @@ class NearestNames(type):
             if name in renamed:
                 here = f"type object {cls.__name__!r} has no attribute {name!r}"
                 msg = f"{here}: it is called {renamed[name]!r}"
-                raise AttributeError(msg)
+                raise AttributeError(msg, name=name)
             if name in _FACTORIES:
                 arguments = ", ".join(keywords_of(cls.__init__) or ())
                 here = f"type object {cls.__name__!r} has no attribute {name!r}"
                 msg = f"{here}: call {cls.__name__}({arguments})"
-                raise AttributeError(msg)
+                raise AttributeError(msg, name=name)
             raise unknown_attribute(cls, name)
 
         @property

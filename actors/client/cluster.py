@@ -147,7 +147,8 @@ def _only_cluster_here() -> str:
     if not here:
         msg = (
             "no Ray cluster runs on this machine: run this on a node of the cluster, or name the cluster "
-            "with --address HOST:PORT or RAY_ADDRESS"
+            "with --address HOST:PORT or RAY_ADDRESS. If a program started the cluster, it has ended with "
+            "the program, and `penstock list --storage URL` lists its jobs"
         )
         raise DeploymentError(msg)
     if len(here) > 1:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
+from shlex import quote
 from typing import Final
 
 from penstock.actors.client.cluster import UserInterface, is_own_cluster, open_interface
@@ -455,10 +456,7 @@ def _result(report: JobReport) -> JobResult:
             if report.failure is None
             else failure_text(report.failure.root)
         )
-        msg = (
-            f"{cause}\n(job {report.job_id} failed in attempt {report.statistics.attempt}; "
-            "`penstock status` and `penstock logs` say more)"
-        )
+        msg = f"{cause}\n(job {report.job_id} failed in attempt {report.statistics.attempt}{_more(report)})"
         raise JobFailedError(_with_end(msg, report))
     if report.status is JobStatus.CANCELLED:
         msg = f"job {report.job_id} was cancelled"
@@ -474,6 +472,15 @@ def _result(report: JobReport) -> JobResult:
         headline(report.failures[-1].root) if report.failures else None,
         None if report.end is None else report.end.snapshot,
     )
+
+
+def _more(report: JobReport) -> str:
+    """The commands that say more of a failed job: a cluster of this program ends with the program."""
+    if not is_own_cluster() or is_interactive():
+        return "; `penstock status` and `penstock logs` say more"
+    if report.storage is None:
+        return ""
+    return f"; `penstock status {report.job_id} --storage {quote(report.storage)}` says more"
 
 
 def _with_end(text: str, report: JobReport) -> str:

@@ -56,7 +56,8 @@ def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         process = subprocess.Popen(command, env=environment)
     except OSError as error:
-        msg = f"{command[0]!r} can't be run: {error}"
+        hint = f": give the whole command, such as python {command[0]}" if command[0].endswith(".py") else ""
+        msg = f"{command[0]!r} can't be run: {error.strerror}{hint}"
         raise ConfigurationError(msg) from error
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

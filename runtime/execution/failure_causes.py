@@ -14,6 +14,7 @@ from dataclasses import replace
 from penstock.runtime.error_text import cause_text, error_text, message_of, traceback_text
 from penstock.runtime.errors import (
     BadInputError,
+    ConfigurationError,
     ConnectorError,
     CorruptSnapshotError,
     OperatorError,
@@ -50,7 +51,8 @@ def cause_of(error: BaseException) -> FailureCause:
     """The cause of an error that no subtask has reported; damaged or mismatched state is unrecoverable.
 
     An error that names an operator keeps the user's traceback, without Penstock's frames. Its `__cause__`
-    decides whether a restart may help.
+    decides whether a restart may help. A snapshot or a setting that does not fit is no bug, and has no
+    traceback.
     """
     if isinstance(error, OperatorInterrupt):
         error = error.error
@@ -60,7 +62,8 @@ def cause_of(error: BaseException) -> FailureCause:
     recoverable = not isinstance(error, CorruptSnapshotError | RestoreError)
     is_damage = isinstance(error, CorruptSnapshotError)
     kind = FailureKind.STATE if is_damage else FailureKind.OTHER
-    return FailureCause(cause_text(error), None, traceback_text(error), recoverable, is_damage, kind)
+    traceback = "" if isinstance(error, RestoreError | ConfigurationError) else traceback_text(error)
+    return FailureCause(cause_text(error), None, traceback, recoverable, is_damage, kind)
 
 
 def describe_failure(error: BaseException) -> SubtaskFailed:

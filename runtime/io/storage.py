@@ -49,6 +49,7 @@ from obstore.store import ObjectStore, from_url
 from penstock.runtime.config.checks import Location, location
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StorageTimeoutError
 from penstock.runtime.io.posix_disk import PosixDisk
+from penstock.runtime.names import nearest_name
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.redaction import has_password
 from penstock.runtime.snapshot.paths import check_folder
@@ -412,6 +413,16 @@ def _open(url: str, create: bool, made: list[Path]) -> SyncedFiles | RemoteObjec
     raise StorageError(msg)
 
 
+def _meant(path: Path) -> str:
+    """A hint for the name of a folder that is misspelt or cut short."""
+    try:
+        known = [each.name for each in path.parent.iterdir() if each.is_dir()]
+    except OSError:
+        return ""
+    longer = [name for name in known if name.startswith(path.name)]
+    return f"; did you mean {longer[0]!r}?" if len(longer) == 1 else nearest_name(path.name, known)
+
+
 def _open_local(url: str, name: str, create: bool, made: list[Path]) -> SyncedFiles:
     path = Path(name)
     try:
@@ -419,7 +430,7 @@ def _open_local(url: str, name: str, create: bool, made: list[Path]) -> SyncedFi
             made += reversed([folder for folder in (path, *path.parents) if not folder.exists()])
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         elif not path.is_dir():
-            msg = f"{url} is not a folder; check the path"
+            msg = f"{url} is not a folder; check the path{_meant(path)}"
             raise StorageError(msg)
         return SyncedFiles(PosixDisk(path), _new_token)
     except (FileExistsError, NotADirectoryError) as error:

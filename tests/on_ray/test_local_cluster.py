@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -34,6 +35,14 @@ for process in processes:
                 print("listens", connection.laddr.ip, process.name())
 print("ready", flush=True)
 sys.stdin.readline()
+"""
+
+BROKEN = """
+from penstock import Checkpointing, DiscardSink, StreamEnvironment
+
+env = StreamEnvironment("broken", checkpointing=Checkpointing(every=60, storage="kept ones"))
+env.from_collection("in", [0]).map(lambda n: 1 // n).sink("out", DiscardSink())
+env.run(progress=False)
 """
 
 JOIN = """
@@ -123,3 +132,19 @@ def answers_elsewhere(port: int) -> bool:
                 continue
             return True
     return False
+
+
+def test_the_error_of_a_local_job_names_a_command_that_works_after_the_program(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *words]
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+
+    (tmp_path / "broken.py").write_text(BROKEN)
+    done = run("broken.py")
+    found = re.search(r"`penstock (status .*)` says more", done.stderr)
+    assert found is not None, done.stderr
+    shown = run("-m", "penstock.actors.command_line", *shlex.split(found[1]))
+
+    assert "ZeroDivisionError" in shown.stdout, shown.stderr

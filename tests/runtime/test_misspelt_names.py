@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import penstock
 from penstock import (
     Checkpointing,
     CheckpointingMode,
@@ -107,6 +109,18 @@ def test_an_unknown_argument_of_the_graph(call: Callable[[], object], meant: str
 def test_an_unknown_member(call: Callable[[], object], meant: str) -> None:
     with pytest.raises(AttributeError, match=f"did you mean '{meant}'"):
         call()
+
+
+@pytest.mark.parametrize(
+    "read", [lambda: stream().keyBy, lambda: FileSource.jsn, lambda: FileSink.text, lambda: penstock.FileSnik]
+)
+def test_a_traceback_has_one_hint(read: Callable[[], object]) -> None:
+    """Python adds a hint of its own to an error that has the object."""
+    with pytest.raises(AttributeError) as raised:
+        read()
+    printed = "".join(traceback.format_exception(raised.value)).splitlines()[-1]
+    assert printed == f"AttributeError: {raised.value}"
+    assert "did you mean" in printed or "it is called" in printed
 
 
 @pytest.mark.parametrize("cls", [FileSource, FileSink])

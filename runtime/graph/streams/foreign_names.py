@@ -40,6 +40,9 @@ _OF_STREAMS: Final = MappingProxyType(
         "add_sink": _SINK,
         "write": _SINK,
         "writeStream": _SINK,
+        "write_csv": "write it with sink(id, FileSink.csv(directory))",
+        "write_json": "write it with sink(id, FileSink.json(directory))",
+        "write_parquet": "write it with sink(id, FileSink.parquet(directory))",
         "process_element": "call process(id, function)",
         "timeWindow": _WINDOW,
         "time_window": _WINDOW,
@@ -74,6 +77,7 @@ _AGGREGATES: Final = MappingProxyType(
 )
 
 _FILES: Final = "use from_source(id, FileSource.csv(path)), or another format of FileSource"
+_LINES: Final = "use from_source(id, FileSource.text(path))"
 _CHECKPOINTS: Final = "give StreamEnvironment(checkpointing=Checkpointing(...))"
 
 OF_ENVIRONMENTS: Final = MappingProxyType(
@@ -89,8 +93,11 @@ OF_ENVIRONMENTS: Final = MappingProxyType(
         "read": _FILES,
         "readStream": _FILES,
         "read_csv": _FILES,
-        "read_json": _FILES,
-        "read_text_file": _FILES,
+        "read_json": "use from_source(id, FileSource.json(path))",
+        "read_parquet": "use from_source(id, FileSource.parquet(path))",
+        "read_text_file": _LINES,
+        "readTextFile": _LINES,
+        "textFile": _LINES,
         "enable_checkpointing": _CHECKPOINTS,
         "enableCheckpointing": _CHECKPOINTS,
         "setParallelism": "give StreamEnvironment(parallelism=...)",

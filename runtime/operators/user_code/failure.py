@@ -24,7 +24,13 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from penstock.runtime.error_text import cause_text, error_text, fit_text, traceback_text
-from penstock.runtime.errors import OperatorError, OperatorInterrupt, OperatorLocation, UserLocation
+from penstock.runtime.errors import (
+    OperatorError,
+    OperatorInterrupt,
+    OperatorLocation,
+    PenstockError,
+    UserLocation,
+)
 from penstock.runtime.user_location import file_of
 
 
@@ -184,9 +190,12 @@ def _is_library(frame: FrameType) -> bool:
 
 
 def _traceback_text(error: BaseException) -> str:
+    """The traceback from the user's first frame on; empty for a check of Penstock, whose message says all."""
     trace = error.__traceback__
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("penstock."):
         trace = trace.tb_next
+    if trace is None and isinstance(error, PenstockError) and error.__cause__ is None:
+        return ""
     return traceback_text(error, trace)
 
 

@@ -39,7 +39,9 @@ def test_a_machine_without_a_cluster_is_an_error_with_advice(monkeypatch: pytest
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(cluster.services, "find_bootstrap_address", lambda _: None)
     monkeypatch.setattr(cluster, "_clusters_here", list)
-    with pytest.raises(DeploymentError, match=r"no Ray cluster runs on this machine.*--address"):
+    with pytest.raises(
+        DeploymentError, match=r"no Ray cluster runs on this machine.*--address.*list --storage URL"
+    ):
         cluster.join_existing()
 
 

@@ -164,6 +164,11 @@ def test_an_error_names_a_missing_program(saved: Path) -> None:
         run("restore", saved, "no-such-program")
 
 
+def test_a_program_without_its_interpreter_is_answered_with_the_whole_command(saved: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"'job\.py' can't be run: .*such as python job.py"):
+        run("restore", saved, "job.py")
+
+
 def test_a_job_takes_the_snapshot_of_its_environment_unless_it_names_one(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

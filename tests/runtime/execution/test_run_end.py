@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.runtime.errors import (
+    ConfigurationError,
     ConnectorError,
     CorruptSnapshotError,
     OperatorError,
     OperatorLocation,
+    RestoreError,
     SuppressRestartsError,
     UserLocation,
 )
@@ -59,6 +61,14 @@ def test_an_operator_in_the_job_master_may_suppress_restarts_as_in_a_subtask(
     error.__cause__ = kind("refused")
     assert cause_of(error).recoverable is recoverable
     assert describe_failure(error).recoverable is recoverable
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_traceback"),
+    [(ValueError, True), (CorruptSnapshotError, True), (RestoreError, False), (ConfigurationError, False)],
+)
+def test_what_does_not_fit_has_no_traceback(kind: type[Exception], has_traceback: bool) -> None:
+    assert (cause_of(kind("refused")).traceback != "") is has_traceback
 
 
 def lines_of(cause: FailureCause) -> tuple[object, ...]:

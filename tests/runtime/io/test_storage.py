@@ -165,6 +165,15 @@ def test_a_place_that_can_not_be_written_is_named() -> None:
         open_storage("/proc/penstock")
 
 
+@pytest.mark.parametrize("name", ["savepoint-words", "savepiont-words-1", "kept"])
+def test_a_folder_with_a_wrong_name_is_answered_with_the_nearest_one(tmp_path: Path, name: str) -> None:
+    for folder in ("savepoint-words-1", "savings"):
+        (tmp_path / folder).mkdir()
+    meant = "" if name == "kept" else r"; did you mean 'savepoint-words-1'\?"
+    with pytest.raises(StorageError, match=f"{name} is not a folder; check the path{meant}$"):
+        open_storage(str(tmp_path / name), create=False)
+
+
 def test_reading_makes_nothing(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="is not a folder"):
         open_storage(str(tmp_path / "none"), create=False)

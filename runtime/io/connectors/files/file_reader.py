@@ -100,11 +100,15 @@ def _left_out(pattern: str, hidden: list[str]) -> str:
 
 
 def _nothing_found(pattern: str, *, hidden: int) -> str:
-    searched = literal_folder(pattern).rstrip("/") or "/" if is_glob(pattern) else pattern
+    if is_glob(pattern):
+        folder = literal_folder(pattern).rstrip("/") or "/"
+        missing = f"no file matches {pattern!r}; searched in {folder!r}"
+    else:
+        missing = f"no file is at {pattern!r}"
     left_out = f" (hidden files, whose names begin with '_' or '.': {hidden})" if hidden else ""
     return (
-        f"no file matches {pattern!r}; searched in {searched!r}{left_out}. Check the spelling, and that the "
-        "folder is mounted at this path on every node of the cluster"
+        f"{missing}{left_out}. Check the spelling, and that the folder is mounted at this path on every node "
+        "of the cluster"
     )
 
 

@@ -80,7 +80,7 @@ class FileSink(metaclass=NearestNames):
             another job. `"error"` fails the job before it writes. `"append"` adds files beside them.
     """
 
-    _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
+    _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json", "text": "records(directory, Text())"})
 
     directory: str
     form: SinkFormat

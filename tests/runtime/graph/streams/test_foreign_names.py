@@ -29,6 +29,7 @@ def rows(env: StreamEnvironment) -> Any:
         ("groupBy", r'key_by\("column"\)'),
         ("where", r"filter\(function\)"),
         ("add_sink", r"sink\(id, sink\)"),
+        ("write_csv", r"FileSink\.csv\(directory\)"),
         ("process_element", r"process\(id, function\)"),
         ("sum", r'key_by\("column"\)\.aggregate\("id", sum=Sum\("column"\)\)'),
         ("interval_join", r"join\(other, on=\.\.\., within=\.\.\.\)"),

@@ -14,7 +14,12 @@ from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorL
 from penstock.runtime.execution.failure_causes import as_failure, cause_of, describe_failure
 from penstock.runtime.operators.functions.keyed_folds import KeyedReduceOperator
 from penstock.runtime.operators.functions.record_functions import FilterOperator, FlatMapOperator, MapOperator
-from penstock.runtime.operators.user_code.failure import close_after, operator_error, short_repr
+from penstock.runtime.operators.user_code.failure import (
+    close_after,
+    failure_details,
+    operator_error,
+    short_repr,
+)
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.user_location import function_location
@@ -102,6 +107,16 @@ def test_a_failing_key_selector_is_named_as_such(open_chain):
     error = failure_of(open_chain, KeyedReduceOperator(by_name, max), rows=[{"id": 1}])
     assert "key_by function by_name" in error.what
     assert "KeyError: 'name'" in error.what
+
+
+@pytest.mark.parametrize(("cause", "has_traceback"), [(None, False), (OSError("disk full"), True)])
+def test_an_error_of_penstock_has_a_traceback_only_for_its_cause(cause, has_traceback):
+    error = PenstockError("refused")
+    error.__cause__ = cause
+    failure = operator_error(OperatorLocation("op0"), "poll", error)
+    assert failure.what == "poll failed: refused"
+    assert ("disk full" in failure_details(failure)) is has_traceback
+    assert (failure_details(failure) == "") is not has_traceback
 
 
 def test_a_stop_iteration_of_the_users_loses_no_records(open_chain):

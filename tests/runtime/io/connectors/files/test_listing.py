@@ -121,6 +121,12 @@ def test_finding_nothing_is_an_error_that_names_pattern_and_directory(tmp_path):
     assert f"no file matches '{tmp_path}/in/*.txt'; searched in '{tmp_path}/in'" in str(failure.value)
 
 
+def test_a_file_that_is_not_there_is_named_once(tmp_path):
+    with pytest.raises(ConnectorError) as failure:
+        FileSource.text(f"{tmp_path}/in/a.txt").splits(2)
+    assert str(failure.value).startswith(f"no file is at '{tmp_path}/in/a.txt'. Check the spelling")
+
+
 def test_finding_only_work_in_progress_says_so(tmp_path):
     (tmp_path / "_inprogress-a.txt").write_text("a")
     with pytest.raises(ConnectorError, match=r"hidden files, whose names begin .*: 1\)"):
