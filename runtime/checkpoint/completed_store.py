@@ -81,12 +81,12 @@ def is_kept_after(job_state: str, keep_after: KeepAfter) -> bool:
             return keep_after is not KeepAfter.NEVER
         case "cancelled" | "suspended":
             return keep_after in (KeepAfter.FAILURE_OR_CANCELLATION, KeepAfter.ALWAYS)
-    msg = f"a job does not end as {job_state!r}"
+    msg = f"{job_state!r} is not a final job state"
     raise ValueError(msg)
 
 
 class SharedFiles:
-    """Counts for each file how many checkpoints name it (Flink's `SharedStateRegistry`).
+    """Counts the checkpoints that name each file (Flink's `SharedStateRegistry`).
 
     Example:
         >>> files, a, b = SharedFiles(), FileHandle("a", 1, ""), FileHandle("b", 1, "")

@@ -200,7 +200,7 @@ def rows_of(table: pa.Table, *, keyed: bool) -> tuple[list[Any], list[Any]]:
     missing = [name for name in wanted if name not in table.schema.names]
     if missing:
         msg = (
-            f"the table lacks {' and '.join(map(repr, missing))}, it has {table.schema.names}: rename "
+            f"the table lacks {' and '.join(map(repr, missing))}; it has {table.schema.names}: rename "
             "its columns, and put the parts of a key or value into one column of structs"
         )
         raise ConfigurationError(msg)
@@ -246,7 +246,7 @@ def storage_of(opened: OpenedSnapshot) -> SnapshotStorage:
     return open_location(location)
 
 
-#: Kinds of keyed state, and the redistributions of an operator's list state when a job starts.
+#: Kinds of keyed state, and the redistribution modes of an operator's list state.
 StateKind: TypeAlias = Literal["keyed", "list", "map", "columns", "split_distribute", "union", "broadcast"]
 
 #: Kinds of keyed state.

@@ -408,7 +408,7 @@ class JobOperators:
             not event.must_arrive or job.state.name is JobState.STOPPING
         ):
             return
-        msg = f"an event of its operator's coordinator did not reach it: {error}"
+        msg = f"an event from its operator's coordinator did not reach the subtask: {error}"
         job.state.failed(FailureCause(msg, subtask))
 
 

@@ -68,7 +68,7 @@ REST: Final = "rest"
 
 
 def _split(predicates: Any) -> tuple[str, dict[str, Any], OperatorFactory]:
-    """The text of a split's predicates, the predicates by tag, and the factory of the operator."""
+    """Return the description of the predicates, the predicates by tag, and the operator's factory."""
     if not isinstance(predicates, Mapping) or not predicates:
         refuse(f'split needs predicates by name, such as {{"large": is_large}}, not {predicates!r:.80}')
     for name, predicate in predicates.items():
@@ -150,7 +150,7 @@ class DataStream(JoinOperations[T_co]):
     ) -> DataStream[T_co]:
         """Give each record a timestamp, and let event time advance with the timestamps.
 
-        Windows and timers of event time need timestamps and watermarks, from this call or from a strategy of
+        Event-time windows and timers need timestamps and watermarks, from this call or from a strategy of
         the source. Call this before records are redistributed: after an exchange they may be further out of
         order than the strategy expects.
 
@@ -184,14 +184,16 @@ class DataStream(JoinOperations[T_co]):
     def key_by(
         self, key: Callable[[T_co], Any] | str | list[str] | tuple[str, ...]
     ) -> KeyedStream[T_co, Any]:
-        """Group by key: records with the same key go to one subtask. Those of one sender stay in order.
+        """Group by key: records with the same key go to one subtask.
+
+        Records from one sending subtask stay in order.
 
         The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these. In columns,
         all nulls are one key; so are all NaNs, and 0.0 and -0.0.
 
         Args:
-            key: The name of a column, or a list of names, for records that are dicts or Arrow batches. Or a
-                function from a record to its key; Arrow batches then become dicts.
+            key: The name of a column, or a list of names, for records that are dicts or Arrow batches. It
+                may also be a function from a record to its key; Arrow batches then become dicts.
         """
         from penstock.runtime.graph.streams.keyed_stream import (
             KeyedStream,  # loaded only for programs with keys
@@ -271,7 +273,7 @@ class DataStream(JoinOperations[T_co]):
     def broadcast(self) -> BroadcastStream[T_co]:
         """Send every record to all subtasks of the next operator.
 
-        Give the result to `connect` for a function that keeps its records in a `BroadcastState`.
+        Give the result to `connect`, for a function that keeps the records in a `BroadcastState`.
         """
         broadcast = self._partitioned(Partitioner(Partitioning.BROADCAST))
         return BroadcastStream(self._builder, broadcast._inputs)
@@ -347,8 +349,8 @@ class DataStream(JoinOperations[T_co]):
     def side_output(self, tag: OutputTag[R] | str) -> DataStream[R]:
         """Return a side output of the operator that emits this stream.
 
-        A source emits unreadable records under `dead_letters`, and a window late records under
-        `late_records`. A process function emits the values that it gives to `ctx.output`.
+        A source emits unreadable records under `dead_letters`. A window emits late records under
+        `late_records`. A process function emits the values that it passes to `ctx.output`.
 
         Args:
             tag: An `OutputTag` of the function's class, or the name of a side output.
@@ -447,8 +449,9 @@ class DataStream(JoinOperations[T_co]):
         is_other = partitioner.partitioning is not Partitioning.BROADCAST
         if is_other and any(upstream.is_broadcast for upstream in self._inputs):
             refuse(
-                "broadcast() came before, and its copies for all subtasks would be lost: leave it out, or "
-                "connect the broadcast stream to the other stream: data.connect(rules.broadcast())"
+                "broadcast() came before this call, which would lose the copies for all subtasks: leave "
+                "broadcast() out, or connect the broadcast stream to the other stream: "
+                "data.connect(rules.broadcast())"
             )
         inputs = tuple(replace(upstream, partitioner=partitioner) for upstream in self._inputs)
         return DataStream(self._builder, inputs)

@@ -56,7 +56,7 @@ class OutputRows:
         """Examine the rows of a batch before any of them is joined."""
 
     def pairs(self, lefts: Sequence[Any], rights: Sequence[Any]) -> list[Any]:
-        """The outputs of pairs; for a user's function pass one pair at a time."""
+        """Return the outputs of pairs; if a user's function makes them, callers pass one pair at a time."""
         return [self.function(left, right) for left, right in zip(lefts, rights, strict=True)]
 
     def alone(self, side: Side, row: Any) -> Any:
@@ -118,8 +118,8 @@ class MergedRows(OutputRows):
         if len(known) > MOST_NAMES:
             msg = (
                 f"the {SIDES[side]} records have had more than {MOST_NAMES:,} names, and each output row has "
-                "all of them. Names that are data belong in values: change them with a map before the "
-                "join, or give select=function(left, right)"
+                "all of them. If names hold data, move the data into values with a map before the join, or "
+                "give select=function(left, right)"
             )
             raise PenstockError(msg)
         if len(known) > before:

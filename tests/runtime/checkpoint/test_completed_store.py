@@ -153,7 +153,7 @@ def test_held_files_go_at_the_end_even_when_checkpoints_stay() -> None:
 
 
 def test_an_unknown_end_is_refused() -> None:
-    with pytest.raises(ValueError, match="does not end as 'running'"):
+    with pytest.raises(ValueError, match="'running' is not a final job state"):
         CompletedCheckpointStore().shutdown("running", KeepAfter.ALWAYS)
 
 

@@ -72,7 +72,8 @@ def test_a_split_that_is_lost_on_its_way_fails_the_region_which_gets_it_again():
     assert run.scheduler.state is JobState.RESTARTING
     failure = run.scheduler.statistics().failures[0].root
     assert failure.subtask == READ
-    assert "an event of its operator's coordinator did not reach it: nobody is there" in failure.message
+    lost = "an event from its operator's coordinator did not reach the subtask: nobody is there"
+    assert lost in failure.message
     run.cluster.loses_events = False
     run.cluster.stopped()
     run.timers.advance(2)
