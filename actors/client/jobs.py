@@ -208,7 +208,8 @@ def cluster_jobs() -> list[KnownJob]:
 def with_archived(known: Iterable[KnownJob], archived: Iterable[KnownJob]) -> list[KnownJob]:
     """Merge the jobs of a cluster and of a storage, oldest first; unreadable reports come first.
 
-    A readable stored report replaces the cluster's if the job is lost, or is unreadable and has no JobMaster.
+    A readable stored report replaces the cluster's report of a lost job. It also replaces an unreadable
+    report of a job without a JobMaster.
     """
     found = {job.report.job_id: job for job in known}
     for job in archived:

@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 #: Seconds to wait for each message of an `entry`; other entries wait meanwhile.
 _PATIENCE: Final = 5.0
 #: Variables that may differ: those of shells and process titles, a worker's Ray job (`RAY_JOB_ID`), and the
-#: limit of arenas, which the template has anyway. At import, Ray reads a placeholder for the job; a forked
-#: worker learns its job from its first call.
+#: limit on malloc arenas. The template has that limit anyway. At import, Ray reads a placeholder for the job;
+#: a forked worker learns its job from its first call.
 _OWN: Final = {"_", "OLDPWD", "PWD", "SHLVL", "SPT_NOENV", "RAY_JOB_ID", ARENAS}
 _LENGTH: Final = struct.Struct("I")
 _STREAMS: Final = 3
@@ -91,7 +91,7 @@ def import_all() -> None:
         "penstock.actors.subtask.subtask_actor",
     ):
         importlib.import_module(name)
-    # Ray also imports the first where Ray Serve is installed, and files of JSON the second.
+    # Ray imports the first one where Ray Serve is installed. Penstock's JSON formats import the second one.
     for optional in ("starlette.datastructures", "msgspec"):
         with suppress(ImportError):
             importlib.import_module(optional)

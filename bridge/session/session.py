@@ -1,8 +1,8 @@
 """`spark_session`: a Spark session on the Ray cluster; wraps `raydp.init_spark`.
 
-Finds a Java runtime, sets the JVM options, and makes Python workers run this interpreter. Joins the Ray
-cluster as jobs do, or starts a local cluster on loopback. Waits for the executors, because the first query on
-a cluster that is too small would wait for ever.
+It finds a Java runtime, sets the JVM options, and makes Python workers run this interpreter. It joins the
+Ray cluster as jobs do, or starts a local cluster on loopback. It waits for the executors, because the first
+query on a cluster that is too small would wait for ever.
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ was closed. Data of a checkpoint that was not started, or has ended, is ignored.
 an incomplete result, or keep data of an ended checkpoint. The model is Flink's `ChannelStateWriterImpl`.
 
 `BarrierSender` sends barriers and captures the elements that they overtake in the outputs of a subtask. An
-unaligned barrier overtakes at once, and completes the sender's part of the in-flight data. An aligned barrier
-keeps its position. If it has a timeout, the checkpoint is not acknowledged until the barrier is sent. If the
-timeout expires first, the barrier moves to the front, and the overtaken elements are captured. The sender
-must never capture an element that was sent before the barrier, because the receiver captures it. The model is
-Flink's aligned checkpoint timeout on the output side (FLINK-27251).
+unaligned barrier overtakes elements at once, and completes the sender's part of the in-flight data. An
+aligned barrier keeps its position. If it has a timeout, the checkpoint is not acknowledged until the barrier
+is sent. If the timeout expires first, the barrier moves to the front, and the overtaken elements are
+captured. The sender must never capture an element that was sent before the barrier, because the receiver
+captures it. The model is Flink's aligned checkpoint timeout on the output side (FLINK-27251).
 
 The file holds the encoded elements of each channel in order. A channel is identified by its exchange (the
 operators that it connects) and the indexes of its two subtasks. These stay valid at another parallelism and

@@ -17,8 +17,8 @@ from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 class CheckpointingMode(Enum, metaclass=NearestEnumMembers):
     """The guarantee of a checkpoint when a job is restored from it."""
 
-    #: Every record has an effect on state exactly once. Channels wait for each other at barriers unless these
-    #: overtake data.
+    #: Every record has an effect on state exactly once. Channels wait for each other at barriers, unless the
+    #: barriers overtake data.
     EXACTLY_ONCE = "exactly_once"
     #: No record is lost; some may count twice after a restore. No channel ever waits.
     AT_LEAST_ONCE = "at_least_once"
@@ -61,7 +61,7 @@ class Checkpointing(Settings):
         mode: Exactly once, or at least once (no alignment: faster, records may count twice after a failure).
         timeout: Maximum duration of a checkpoint; a longer checkpoint is aborted.
         min_pause: Minimum time between the end of a checkpoint and the start of the next one, periodic or
-            requested.
+            requested. Savepoints and the job's own requests, as for a rescale, may start earlier.
         max_concurrent: Maximum number of checkpoints in progress.
         retain: Number of completed checkpoints that are kept.
         keep_after: Outcomes of the job after which its checkpoints stay.
@@ -70,7 +70,7 @@ class Checkpointing(Settings):
         allow_older: Start from an older checkpoint when the newest is damaged. Sinks may then repeat output
             that was committed after the older checkpoint.
         unaligned: Barriers overtake data, which becomes part of the checkpoint. Then back pressure does not
-            delay a checkpoint, but makes it larger. Only with exactly once, and one checkpoint at a time.
+            delay a checkpoint, but makes it larger. Requires exactly once and `max_concurrent=1`.
             Savepoints are always aligned.
         aligned_timeout: With `unaligned`: a checkpoint begins aligned, and turns unaligned when an alignment
             takes longer than this; `None` for unaligned from the beginning.

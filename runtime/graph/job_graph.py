@@ -104,8 +104,8 @@ class JobVertex:
 
     Attributes:
         operators: In topological order.
-        forks: Index of the operator whose main output an operator reads, for each operator that does not read
-            the one before it.
+        forks: For the index of each operator that does not read the operator before it: the index of the
+            operator whose main output it reads.
     """
 
     id: str
@@ -202,7 +202,7 @@ class JobGraph:
 
 
 def with_parallelism(job: JobGraph, parallelism: Mapping[str, int]) -> JobGraph:
-    """The graph with some vertices, given by id, at another parallelism.
+    """Return the graph with a new parallelism for the vertices that `parallelism` names by id.
 
     Example:
         >>> vertices = [JobVertex(name, (OperatorSpec(name, name, None),), 2) for name in ("read", "parse")]

@@ -294,7 +294,7 @@ class ClosingOperators:
         self._problems.append(problem)
 
     def closed(self, hook: str, problem: str = "") -> None:
-        """Note that the close of a hook has ended; `problem` is empty after success."""
+        """Record that the call that closes a hook has ended; `problem` is empty after success."""
         self._open.remove(hook)
         if problem:
             self.failed(problem)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from heapq import nlargest
 from typing import Final
 
-#: Maximum number of splits that are listed, for a subtask and for the whole source: the largest lags.
+#: Maximum number of listed splits, for a subtask and for the whole source: those with the largest lags.
 MOST_SPLITS: Final = 200
 
 
@@ -40,7 +40,7 @@ class VersionLag:
 
     Attributes:
         version: The version as users know it, such as `"7"`, or the id of a snapshot.
-        newest: The newest version, as of the last look; `None` if it is not known.
+        newest: The newest version, as of the last check; `None` if it is not known.
         behind: Number of versions after `version`; `None` if it is not known.
         committed_at: Time of the commit of `version`, in seconds since the epoch; `None` if it is not known.
     """
@@ -60,8 +60,8 @@ class SourceLag:
         bytes: Number of bytes that are left; `None` if it is not known.
         splits: Number of splits that are not read to their end.
         by_split: The splits with the largest lag, at most 200; empty for a connector that names none.
-        version: The version that is read, for sources of tables. For several readers it is that of the
-            reader which is the furthest behind; an unknown distance counts as the largest.
+        version: The version that is read, for sources of tables. Of several readers, the one that is
+            furthest behind gives the version; an unknown distance counts as the largest.
 
     Example:
         >>> lag = SourceLag.of([SplitLag("orders[0]", records=7), SplitLag("orders[1]", records=0)])
@@ -79,7 +79,7 @@ class SourceLag:
 
     @staticmethod
     def of(splits: Iterable[SplitLag], version: VersionLag | None = None) -> SourceLag:
-        """Add up splits; without a split nothing is left."""
+        """Add up the lags of splits; if there are no splits, the lag is 0."""
         listed = list(splits)
         return SourceLag(
             _sum(split.records for split in listed),

@@ -12,10 +12,10 @@ class LastCommit:
     A writer fills in the first three fields; its operator adds the others.
 
     Attributes:
-        version: The version that the commit has made, such as `"7"`, or the id of a snapshot; `None` for
+        version: The version that the commit has created, such as `"7"`, or the id of a snapshot; `None` for
             destinations without versions.
         rows: Number of rows that were written; `None` if it is not known.
-        files: Number of files that were written; `None` if it is not known, or without files.
+        files: Number of files that were written; `None` if it is not known, or if the sink writes no files.
         checkpoint_id: The checkpoint whose completion caused the commit; `None` at the end of a job without
             checkpoints.
         at: Time of the commit, in seconds since the epoch.
@@ -32,7 +32,7 @@ class LastCommit:
     at: float = 0.0
 
     def plus(self, other: LastCommit) -> LastCommit:
-        """Return both commits together if one checkpoint caused them, and else the newer one."""
+        """Return the sum of both commits if the same checkpoint caused them, else the newer commit."""
         older, newer = sorted((self, other), key=lambda commit: commit.at)
         if older.checkpoint_id != newer.checkpoint_id:
             return newer

@@ -174,7 +174,7 @@ class AsksForLists:
         of_type: type | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> OperatorListState[Any]:
-        """A list of this subtask, which belongs to no key; always the same object for one name.
+        """Return a list of this subtask that belongs to no key; always the same object for one name.
 
         Request it in `open` or later. A restored list that is not requested stays in every checkpoint. A
         function's class can also declare its lists; see `OperatorListState`.

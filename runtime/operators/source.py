@@ -189,7 +189,7 @@ class ReportsSplits(Protocol):
 
 @runtime_checkable
 class ReportsLag(Protocol):
-    """Optional for a reader: reports what it has not read yet, for reports, the web page and metrics.
+    """Optional for a reader: measures the rest of its input, for job reports, the web page and metrics.
 
     Example:
         >>> class Pages:
@@ -209,9 +209,9 @@ class ReportsLag(Protocol):
     def lag(self) -> SourceLag | None:
         """The rest of the input; `None` if it is not known yet.
 
-        Unlike all other methods, another thread calls this one, about every two seconds and while the task
-        thread works, waits or hangs. So it must not block, and must only read what the reader keeps anyway.
-        An error in it fails the attempt, as in any other method.
+        Unlike the other methods, this one is called by another thread, about every two seconds, even while
+        the task thread works, waits or hangs. So it must not block, and must only read what the reader keeps
+        anyway. An error in it fails the attempt, as in any other method.
         """
         ...
 
@@ -250,7 +250,7 @@ class FollowsCheckpoints(Protocol):
     """
 
     def snapshot_taken(self, checkpoint_id: int) -> None:
-        """Note that the last snapshot belongs to this checkpoint."""
+        """Record that the last snapshot belongs to this checkpoint."""
         ...
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -381,7 +381,7 @@ class SplitEnumerator(Protocol):
         ...
 
     def add_splits_back(self, splits: Sequence[Any]) -> None:
-        """Take back splits of a failed reader that its restored checkpoint does not have."""
+        """Take back the splits of a failed reader that the restored checkpoint does not contain."""
         ...
 
     def snapshot(self) -> Any:

@@ -1,7 +1,7 @@
 """Handles of state, by operator and subtask, as in Flink's `OperatorSubtaskState`.
 
-A handle is small and is stored in the checkpoint's metadata. Its bytes are in a file of the checkpoint
-storage, or inline if they are few.
+A handle is small and is stored in the checkpoint's metadata. The bytes of the state are in a file of the
+checkpoint storage, or in the handle itself if they are few.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class KeyedStateHandle:
     Attributes:
         files: Base first, newest changes last.
         types: Names of states with a declared type, each with the type's name.
-        states: The states that functions have used, without those of Penstock's operators.
+        states: The states that functions have used; states of Penstock's own operators are left out.
         names: Names of the files in RocksDB's folder; empty for files in the format of all backends. RocksDB
             opens its own files together, and estimates `entries`.
         time: Time of the snapshot; `None` when no state has a TTL.

@@ -65,8 +65,8 @@ _COPY_HOOKS: Final = (
 )
 
 _HEAP_TYPE: Final = 1 << 9
-#: Builtins whose values can't change. The function reads the value of a subclass's instance without calling
-#: methods of the subclass. Attributes of such instances may change.
+#: Builtins whose values can't change, each with a function that reads the value of a subclass's instance.
+#: The function calls no methods of the subclass. Attributes of such instances may change.
 _FIXED_BASES: Final[dict[Any, _Copier]] = {
     int: int.__int__,
     float: float.__float__,
@@ -96,8 +96,8 @@ def own_copy(value: Any) -> Any:
     """
     kind = type(value)
     if kind is dict:
-        # Python does not track a dict whose keys and values can't refer to anything. Of these values, arrays
-        # and bytearrays can change, and have no hash.
+        # The cycle collector does not track a dict whose keys and values can't refer to anything. Of the
+        # values in such a dict, only arrays and bytearrays can change; they have no hash.
         if not _is_tracked(value):
             try:
                 _have_hashes(value.values())

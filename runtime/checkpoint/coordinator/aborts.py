@@ -1,8 +1,8 @@
 """Aborts of checkpoints.
 
 A checkpoint fails as a whole: its files are deleted, and its subtasks and operator coordinators are notified.
-Its request is answered, unless it is retried, and the failure is counted. Aborting a checkpoint also ends its
-start, so a hook that never answers blocks only that checkpoint.
+Its request is answered, unless it is retried, and the failure is counted. An abort also stops a start in
+progress, so a hook that never answers blocks only that checkpoint.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class CheckpointAborts:
     def given_up(self, request: CheckpointRequest, answer: CheckpointFailed) -> None:
         """Handle a request whose checkpoint was aborted and is not retried.
 
-        The subtasks of a synchronous savepoint may have ended their data, so the attempt fails. A replaced
-        JobMaster fails nothing.
+        The subtasks of a synchronous savepoint may have sent the end of data, so the attempt fails. A
+        JobMaster that was replaced does not fail the attempt.
         """
         is_fatal = request.kind is SnapshotKind.SYNC_SAVEPOINT and answer is not TAKEN_OVER
         if is_fatal and self._parts.served.number is not None:

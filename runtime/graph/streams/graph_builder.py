@@ -73,7 +73,7 @@ class GraphBuilder:
             stateful: Whether the operator has state; keyed operators, sources and sinks always do.
             function: The user's object or class, which may declare state and side outputs.
             side_outputs: Names of side outputs that no class declares.
-            is_committer: Whether it commits for all writers of a sink, so that it never has two subtasks.
+            is_committer: Whether it commits for all writers of a sink, and so has exactly one subtask.
             has_committer: Whether it stages the output of a sink for such an operator.
             changes: The meaning of the records if they are not all new rows.
         """

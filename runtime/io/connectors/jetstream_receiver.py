@@ -1,4 +1,4 @@
-"""`JetStreamReceiver`: the consumer of one split of a stream of NATS JetStream, and its messages.
+"""`JetStreamReceiver`: the consumer of one split of a NATS JetStream stream, and its messages.
 
 The essay of `jetstream.py` says why it reads each message once.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The filter of a source that reads a whole stream.
 ALL: Final = ">"
-#: Seconds of one wait for an answer, and for messages.
+#: Maximum seconds of one wait: for an answer, and for messages.
 ANSWER: Final = 5.0
 _WAIT: Final = 1.0
 #: Seconds until the server delivers a message again. Recovery does not wait for it.
@@ -131,7 +131,8 @@ class JetStreamReceiver:
         """Create the consumer of a work queue.
 
         A work queue allows one consumer per filter, and keeps its messages while it has none. An earlier
-        attempt that still lives may create its consumer at the same time. It does so only once.
+        attempt that still lives may create its consumer at the same time. It does so only once, so this loop
+        ends.
         """
         from nats.js.errors import BadRequestError
 
@@ -217,7 +218,7 @@ class JetStreamReceiver:
 
     async def _fetch(self, inbox: Inbox) -> None:
         assert self._pull is not None
-        # A request for more than the server may send would wait for its whole time.
+        # A request for more messages than the server may send would always last until its timeout.
         room = max(1, self._source.max_unacknowledged - len(self._open_messages))
         try:
             messages = await self._pull.fetch(min(inbox.max_rows, _MOST, room), _WAIT)
@@ -227,7 +228,7 @@ class JetStreamReceiver:
             await self._received(inbox, messages)
 
     async def _wait(self, inbox: Inbox, consumer: ConsumerInfo) -> None:
-        """Note that the server answers; end the split if no message is left."""
+        """Record that the server answers; end the split if no message is left."""
         inbox.answered()
         stop, delivered = self._split.stopping_sequence, consumer.delivered
         has_all = delivered is None or delivered.consumer_seq < self._next_delivery
@@ -279,7 +280,7 @@ class JetStreamReceiver:
         await inbox.put(polled, place, kept, is_last=self._split.is_finished)
 
     async def find_end(self) -> tuple[str, int] | None:
-        """Return the consumer and the number of its last delivery when all messages are delivered."""
+        """Return the consumer, and the number that the delivery of the stream's last message will have."""
         if self._pull is None or self._split.stopping_sequence is not None:
             return None
         consumer = await self._pull.consumer_info()

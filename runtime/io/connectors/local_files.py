@@ -118,7 +118,7 @@ def _files_below(top: str) -> Iterator[FileInfo]:
 
 
 def _regular_file(path: str, look: Callable[[], os.stat_result] | None = None) -> FileInfo | None:
-    """Return a file with its time; `None` if it is gone, or is not a regular file."""
+    """Return a file with its modification time; `None` if it is gone, or is not a regular file."""
     try:
         found = os.stat(path) if look is None else look()
     except (FileNotFoundError, NotADirectoryError):

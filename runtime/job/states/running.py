@@ -5,7 +5,7 @@ bounded job has processed the end of its input, a final checkpoint is taken. The
 
 `Stopping`: the job is being stopped with a savepoint (Flink's `StopWithSavepoint`, FLIP-34). No other
 checkpoint is taken. With `drain`, event time advances to its end first, so timers and windows fire. The
-sources end their data and then send the savepoint's barrier. The savepoint completes with a record in the
+sources send the end of data and then the savepoint's barrier. The savepoint completes with a record in the
 log. The sinks commit the output up to the savepoint, the subtasks finish, and so does the job.
 
 No output is lost or repeated. A source sends nothing after the barrier, so the savepoint covers everything

@@ -10,7 +10,7 @@ before the next timestamp. So the whole output of a subtask is in the order of t
 *State.* `RecordBuffer` has an entry of a nested table for each record. The entry's second key consists of the
 timestamp and the record's number among the key's records of that timestamp. So a checkpoint writes only the
 records that were added or released since the last checkpoint. An index in memory orders the timestamps. The
-operator builds it from the table when it opens, so it can't disagree with the table. A key is deleted from
+operator builds this index from the table when it opens, so the two can't disagree. A key is deleted from
 the state with its last record.
 
 *Portions.* A watermark may release millions of records. The operator releases them in portions and holds the

@@ -14,8 +14,8 @@ are known. A left row is *decided* as soon as later right rows can't change its 
 | forward | the partner, or the end of the tolerance |
 | nearest | a later right row, the end of the tolerance, or a time no nearer than the earlier right row |
 
-The end of time decides every row. An output row has the left row's timestamp. So the output's watermark stays
-before the earliest undecided left row.
+A watermark at the end of time decides every row. An output row has the left row's timestamp. So the output's
+watermark stays before the earliest undecided left row.
 
 *State.* Rows after the watermark wait. Of the right rows up to the watermark, only the newest row of each key
 can still become a partner, in joins that look back. This row is the key's *version*. With a tolerance, a

@@ -11,7 +11,7 @@ Rows are deleted only when the watermark advances, never while a batch is joined
 it arrives: no later row can be its partner. Such a row is joined with the other log, but not added to its
 own. If it has no partner, a join that emits rows without a partner emits it at once.
 
-A row with a null in its key has no partner. A join that emits such rows emits it at once.
+A row with a null in its key has no partner. A join that emits rows without a partner emits it at once.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class IntervalJoin:
 
     @property
     def marks(self) -> tuple[Side, ...]:
-        """Sides whose rows in state have a mark: whether the row had a partner."""
+        """Sides whose rows in state are marked when they get a partner."""
         return (LEFT,) if self.how == "semi" else _ALONE[self.how]
 
     @property

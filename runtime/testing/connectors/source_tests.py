@@ -64,10 +64,10 @@ class SourceTests(ConnectorTests[SourceWorld]):
         guarantee: `"at_least_once"` allows records that are read repeatedly after a failure.
         is_bounded: Whether the source ends. If not, a test stops the job when it has read all records.
         is_exclusive: Whether an attempt reads nothing until the previous one has ended, as with a port.
-        refuses_bad_records: Whether a bad record is refused to its sender, and does not fail the job.
+        refuses_bad_records: Whether the sender of a bad record gets an error, and the job does not fail.
         is_resumable: Whether a record that a completed checkpoint covers can be read again, by any job.
-        knows_lag: Whether a reader with `lag` knows it. A system may not report it for a test's bounded
-            source.
+        knows_lag: Whether a reader that has the method `lag` can return the lag. Some systems don't report
+            the lag of a bounded source.
         most_polls: Polls without a record after which a test no longer waits for the real system.
     """
 
@@ -104,7 +104,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
         return SourceJob(world, source, **settings)
 
     def check(self, job: SourceJob, count: int = 12, advice: str = _ONCE) -> None:
-        """Compare the rows that count with the first `count` records."""
+        """Compare the rows of the job with the first `count` records."""
         check_rows(job.rows, self.records(count), advice, self.guarantee)
 
     # -- a source without failures ------------------------------------------------------------------------
@@ -436,7 +436,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
             job, advice="`pause_splits` must resume all splits that it does not name, and lose no record"
         )
 
-    # -- calls of the outside world   ---------------------------------------------------------------------
+    # -- calls to the outside world   ---------------------------------------------------------------------
 
     @pytest.mark.parametrize("call", DISTURBED)
     def test_a_call_that_goes_wrong_loses_and_repeats_no_record(
@@ -507,7 +507,8 @@ class SourceTests(ConnectorTests[SourceWorld]):
     def read_behind(self, world: SourceWorld, job: SourceJob, count: int = 12, bad: int = 0) -> int:
         """Read to the end; return the number of rows.
 
-        Without an end, this adds another record to the world. It waits for it and for `bad` bad records.
+        If the source is unbounded, this writes one more record. It waits until the source has returned that
+        record, and has reported `bad` bad records.
         """
         if self.is_bounded:
             job.read_all()

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 @without_secrets
 @dataclass(frozen=True)
 class DeltaSource(metaclass=NearestNames):
-    """Reads a Delta table: dicts, or Arrow batches.
+    """Reads a Delta table as dicts or Arrow batches.
 
     Attributes:
         path: The table's folder: an absolute local path that all nodes share, or an object store's URL.
         version: Version of the table; by default the newest when the job starts without a snapshot.
         timestamp: Instead of `version`: the newest version at this time.
         starting_version: Instead of `version`: reads only the commits from this version on.
-        watch: Time between two looks for new commits. By default the source ends with the version, or with
+        watch: Time between two checks for new commits. By default the source ends with the version, or with
             the newest commit at the start of the job.
         change_data_feed: Whether records have the columns `_change_type` and `_commit_version`. A change is
             an `insert`, `update_preimage`, `update_postimage` or `delete`. Updates need a table with
@@ -88,7 +88,7 @@ class DeltaSource(metaclass=NearestNames):
         return CHANGE_TYPE if self.change_data_feed else None
 
     def splits(self, parallelism: int) -> Sequence[DeltaSplit]:
-        """List the files of the version, and the log behind it."""
+        """List the files of the version, and the log after it."""
         table = self._table()
         check_readable(str(self.path), table)
         last = None if self.watch is not None else table.version()

@@ -128,7 +128,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Args:
             locations: Paths, folders, globs or URLs. `FileSource` describes them, and the other arguments.
             encoding: Encoding of all files; a file in UTF-16 or UTF-32 is one split.
-            split_size: Maximum part of a file that one subtask reads at a time, in bytes.
+            split_size: Maximum bytes of a file that one subtask reads at a time.
             on_error: Handling of lines that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
 
         Raises:
@@ -171,7 +171,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Args:
             locations: Paths, folders, globs or URLs. `FileSource` describes them, and the other arguments.
             encoding: Encoding of all files; a file in UTF-16 or UTF-32 is one split.
-            split_size: Maximum part of a file that one subtask reads at a time, in bytes.
+            split_size: Maximum bytes of a file that one subtask reads at a time.
             on_error: Handling of lines that are not JSON or don't fit the columns: `"fail"`, `"skip"`,
                 `"dead_letter"`.
             batch_format: `"rows"`, or `"arrow"` for Arrow batches of objects.
@@ -232,9 +232,9 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             header: Whether the first row of each file names its columns.
             delimiter: The field separator, one character.
             columns: The wanted columns if there is a header; otherwise the names of all columns.
-            schema: For some columns an Arrow type, `int`, `float`, `bool`, or (for rows) any function of a
-                `str`; also a `pa.schema`. An empty field of such a column is `None`, unless its type is text
-                or bytes. `"infer"` infers all columns.
+            schema: A dict from some columns to types, or a `pa.schema`. A type is an Arrow type, `int`,
+                `float`, `bool`, or (for rows) any function of a `str`. An empty field of such a column is
+                `None`, unless its type is text or bytes. `"infer"` infers all columns.
             null_values: Strings that are read as `None` in every column, such as `"NA"`. `""` makes empty
                 fields of text `None`, too.
             quotechar: The character around quoted fields; `None` reads quotes as text.
@@ -331,7 +331,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
                 `writeDelimitedTo` writes it. `"container"`: Avro's object container files. By default
                 `"container"` for Avro, `"length_delimited"` for Protobuf, bytes and values with a schema
                 registry, and `"lines"` for other formats.
-            split_size: Maximum part of a file that one subtask reads at a time, in bytes; a file of
+            split_size: Maximum bytes of a file that one subtask reads at a time; a file of
                 `"length_delimited"` is one part.
             on_error: Handling of values that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
             batch_format: `"rows"` or `"arrow"`.
@@ -527,7 +527,7 @@ class WatchedFileSource(FileSource[T_co]):
     def divide(
         self, files: Sequence[FileInfo], parallelism: int, learned: Learned
     ) -> tuple[Sequence[Any], Learned, Sequence[str]]:
-        """Divide new files into splits, with the columns that the first files have shown."""
+        """Divide new files into splits, with the columns that were learned from the first files."""
         warnings: list[str] = []
         form, folders = learned.applied_to(self.form), learned.folder_columns
         splits, found = self._divide(files, form, parallelism, warnings, folders)

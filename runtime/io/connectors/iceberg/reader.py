@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A data file of a snapshot, without deleted rows.
+    """A data file of a snapshot.
 
     Attributes:
         path: Location of the file.
-        rows: Number of rows; fewer may be left if some were deleted.
+        rows: Number of rows of the file, including deleted rows, which are not read.
     """
 
     path: str
@@ -49,7 +49,7 @@ class IcebergSplit:
         table: Id of the table.
         sequence: Sequence number of the snapshot.
         files: Files of this snapshot that are not read to their end.
-        row: Rows of the first file that were read.
+        row: Number of rows of the first file that were read.
         until: Last snapshot to read, if the split follows a branch; `None` follows it without an end.
         follows: Whether the split continues with the next snapshot of the branch. It then reads only the
             files that a snapshot adds.
@@ -65,7 +65,7 @@ class IcebergSplit:
 
     @property
     def rows_left(self) -> int | None:
-        """Rows of the files; `None` while later snapshots are left to read, whose rows are not known."""
+        """Unread rows of the files; `None` while snapshots are left to read whose rows are not known."""
         if self.until is not None and self.snapshot != self.until:
             return None
         return max(0, sum(file.rows for file in self.files) - self.row)
@@ -88,7 +88,7 @@ class IcebergReader:
         self._waiting = deque(sorted(splits, key=lambda split: split.follows))
         self._split: IcebergSplit | None = None
         self._table: Table | None = None
-        #: Tasks of the library by the path of their file; their snapshot, and whether it has added them.
+        #: A snapshot, whether only files that it added are listed, and PyIceberg's tasks by path of the file.
         self._tasks: tuple[tuple[int, bool], dict[str, FileScanTask]] | None = None
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._batch: pa.RecordBatch | None = None
@@ -119,7 +119,7 @@ class IcebergReader:
         return [*(() if self._split is None else (self._split,)), *self._waiting]
 
     def lag(self) -> SourceLag:
-        """Rows of the files that are left; the branch is followed as it grows."""
+        """Return the unread rows of the listed files; later snapshots count when they are listed."""
         return self._lag
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class IcebergReader:
         return table
 
     def _after(self, table: Table, split: IcebergSplit) -> tuple[Snapshot | None, int]:
-        """The snapshot that follows the split's one on the branch, and the number of those after it."""
+        """Return the branch's next snapshot after the split's snapshot, and the number of later ones."""
         last = split.snapshot
         chain: list[Snapshot] = []
         for snapshot in ancestors(table, head_of(table, self._source.branch)):
@@ -193,7 +193,7 @@ class IcebergReader:
         return VersionLag(str(number), str(head), behind, at)
 
     def _is_next(self, oldest: Snapshot, split: IcebergSplit) -> bool:
-        """Whether the oldest snapshot that is kept follows the split's one, which is not kept."""
+        """Whether the table's oldest snapshot directly follows the split's snapshot, which has expired."""
         if split.snapshot is not None and oldest.parent_snapshot_id == split.snapshot:
             return True
         number = sequence_of(oldest)
@@ -246,13 +246,13 @@ class IcebergReader:
             raise ConnectorError(msg) from error
 
     def _table_with(self, split: IcebergSplit) -> Table:
-        """The table at a time when it had the split's snapshot."""
+        """Return table metadata that still contains the split's snapshot."""
         assert split.snapshot is not None, "a file belongs to a snapshot"
         if self._table is None or self._table.snapshot_by_id(split.snapshot) is None:
             self._table = self._load(split)
         if self._table.snapshot_by_id(split.snapshot) is None:
             msg = (
-                f"table {self._source.table}: snapshot {split.snapshot} has expired before all of it was "
+                f"table {self._source.table}: snapshot {split.snapshot} expired before all of it was "
                 "read. Start again without the snapshot of the job, and let expire_snapshots keep snapshots "
                 "for longer"
             )

@@ -6,8 +6,8 @@ than anything else: 1.4 of 2.9 microseconds a message. Messages are in no cycles
 within a second.
 
 A batch is consumed in chunks. Where only values are read, a chunk's messages are dropped before the next
-chunk. That one gets their memory while it is still in the processor's cache, which saves a third of the
-client's time per message.
+chunk. The next chunk reuses their memory while this memory is still in the processor's cache. That saves a
+third of the client's time per message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PartitionRun:
     """The messages of one partition in one poll, or only their values.
 
     Args:
-        keeps_messages: Whether more than the values is read from the messages.
+        keeps_messages: Whether the deserializer reads more of a message than its value.
     """
 
     def __init__(self, name: TopicPartition, *, keeps_messages: bool) -> None:
@@ -60,7 +60,7 @@ class PartitionRun:
         self._offsets.append(range(first, last + 1) if has_all else [offset_of(each) for each in messages])
 
     def end(self, stop: int) -> None:
-        """Note that the partition is read to its stopping offset."""
+        """Record that the partition has been read to its stopping offset."""
         self.next_offset, self.is_last = stop, True
 
     def origin(self, index: int) -> str:
@@ -75,7 +75,7 @@ class PartitionRun:
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Collect no cycles in this process until the block ends; collection that was off stays off."""
+    """Disable the cycle collector until the block ends; a collector that was off stays off."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -98,7 +98,7 @@ def errors_in(messages: Sequence[Message]) -> bool:
 
 
 def by_partition(messages: Sequence[Message], topic: str | None) -> dict[TopicPartition, list[Message]]:
-    """Sort messages without errors by their partitions; each partition's stay in order.
+    """Sort messages without errors by partition; the messages of a partition stay in order.
 
     Args:
         topic: The topic of all messages; `None` if they may have several.
@@ -114,7 +114,7 @@ def by_partition(messages: Sequence[Message], topic: str | None) -> dict[TopicPa
         ):
             sorted_.setdefault(place, []).append(message)  # type: ignore[arg-type]
         return sorted_
-    # Messages come in long runs of one partition: an answer of the broker has many of each.
+    # Messages come in long runs of one partition: a broker's response has many messages of each partition.
     numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
     starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(messages)]
     for start, end in pairwise(starts):

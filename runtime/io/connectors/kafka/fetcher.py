@@ -10,7 +10,7 @@ They are carried out between two polls. The thread rests while there is nothing 
 **Lag.** The fetcher also asks for the ends of the partitions, every two seconds and even while it does not
 poll. It asks less often if answers are slow or missing, because no record is read meanwhile. The client
 itself learns of an end only when it fetches, and a slow job fetches seldom. At the end of a partition the
-position moves behind the markers of transactions, which are no records. Otherwise a partition that is read to
+position moves past the markers of transactions, which are not records. Otherwise a partition that is read to
 its end would have a lag of 1.
 """
 
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Number of batches that wait for the task thread, from which the fetcher no longer polls.
+#: The fetcher does not poll while this many batches wait for the task thread.
 _MOST_READY: Final = 4
-#: Seconds of one wait for records; requests wait as long.
+#: Maximum seconds of one wait for records; a request may wait as long.
 _POLL: Final = 0.05
 #: Seconds between two requests for the ends of partitions.
 _LOOK_FOR_ENDS: Final = 2.0
@@ -59,7 +59,7 @@ _FIRST_LOOK: Final = 0.1
 _ANSWER: Final = 1.0
 #: Minimum pause after such a request, in multiples of its duration.
 _PAUSE: Final = 20.0
-#: Seconds for which the answer counts: later the end, and with it the lag, is unknown.
+#: Seconds for which the answer is valid. After that the end, and with it the lag, is unknown.
 _KNOWN_FOR: Final = 60.0
 #: Seconds for the thread to end; it does not outlive the process.
 _END: Final = 5.0
@@ -67,7 +67,7 @@ _END: Final = 5.0
 
 @dataclass(slots=True)
 class Fetched:
-    """Records of one partition in their order; without records, the position has moved behind markers.
+    """Records of one partition in their order; without records, the position has moved past markers.
 
     Attributes:
         next_offset: Offset of the partition's next record.
@@ -95,9 +95,9 @@ class KafkaFetcher:
         self._deserializer = deserializer
         self._bytes_in = bytes_in
         self._stops: dict[TopicPartition, int | None] = {}
-        #: All topics of which messages may come.
+        #: All topics from which messages may come.
         self._topics: set[str] = set()
-        #: Offset behind the last record that was fetched, by partition.
+        #: Offset after the last record that was fetched, by partition.
         self._next: dict[TopicPartition, int] = {}
         #: End of each partition, and the time until which it is known.
         self._ends: Mapping[TopicPartition, tuple[int, float]] = {}
@@ -128,8 +128,8 @@ class KafkaFetcher:
         """Return the next batch of a partition that is not paused, if one is ready.
 
         Raises:
-            ConnectorError: The consumer has failed; raised when no earlier batch is left, except of paused
-                partitions. These may wait for the partitions that have failed.
+            ConnectorError: The consumer has failed. Raised when only batches of paused partitions are left:
+                these partitions may wait for the ones that have failed.
         """
         with self._lock:
             for index, fetched in enumerate(self._ready):
@@ -202,7 +202,7 @@ class KafkaFetcher:
         return 0.0 if requests else until_look
 
     def _look_for_ends(self) -> None:
-        """Ask for the end of each partition, as its isolation level sees it; without an answer, ask later."""
+        """Ask for the partitions' ends at the consumer's isolation level; without an answer, ask later."""
         from confluent_kafka import OFFSET_END, KafkaException
         from confluent_kafka import TopicPartition as Place
 
@@ -300,7 +300,7 @@ class KafkaFetcher:
             name = message.topic(), message.partition()
             if name in self._stops:
                 self._handle_error(error, message, name, ended)
-            elif error.fatal():  # of no partition
+            elif error.fatal():  # the error belongs to no partition
                 raise self._cluster.failure(error)
         return left
 

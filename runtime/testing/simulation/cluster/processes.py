@@ -2,7 +2,7 @@
 
 Every JobMaster assigns roles to processes with its own `Fleet`; the processes are shared. Calls and answers
 are delayed and reordered. Sometimes a control message or its answer is lost; then the caller learns that the
-process is unreachable. A process that a JobMaster ends lives until that call arrives.
+process is unreachable. A process that a JobMaster has ended stays alive until that call arrives.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from penstock.runtime.time.durations import as_seconds
 
 T = TypeVar("T")
 
-#: Number of the stream of draws about warm processes.
+#: Number of the stream of random draws for warm processes.
 _WARM_STREAM = 4_711
 
 

@@ -1,4 +1,4 @@
-"""`SimulatedProducer`: the calls of confluent-kafka's `Producer`, for the model of a broker."""
+"""`SimulatedProducer`: confluent-kafka's `Producer`, connected to the model of a broker."""
 
 from __future__ import annotations
 
