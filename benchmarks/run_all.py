@@ -52,7 +52,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
     "joins": ["--rows", "20000", "--state", "4000", "--row-state", "2000"],
     "formats": ["--records", "200", "--rounds", "1"],
     "tables": ["--records", "2000", "--rounds", "1"],
-    "databases": ["--records", "2000", "--rounds", "1"],
+    "databases": ["--records", "2000", "--rounds", "1", "--changes", "2000", "--seconds", "0.5"],
     "kafka_to_kafka": ["--records", "60000", "--growth", "4", "--kills", "1"],
     "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
     "coordinator_scale": ["--largest", "100", "--rounds", "1"],

@@ -10,6 +10,9 @@ from typing import Final, Literal, TypeAlias
 
 ChangeKind: TypeAlias = Literal["insert", "update_preimage", "update_postimage", "delete"]
 
+#: Column with the kind of each change in the records of sources.
+CHANGE_TYPE: Final = "_change_type"
+
 #: Whether a change of a kind takes its row away. Otherwise the row is there after it.
 DELETES: Final[Mapping[str, bool]] = {
     "insert": False,

@@ -267,6 +267,8 @@ def test_databases_are_measured_beside_a_bare_copy(
 ) -> None:
     figures = run_tiny("databases", tmp_path, capsys)
     assert figures["ratios"].keys() == {"sql_sink_vs_copy_and_merge"}
+    assert figures["rates"]["PostgresCdcSource"] > 0
+    assert figures["seconds"]["cdc_latency_median"] <= figures["seconds"]["cdc_latency_p99"]
 
 
 @pytest.mark.kafka

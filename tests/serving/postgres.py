@@ -29,6 +29,8 @@ _SETTINGS: Final = {
     "fsync": "off",
     "wal_level": "logical",
     "max_connections": "100",
+    "max_wal_senders": "30",
+    "max_replication_slots": "30",
     "shared_buffers": "64MB",
     "autovacuum_naptime": "600",
 }
@@ -85,7 +87,7 @@ class PostgresServer(Server):
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(**settings: str) -> Iterator[PostgresServer]:
     """A server on loopback with its data in memory."""
     (port,) = free_ports(1)
     with memory_folder() as folder:
@@ -98,8 +100,9 @@ def postgres_server() -> Iterator[PostgresServer]:
         options = ["-U", "me", "-A", "scram-sha-256", "--pwfile", secret, "-E", "UTF8", "--no-locale", "-N"]
         options += ["-c", "scram_iterations=1"]
         subprocess.run(_command("initdb", ["-D", data, *options]), check=True, stdout=subprocess.DEVNULL)
-        settings = [f"-c{name}={value}" for name, value in {**_SETTINGS, "port": str(port)}.items()]
-        command = _command("postgres", ["-D", data, *settings])
+        given = {**_SETTINGS, **settings, "port": str(port)}
+        command_line = [f"-c{name}={value}" for name, value in given.items()]
+        command = _command("postgres", ["-D", data, *command_line])
         server = PostgresServer(command, port, folder / "postgres.log", lambda: server.answers())
         try:
             server.start()

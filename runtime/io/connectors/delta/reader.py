@@ -21,6 +21,7 @@ from penstock.runtime.io.connectors.delta.log import (
 )
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, find_table
 from penstock.runtime.io.connectors.filesystem import FileSystem
+from penstock.runtime.operators.change_kinds import CHANGE_TYPE
 from penstock.runtime.operators.lag import SourceLag, SplitLag, VersionLag
 from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
@@ -37,7 +38,6 @@ _BATCH_ROWS: Final = 64 * 1024
 #: Time between two looks for the newest version, while older ones are read.
 _LOOK_SECONDS: Final = 5.0
 
-CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
 
 

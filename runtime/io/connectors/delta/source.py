@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, ClassVar
 from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.delta.log import check_readable, files_of
-from penstock.runtime.io.connectors.delta.reader import CHANGE_TYPE, DeltaReader, DeltaSplit
+from penstock.runtime.io.connectors.delta.reader import DeltaReader, DeltaSplit
 from penstock.runtime.io.connectors.delta.tables import StorageOptions, calls_to, check_installed, find_table
 from penstock.runtime.io.connectors.filesystem import absolute
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.io.connectors.tables.reading import check_reading
 from penstock.runtime.names import NearestNames
+from penstock.runtime.operators.change_kinds import CHANGE_TYPE
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets

@@ -68,7 +68,15 @@ _DEADLOCKS: Final = 5
 
 
 class Postgres:
-    def __init__(self, url: str, timeout: float, name: str) -> None:
+    """A connection.
+
+    Args:
+        timeout: Seconds that a call may take.
+        name: Name of the connection in the database.
+        replication: Whether it speaks the replication protocol, too.
+    """
+
+    def __init__(self, url: str, timeout: float, name: str, *, replication: bool = False) -> None:
         try:
             parts = psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.Error as error:
@@ -95,6 +103,8 @@ class Postgres:
             "extra_float_digits": 1,
         }
         keepalives: dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+        if replication:
+            keepalives["replication"] = "database"
         try:
             self._connection = psycopg.connect(
                 url,
@@ -110,6 +120,21 @@ class Postgres:
         with self._call("prepare the connection"):
             names = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
             self._run(f"SELECT {names}")
+
+    def query(
+        self, what: str, command: str | sql.Composable, parameters: Sequence[Any] = ()
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement, and return its rows; `what` describes it in an error."""
+        with self._call(what):
+            return self._run(command, parameters)
+
+    def raw(self, what: str, command: str, width: int) -> list[Sequence[bytes | None]]:
+        """Run a query of `width` columns, and return its values in the text of the server."""
+        with self._call(what):
+            result = self._connection.execute(statement(command)).pgresult
+            assert result is not None, "a query has a result"
+            value, columns = result.get_value, range(width)
+            return [[value(row, column) for column in columns] for row in range(result.ntuples)]
 
     # -- tables -------------------------------------------------------------------------------------------
 
