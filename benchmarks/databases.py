@@ -96,8 +96,11 @@ def changes_read(reader: Any, count: int) -> tuple[float, list[float]]:
     return time.perf_counter() - began, latencies
 
 
-def measure_changes(server: PostgresServer, count: int, seconds: float) -> tuple[float, list[float]]:
-    """Return the changes a second of a full slot, and the sorted latencies at the fixed rate."""
+def measure_changes(server: PostgresServer, count: int, seconds: float) -> tuple[float, float, list[float]]:
+    """Return the changes a second of a full slot, the processor seconds of each change, and the latencies.
+
+    The latencies are sorted, and those at the fixed rate.
+    """
     server.run(
         f"CREATE TABLE changed {_COLUMNS}",
         "ALTER TABLE changed REPLICA IDENTITY FULL",
@@ -115,7 +118,9 @@ def measure_changes(server: PostgresServer, count: int, seconds: float) -> tuple
     transactions = count // _ROWS
     server.run(writing(0, transactions, 0.0))
     reader = source.reader(context(), splits)
+    used = time.process_time()
     spent, _ = changes_read(reader, transactions * _ROWS)
+    used = (time.process_time() - used) / transactions / _ROWS
     rate = transactions * _ROWS / spent
     at_rate = int(seconds / _PAUSE)
     statement = writing(transactions * _ROWS, at_rate, _PAUSE)
@@ -124,7 +129,7 @@ def measure_changes(server: PostgresServer, count: int, seconds: float) -> tuple
     _, latencies = changes_read(reader, at_rate * _ROWS)
     writer.join()
     reader.close()
-    return rate, sorted(latencies)
+    return rate, used, sorted(latencies)
 
 
 def writing(first: int, transactions: int, pause: float) -> str:
@@ -172,21 +177,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 counted = server.run(f'SELECT count(*), count("user") FROM {target}')
                 assert counted == [(given.records, given.records)]
                 server.run(f"DROP TABLE {target}")
-        rate, latencies = measure_changes(server, given.changes, given.seconds)
+        rate, used, latencies = measure_changes(server, given.changes, given.seconds)
     half, most = (latencies[int(len(latencies) * share)] for share in (0.5, 0.99))
     pairs = zip(runs["COPY and merge"], runs["SqlSink"], strict=True)
     ratio = middle([bare / sink for bare, sink in pairs])
     figures = Figures(
         rates={"PostgresCdcSource": rate},
         seconds={name: middle(each) for name, each in runs.items()}
-        | {"cdc_latency_median": half, "cdc_latency_p99": most},
+        | {"cdc_latency_median": half, "cdc_latency_p99": most, "cdc_processor": used},
         ratios={"sql_sink_vs_copy_and_merge": ratio},
         details={"seconds": runs},
     )
     lines = [[name, f"{middle(each):.2f}", spread(each)] for name, each in runs.items()]
     print(table(["contender", "seconds", "all rounds"], lines), end="\n\n")
     print(f"sql_sink_vs_copy_and_merge: {ratio:.2f} (target {TARGET}), {given.records:,} records.")
-    print(f"PostgresCdcSource: {rate:,.0f} changes a second (target {CDC_RATE:,}).")
+    print(
+        f"PostgresCdcSource: {rate:,.0f} changes a second (target {CDC_RATE:,}), "
+        f"{used * 1e6:.1f} us of processor time each."
+    )
     print(
         f"At {_ROWS / _PAUSE:,.0f} changes a second, the latency is {half:.3f} s (median) and {most:.3f} s "
         f"(99th percentile; target {CDC_LATENCY:g} s)."

@@ -153,8 +153,8 @@ def lsn_text(lsn: int) -> str:
     """A place in the write-ahead log, as PostgreSQL shows it.
 
     Example:
-        >>> lsn_text(24_000_000_000), lsn_of("5/96818E00")
-        ('5/96818C00', 24000000512)
+        >>> lsn_text(0x5_96818E00), lsn_of("5/96818E00") == 0x5_96818E00
+        ('5/96818E00', True)
     """
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
