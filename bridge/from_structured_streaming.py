@@ -256,9 +256,10 @@ def from_structured_streaming(
         query_restarts,
         induce=induce,
     )
-    transfer = TransferService(df.sparkSession, arrow_schema_of(df), query.serve, one_job=True)
+    schema = arrow_schema_of(df)
+    transfer = TransferService(df.sparkSession, schema, query.serve, one_job=True)
     buffers = BufferSettings(transfer.id, staged=True, max_disk_bytes=max_disk_bytes)
-    stream: DataStream[Any] = env.from_source(id, SparkSource(buffers, batch_format), **options)
+    stream: DataStream[Any] = env.from_source(id, SparkSource(buffers, batch_format, schema), **options)
     transfer.start()
     return stream
 

@@ -237,7 +237,9 @@ class ReceiveBufferActor:
     async def _register(self, epoch: int) -> None:
         def call() -> Any:
             rendezvous = find_actor(rendezvous_name(self._settings.transfer))
-            return rendezvous.register.remote(self._job_id, self._index, self._of, self._instance, epoch)
+            return rendezvous.register.remote(
+                self._job_id, self._index, self._of, self._instance, epoch, self._settings.part
+            )
 
         refused = await registered(call)
         if refused is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from penstock.actors.shared.registry import find_actor
+from penstock.bridge.needed_part import NeededPart
 from penstock.runtime.errors import PenstockError
 
 #: An Arrow IPC stream. Ray sends a `pa.Buffer` without copying it.
@@ -33,12 +34,14 @@ class BufferSettings:
             held in memory.
         staged: Whether frames of an epoch can be read only after it is closed.
         max_disk_bytes: Maximum bytes in files.
+        part: Part of the DataFrame that Spark transfers to these buffers.
     """
 
     transfer: str
     window: int = DEFAULT_WINDOW
     staged: bool = False
     max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
+    part: NeededPart = field(default_factory=NeededPart)
 
 
 @dataclass(frozen=True, slots=True)

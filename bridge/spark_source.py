@@ -19,11 +19,12 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.shared.actor_calls import NoAnswerError, RepeatedCall, while_unavailable
+from penstock.bridge.needed_part import NeededPart
 from penstock.bridge.receive_buffer_actor import receive_buffer_actor
 from penstock.bridge.receive_buffer_messages import DIED, UNREACHABLE, BufferSettings, Chunk, ReadFrame
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
-from penstock.runtime.operators.source import ConnectorContext, Polled
+from penstock.runtime.operators.source import ConnectorContext, NeededColumns, Polled
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
 #: Maximum bytes of one read of a receive buffer.
@@ -202,13 +203,26 @@ _LONGEST_PAUSE: Final = 0.016
 
 @dataclass(frozen=True)
 class SparkSource:
-    """Source of the rows of a DataFrame."""
+    """Source of the rows of a DataFrame.
+
+    Attributes:
+        arrow_schema: Schema of the whole DataFrame.
+    """
 
     only_reads: ClassVar[bool] = True
 
     buffers: BufferSettings
     batch_format: BatchFormat
-    arrow_schema: pa.Schema | None = None
+    arrow_schema: pa.Schema
+
+    @property
+    def part(self) -> str:
+        return self.buffers.part.described(self.arrow_schema)
+
+    def reading(self, needed: NeededColumns) -> SparkSource:
+        """Return a source for which Spark transfers only the needed columns."""
+        part = NeededPart.of(self.arrow_schema, needed)
+        return replace(self, buffers=replace(self.buffers, part=part))
 
     def splits(self, parallelism: int) -> Sequence[BufferSplit]:
         return [BufferSplit(index, parallelism) for index in range(parallelism)]

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -29,6 +29,7 @@ import ray
 
 from penstock.actors.shared.actor_calls import ANSWER, NoAnswerError, RepeatedCall, while_unavailable
 from penstock.actors.shared.registry import find_actor, start_actor
+from penstock.bridge.needed_part import NeededPart
 from penstock.bridge.push_partition import SUMMARY, PushPartition
 from penstock.bridge.receive_buffer_messages import (
     DIED,
@@ -104,16 +105,22 @@ _LOOK: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class JobBuffers:
-    """The receive buffers of one job, as the program with the Spark session calls them."""
+    """The receive buffers of one job, as the program with the Spark session calls them.
+
+    Attributes:
+        schema: Serialized Arrow schema of the frames.
+        part: Part of the DataFrame that the job needs.
+    """
 
     job_id: str
     names: tuple[str, ...]
     handles: tuple[Any, ...]
     address: str
     schema: bytes
+    part: NeededPart = field(default_factory=NeededPart)
 
     def transfer(self, df: DataFrame, epoch: int) -> bool:
-        """Push all rows of a DataFrame as one epoch, and close it; false if the epoch was closed before.
+        """Push the needed part of a DataFrame as one epoch; false if the epoch was closed before.
 
         Raises:
             TransferError: The received rows differ from Spark's counts.
@@ -129,9 +136,7 @@ class JobBuffers:
         if not all(self.ask("begin", epoch, run)):
             return False
         push = PushPartition(self.address, self.names, self.schema, epoch, run)
-        # `mapInArrow` looks columns up by name: it can't find a dotted name, or tell names apart by case.
-        by_place = df.toDF(*(f"_{place}" for place in range(len(df.schema))))
-        summaries = by_place.mapInArrow(push, SUMMARY).collect()
+        summaries = self.part.rows_of(df).mapInArrow(push, SUMMARY).collect()
         expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
         for summary in summaries:
             expected[summary.buffer][summary.partition] = (summary.frames, summary.rows)
@@ -215,6 +220,7 @@ class TransferRequest:
 
     job_id: str
     epochs: tuple[int, ...]
+    part: NeededPart = field(default_factory=NeededPart)
 
 
 class Rendezvous:
@@ -227,11 +233,20 @@ class Rendezvous:
         self._requests: list[TransferRequest] = []
         self._changed = asyncio.Event()
 
-    async def register(self, job_id: str, index: int, of: int, instance: str, epoch: int = -1) -> str | None:
+    async def register(
+        self,
+        job_id: str,
+        index: int,
+        of: int,
+        instance: str,
+        epoch: int = -1,
+        part: NeededPart = NeededPart(),  # noqa: B008 # frozen
+    ) -> str | None:
         """Register a receive buffer; return the reason why no rows will arrive, or `None`. Idempotent.
 
         Args:
             epoch: The micro-batch after which the buffer's reader continues; -1 for none.
+            part: The part of the DataFrame that the job needs; equal for all its buffers.
         """
         if self._one_job and self._registered and job_id not in self._registered:
             return ONE_JOB.format(*self._registered)
@@ -241,7 +256,7 @@ class Rendezvous:
             return None if known[index][0] == instance else DIED
         known[index] = (instance, epoch)
         if len(known) == of:
-            self._requests.append(TransferRequest(job_id, tuple(known[i][1] for i in range(of))))
+            self._requests.append(TransferRequest(job_id, tuple(known[i][1] for i in range(of)), part))
             self._changed.set()
             self._changed = asyncio.Event()
         return None
@@ -287,7 +302,7 @@ class TransferService:
     ) -> None:
         self.id = secrets.token_hex(6)
         self._session = session
-        self._schema: bytes = schema.serialize().to_pybytes()
+        self._schema = schema
         self._serve = serve
         self._rendezvous = start_actor(Rendezvous, rendezvous_name(self.id), one_job, num_cpus=0)
         self._address: str = ray.get_runtime_context().gcs_address
@@ -342,4 +357,6 @@ class TransferService:
 
     def _buffers(self, request: TransferRequest) -> JobBuffers:
         names = tuple(buffer_name(request.job_id, self.id, i) for i in range(len(request.epochs)))
-        return JobBuffers(request.job_id, names, tuple(map(find_actor, names)), self._address, self._schema)
+        handles = tuple(map(find_actor, names))
+        schema = request.part.schema_in(self._schema).serialize().to_pybytes()
+        return JobBuffers(request.job_id, names, handles, self._address, schema, request.part)

@@ -61,7 +61,7 @@ from penstock.runtime.operators.expression_operators import (
     FilterExpressionOperator,
     SelectOperator,
 )
-from penstock.runtime.operators.source import NeededColumns, ReadsInPart
+from penstock.runtime.operators.source import DescribesPart, NeededColumns, ReadsInPart
 from penstock.runtime.record.column_key import ColumnKey
 
 _AGGREGATIONS: Final = (
@@ -108,7 +108,10 @@ def _pushed_down(number: int, graph: StreamGraph) -> StreamNode:
     needed = walk.needed()
     if needed.is_all:
         return node
-    return replace(node, operator=replace(node.operator, source=source.reading(needed)))
+    part = source.reading(needed)
+    described = part.part if isinstance(part, DescribesPart) else ""
+    name = f"{node.operator.name}, {described}" if described else node.operator.name
+    return replace(node, operator=replace(node.operator, source=part, name=name))
 
 
 def _steps_behind(number: int, graph: StreamGraph) -> Iterator[StreamNode]:

@@ -328,6 +328,16 @@ class ReadsInPart(Protocol):
         ...
 
 
+@runtime_checkable
+class DescribesPart(Protocol):
+    """Optional for a source that `ReadsInPart`: describes its part of the records in the operator's name."""
+
+    @property
+    def part(self) -> str:
+        """Short text such as `reads 2 of 16 columns`; empty if the source reads everything."""
+        ...
+
+
 class SplitEnumeratorContext(Protocol):
     """Calls that an enumerator may make."""
 

@@ -35,7 +35,7 @@ class DataFrame:
         self._files: list[FrameStore] = []
 
     def source(self) -> SparkSource:
-        return SparkSource(BufferSettings("transfer"), "rows")
+        return SparkSource(BufferSettings("transfer"), "rows", pa.schema({"record": pa.string()}))
 
     def write(self, records: Sequence[Any]) -> None:
         self._rows += records

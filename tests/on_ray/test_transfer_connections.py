@@ -38,7 +38,11 @@ def test_a_reader_goes_on_behind_a_broken_connection_to_its_buffer() -> None:
     job = mastered()
     rendezvous = start_actor(Rendezvous, rendezvous_name("rows"), num_cpus=0)
     context = ConnectorContext(job, "job", "rows", 0, 1, 1, ManualClock())
-    reader = SparkReader(SparkSource(BufferSettings("rows"), "rows"), context, [BufferSplit(0, 1)])
+    reader = SparkReader(
+        SparkSource(BufferSettings("rows"), "rows", pa.schema({"id": pa.int64()})),
+        context,
+        [BufferSplit(0, 1)],
+    )
     assert ray.get(rendezvous.request.remote(0, 0.0)) == TransferRequest(job, (-1,))
     assert not reader.poll(10).finished, "a read waits in the receive buffer"
     buffer = actor(buffer_name(job, "rows", 0))

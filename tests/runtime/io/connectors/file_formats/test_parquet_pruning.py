@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import FileSource
-from penstock.runtime.io.connectors.file_formats.parquet_reader import columns_to_read, may_match
+from penstock.runtime.io.connectors.file_formats.parquet_reader import may_match
+from penstock.runtime.operators.needed_columns import columns_to_read
 from penstock.runtime.operators.source import NeededColumns
 
 NAN = float("nan")

@@ -1,0 +1,82 @@
+"""The part of a DataFrame that a job needs: from the graph to the program with the Spark session."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from penstock import DiscardSink, StreamEnvironment
+from penstock.aggregates import Sum
+from penstock.bridge.needed_part import NeededPart
+from penstock.bridge.receive_buffer_messages import BufferSettings
+from penstock.bridge.spark_source import SparkSource
+from penstock.bridge.transfer_service import Rendezvous, TransferRequest
+from penstock.runtime.operators.source import NeededColumns
+
+#: The names of columns of a DataFrame may have dots, and may differ only in case.
+SCHEMA = pa.schema({"a.b": pa.int64(), "v": pa.int64(), "V": pa.string(), "w": pa.float64()})
+
+
+@pytest.fixture
+def env() -> StreamEnvironment:
+    return StreamEnvironment("job")
+
+
+@pytest.fixture
+def rows(env: StreamEnvironment) -> Any:
+    return env.from_source("rows", SparkSource(BufferSettings("transfer"), "arrow", SCHEMA))
+
+
+def part(env: StreamEnvironment) -> NeededPart:
+    source = next(o.source for v in env.build().vertices for o in v.operators if o.source is not None)
+    assert isinstance(source, SparkSource)
+    return source.buffers.part
+
+
+def test_the_columns_of_a_select_are_needed_in_the_order_of_the_data_frame(
+    env: StreamEnvironment, rows: Any
+) -> None:
+    rows.select("w", "a.b").sink("out", DiscardSink())
+    assert part(env) == NeededPart((0, 3))
+    assert part(env).schema_in(SCHEMA).names == ["a.b", "w"]
+    assert "source(SparkSource), reads 2 of 4 columns" in env.describe()
+
+
+def test_an_aggregation_needs_its_key_and_its_inputs(env: StreamEnvironment, rows: Any) -> None:
+    rows.filter(pc.field("w") > 0).key_by("V").aggregate("sums", total=Sum("v")).sink("out", DiscardSink())
+    assert part(env).schema_in(SCHEMA).names == ["v", "V", "w"]
+
+
+def test_a_function_needs_all_columns(env: StreamEnvironment, rows: Any) -> None:
+    rows.map(dict).sink("out", DiscardSink())
+    assert part(env) == NeededPart()
+    assert part(env).schema_in(SCHEMA) == SCHEMA
+    assert "columns" not in env.describe()
+
+
+def test_two_readers_of_the_stream_need_all_columns(env: StreamEnvironment, rows: Any) -> None:
+    rows.select("v").sink("one", DiscardSink())
+    rows.select("w").sink("two", DiscardSink())
+    assert part(env) == NeededPart()
+
+
+def test_all_columns_and_unknown_columns_are_not_a_part() -> None:
+    assert NeededPart.of(SCHEMA, NeededColumns(tuple(SCHEMA.names))) == NeededPart()
+    assert NeededPart.of(SCHEMA, NeededColumns(("gone",))) == NeededPart()
+
+
+def test_each_job_gets_its_own_part_of_a_data_frame() -> None:
+    async def requests() -> list[TransferRequest | None]:
+        rendezvous = Rendezvous()
+        await rendezvous.register("one", 0, 1, "instance-1", -1, NeededPart((0,)))
+        await rendezvous.register("two", 0, 1, "instance-2", -1, NeededPart((1, 2)))
+        return [await rendezvous.request(number, 0.0) for number in range(2)]
+
+    assert asyncio.run(requests()) == [
+        TransferRequest("one", (-1,), NeededPart((0,))),
+        TransferRequest("two", (-1,), NeededPart((1, 2))),
+    ]
