@@ -40,7 +40,7 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.trust.data import check_types, read_batch
+from penstock.runtime.trust.data import check_types, read_batch, stream_of
 
 
 class ElementKind(IntEnum):
@@ -307,22 +307,17 @@ class BatchCodec:
 
     def _encode_arrow(self, batch: ArrowBatch) -> bytes:
         columns, stamps = batch.batch, batch.timestamps
-        sink = pa.BufferOutputStream()
-        if stamps is None:
-            sink.write(_ARROW_HEADER)
-        else:
-            sink.write(_ARROW_TIMESTAMPS_HEADER.pack(_ARROW_WITH_TIMESTAMPS, len(stamps)))
-            sink.write(stamps.buffers()[1].slice(8 * stamps.offset, 8 * len(stamps)))
-        start = sink.tell()
+        before: list[bytes | pa.Buffer] = [_ARROW_HEADER]
+        if stamps is not None:
+            header = _ARROW_TIMESTAMPS_HEADER.pack(_ARROW_WITH_TIMESTAMPS, len(stamps))
+            before = [header, stamps.buffers()[1].slice(8 * stamps.offset, 8 * len(stamps))]
         try:
-            with pa.ipc.new_stream(sink, columns.schema) as writer:
-                writer.write_batch(columns)
+            payload = bytes(stream_of(columns, *before).to_pybytes())
         except pa.ArrowException as error:
             msg = f"an Arrow batch with the schema {columns.schema} can't be encoded: {error}"
             raise CodecError(msg) from error
-        payload = bytes(sink.getvalue().to_pybytes())
         if not self._allow_pickle:
-            check_types(payload, start)
+            check_types(payload, sum(map(len, before)))
         return payload
 
     def _decode_arrow(self, payload: bytes, start: int) -> pa.RecordBatch:

@@ -36,6 +36,7 @@ import pyarrow as pa
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.record.record_classes import RecordShape, shape_of
+from penstock.runtime.trust.data import stream_of
 
 #: Values of exactly these types can't change, and have no parts.
 LEAVES: Final = frozenset(
@@ -188,10 +189,7 @@ def can_change(values: Sequence[Any]) -> bool:
 
 def own_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Copy a batch to memory of its own: `pa.array` of a numpy array shares that array's memory."""
-    written = pa.BufferOutputStream()
-    with pa.ipc.new_stream(written, batch.schema) as stream:
-        stream.write_batch(batch)
-    return pa.ipc.open_stream(written.getvalue()).read_next_batch()
+    return pa.ipc.open_stream(stream_of(batch)).read_next_batch()
 
 
 def _tuples_of(values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:

@@ -115,13 +115,29 @@ _MOST_EMPTY_ROWS: Final = 1 << 20
 
 def write_batch(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
     """Encode a batch as an Arrow IPC stream; without `any_type` refuse types that may run code."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data = bytes(sink.getvalue().to_pybytes())
+    data = bytes(stream_of(batch).to_pybytes())
     if not any_type:
         check_types(data)
     return data
+
+
+def stream_of(batch: pa.RecordBatch, *before: bytes | pa.Buffer) -> pa.Buffer:
+    """A batch as an Arrow IPC stream, after the given bytes.
+
+    The memory is allocated once in its final size: memory that grows is copied at each step.
+    """
+    size = pa.MockOutputStream()
+    _write_stream(size, batch, before)
+    stream = pa.allocate_buffer(size.size())
+    _write_stream(pa.FixedSizeBufferWriter(stream), batch, before)
+    return stream
+
+
+def _write_stream(sink: pa.NativeFile, batch: pa.RecordBatch, before: Iterable[bytes | pa.Buffer]) -> None:
+    for piece in before:
+        sink.write(piece)
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
 
 
 def read_batch(
