@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
-from typing import Any, Final
+from functools import cache, cached_property
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -88,16 +89,22 @@ _HOT_CHANNELS: Final = ("Google", "Facebook", "Baidu", "Apple")
 _CHANNELS: Final = 10_000
 _POOL: Final = 1_000
 
-_STATES: Final = ("AZ", "CA", "ID", "OR", "WA", "WY")
-_CITIES: Final = (
-    *("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend"),
-    *("Redmond", "Seattle", "Kent", "Cheyenne"),
-)
-_FIRST_NAMES: Final = (
-    *("Peter", "Paul", "Luke", "John", "Saul", "Vicky"),
-    *("Kate", "Julie", "Sarah", "Deiter", "Walter"),
-)
-_LAST_NAMES: Final = ("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris")
+#: The texts of some fields.
+_FIXED: Final = {
+    "state": ("AZ", "CA", "ID", "OR", "WA", "WY"),
+    "city": (
+        *("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend"),
+        *("Redmond", "Seattle", "Kent", "Cheyenne"),
+    ),
+    "first": (
+        *("Peter", "Paul", "Luke", "John", "Saul", "Vicky"),
+        *("Kate", "Julie", "Sarah", "Deiter", "Walter"),
+    ),
+    "last": ("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris"),
+}
+
+#: Names from a column down to a field.
+FieldPath: TypeAlias = tuple[str, ...]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -153,31 +160,67 @@ class NexmarkConfig:
     def ids(self, numbers: Numbers) -> Numbers:
         """Permute event numbers within their out-of-order groups."""
         group = self.out_of_order_group
+        if group == 1:
+            return numbers
         return numbers // group * group + numbers * 953 % group
 
 
-def events(config: NexmarkConfig, numbers: Numbers) -> pa.RecordBatch:
+def events(
+    config: NexmarkConfig, numbers: Numbers, fields: Collection[FieldPath] | None = None
+) -> pa.RecordBatch:
     """The events with these numbers, in this order: `event_type`, a struct for each kind, and `dateTime`.
 
     Two of the three structs of a row are null.
+
+    Args:
+        fields: Paths of wanted columns and fields, such as `("bid", "price")`; by default all of them. The
+            batch has no others.
     """
-    ids = config.ids(numbers)
-    moments = config.moments(ids)
-    place = ids % config.cycle
-    kinds = (place >= config.persons).astype(np.int32) + (place >= config.persons + config.auctions)
-    columns: list[pa.Array] = [pa.array(kinds, pa.int32())]
-    for kind, make in enumerate((_persons, _auctions, _bids)):
-        wanted = kinds == kind
-        if 2 * wanted.sum() > len(ids):
-            # Making a few fields that no event has costs less than spreading all others.
-            made = make(config, ids, moments)
-            fields = list(made.schema)
-            columns.append(pa.StructArray.from_arrays(made.columns, fields=fields, mask=pa.array(~wanted)))
+    block = _Block(config, config.ids(numbers))
+    columns: dict[str, pa.Array] = {}
+    for column in _chosen(EVENT_SCHEMA, (), fields):
+        if column.name == "event_type":
+            columns[column.name] = pa.array(block.kinds, column.type)
+        elif column.name == "dateTime":
+            columns[column.name] = block.moments
         else:
-            made = make(config, ids[wanted], moments[wanted])
-            where = np.cumsum(wanted) - 1
-            columns.append(made.to_struct_array().take(pa.array(where, mask=~wanted)))
-    return pa.RecordBatch.from_arrays([*columns, _moments(moments)], schema=EVENT_SCHEMA)
+            columns[column.name] = _struct(block, column.name, fields)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _chosen(schema: pa.Schema, above: FieldPath, fields: Collection[FieldPath] | None) -> Sequence[pa.Field]:
+    """The fields of a schema that are wanted in whole or in part; at least one."""
+    if fields is None or above in fields:
+        return list(schema)
+    depth = len(above)
+    names = {path[depth] for path in fields if len(path) > depth and path[:depth] == above}
+    return [each for each in schema if each.name in names] or [schema.field("dateTime")]
+
+
+def _struct(block: _Block, name: str, fields: Collection[FieldPath] | None) -> pa.StructArray:
+    """The events of one kind in a block; null for events of other kinds."""
+    schema, makers = _KINDS[name]
+    chosen = _chosen(schema, (name,), fields)
+    wanted = block.kinds == list(_KINDS).index(name)
+    if 2 * np.count_nonzero(wanted) > len(wanted):
+        # Making a few fields that no event has costs less than spreading all others.
+        columns = [makers[each.name](block) for each in chosen]
+    else:
+        part = block.part(wanted)
+        before = np.concatenate(([0], np.cumsum(wanted)))
+        columns = [_spread(makers[each.name](part), before, wanted) for each in chosen]
+    return pa.StructArray.from_arrays(columns, fields=chosen, mask=pa.array(~wanted))
+
+
+def _spread(values: pa.Array, before: Numbers, wanted: npt.NDArray[np.bool_]) -> pa.Array:
+    """Put the values of a few events to their places; `before` counts those before each event."""
+    _, data, *texts = values.buffers()
+    if texts:  # all texts stay where they are
+        offsets = np.frombuffer(data, np.int32)[before]
+        return pa.Array.from_buffers(values.type, len(wanted), [None, pa.py_buffer(offsets), *texts])
+    spread = np.zeros(len(wanted), np.int64)
+    spread[wanted] = np.frombuffer(data, np.int64, len(values))
+    return pa.Array.from_buffers(values.type, len(wanted), [None, pa.py_buffer(spread)])
 
 
 def tables(config: NexmarkConfig, count: int) -> Mapping[str, pa.Table]:
@@ -216,133 +259,245 @@ def _values(column: pa.Array) -> list[Any]:
 
 def texts() -> Mapping[str, Sequence[str]]:
     """Texts that fields are drawn from, by field name; `extra` has an entry for each kind of event."""
-    pools = ("email", "card", "item", "description", "channel", "url", *_EXTRA)
-    fixed = {"first": _FIRST_NAMES, "last": _LAST_NAMES, "city": _CITIES, "state": _STATES}
-    return {**fixed, **{name: _pool(name).to_pylist() for name in pools}}
+    pools = ("email", "card", "item", "description", "channel", "url", *_EXTRA, *_FIXED)
+    return {name: _pool(name).to_pylist() for name in pools}
 
 
-def _persons(config: NexmarkConfig, ids: Numbers, moments: Numbers) -> pa.RecordBatch:
-    draw = _Draws(config.seed, ids)
-    first, last = draw.one_of(_FIRST_NAMES), draw.one_of(_LAST_NAMES)
-    columns = {
-        "id": pa.array(_last_person(config, ids) + FIRST_PERSON_ID),
-        "name": _joined(first, last, " "),
-        "emailAddress": draw.one_of(_pool("email")),
-        "creditCard": draw.one_of(_pool("card")),
-        "city": draw.one_of(_CITIES),
-        "state": draw.one_of(_STATES),
-        "dateTime": _moments(moments),
-        "extra": draw.one_of(_pool("person")),
-    }
-    return pa.RecordBatch.from_pydict(columns, schema=PERSON_SCHEMA)
+class _Block:
+    """Events whose fields are made together; what several fields need is computed once."""
+
+    def __init__(self, config: NexmarkConfig, ids: Numbers) -> None:
+        self.config = config
+        self.ids = ids
+
+    def part(self, wanted: npt.NDArray[np.bool_]) -> _Block:
+        """Some of the events."""
+        return _Block(self.config, self.ids[wanted])
+
+    @cached_property
+    def _cycles(self) -> Numbers:
+        return self.ids // self.config.cycle
+
+    @cached_property
+    def _places(self) -> Numbers:
+        """Number of each event in its cycle."""
+        return self.ids - self._cycles * self.config.cycle
+
+    @cached_property
+    def kinds(self) -> npt.NDArray[np.int32]:
+        """Kind of each event."""
+        config, places = self.config, self._places
+        return (places >= config.persons).astype(np.int32) + (places >= config.persons + config.auctions)
+
+    @cached_property
+    def milliseconds(self) -> Numbers:
+        """Event time in milliseconds since the epoch."""
+        return self.config.moments(self.ids)
+
+    @property
+    def moments(self) -> pa.Array:
+        """Event time."""
+        return _moments(self.milliseconds)
+
+    @cached_property
+    def last_person(self) -> Numbers:
+        """Number of the newest person at an event, from 0."""
+        persons = self.config.persons
+        return self._cycles * persons + np.minimum(self._places, persons - 1)
+
+    @cached_property
+    def last_auction(self) -> Numbers:
+        """Number of the newest auction at an event, from 0; -1 before the first one."""
+        auctions = self.config.auctions
+        place = np.clip(self._places - self.config.persons, -1, auctions - 1)
+        return self._cycles * auctions + place
+
+    @cached_property
+    def _start(self) -> npt.NDArray[np.uint64]:
+        with np.errstate(over="ignore"):
+            return _mixed(self.ids.view(np.uint64) + _mixed(np.array([self.config.seed], np.uint64)))
+
+    def bits(self, number: int) -> npt.NDArray[np.uint64]:
+        """64 random bits for each event: those of its random number `number`, from 1."""
+        return _mixed(self._start + np.uint64(number * 0x9E3779B97F4A7C15 & (1 << 64) - 1))
+
+    def below(self, number: int, bound: int | Numbers) -> Numbers:
+        """A whole number from 0 up to, but not including, `bound`, which is at most 2**32."""
+        drawn = self.bits(number)
+        drawn >>= np.uint64(32)
+        drawn *= np.uint64(bound) if isinstance(bound, int) else bound.view(np.uint64)
+        drawn >>= np.uint64(32)
+        return drawn.view(np.int64)
+
+    def prices(self, number: int) -> Numbers:
+        """Cents from 100 to 100 million; all orders of magnitude are equally frequent."""
+        share = (self.bits(number) >> np.uint64(11)) * 2.0**-53
+        share *= 6.0
+        cents = np.power(10.0, share, out=share)
+        cents *= 100.0
+        return np.rint(cents, out=cents).astype(np.int64)
+
+    def one_of(self, number: int, pool: str) -> pa.Array:
+        """Draw one of the texts of a pool for each event."""
+        texts = _pool(pool)
+        return texts.take(pa.array(self.below(number, len(texts))))
+
+    def any_person(self, number: int) -> Numbers:
+        """Number of an active person, or of one who comes soon."""
+        people = self.last_person + 1
+        active = np.minimum(people, self.config.active_people)
+        people -= active
+        active += _LEAD
+        people += self.below(number, active)
+        return people
+
+    # Fields of a person. Random numbers are counted from 1 for each kind of event.
+
+    @property
+    def person_id(self) -> pa.Array:
+        return pa.array(self.last_person + FIRST_PERSON_ID)
+
+    @property
+    def name(self) -> pa.Array:
+        first, last = self.one_of(1, "first"), self.one_of(2, "last")
+        return pc.binary_join_element_wise(first, last, " ")
+
+    # Fields of an auction.
+
+    @property
+    def auction_id(self) -> pa.Array:
+        return pa.array(self.last_auction + self.config.first_auction_id)
+
+    @property
+    def seller(self) -> pa.Array:
+        hot = self.last_person // _HOT_GROUP * _HOT_GROUP
+        is_hot = self.below(1, self.config.hot_seller_ratio) > 0
+        return pa.array(np.where(is_hot, hot, self.any_person(2)) + FIRST_PERSON_ID)
+
+    @cached_property
+    def _initial(self) -> Numbers:
+        return self.prices(3)
+
+    @property
+    def initial_bid(self) -> pa.Array:
+        return pa.array(self._initial)
+
+    @property
+    def expires(self) -> pa.Array:
+        config = self.config
+        ahead = config.in_flight_auctions * config.cycle // config.auctions
+        horizon = config.moments(self.ids + ahead) - self.milliseconds
+        return _moments(self.milliseconds + 1 + self.below(4, np.maximum(2 * horizon, 1)))
+
+    @property
+    def reserve(self) -> pa.Array:
+        return pa.array(self._initial + self.prices(7))
+
+    @property
+    def category(self) -> pa.Array:
+        return pa.array(FIRST_CATEGORY + self.below(8, _CATEGORIES))
+
+    # Fields of a bid.
+
+    @property
+    def auction(self) -> pa.Array:
+        config, last = self.config, self.last_auction
+        oldest = np.maximum(last - config.in_flight_auctions, 0)
+        choices = np.maximum(last - oldest, 0)
+        choices += 1 + _LEAD
+        oldest += self.below(1, choices)
+        hot = np.maximum(last, 0) // _HOT_GROUP
+        hot *= _HOT_GROUP
+        auction = np.where(self.below(2, config.hot_auction_ratio) > 0, hot, oldest)
+        auction += config.first_auction_id
+        return pa.array(auction)
+
+    @property
+    def bidder(self) -> pa.Array:
+        # The second person of each group, so that hot bidders are not the hot sellers.
+        hot = self.last_person // _HOT_GROUP
+        hot *= _HOT_GROUP
+        hot += 1
+        is_hot = self.below(3, self.config.hot_bidder_ratio) > 0
+        bidder = np.where(is_hot, hot, self.any_person(4))
+        bidder += FIRST_PERSON_ID
+        return pa.array(bidder)
+
+    @cached_property
+    def _channel(self) -> pa.Array:
+        hot = self.below(6, len(_HOT_CHANNELS))
+        hot += _CHANNELS
+        return pa.array(np.where(self.below(5, 2) > 0, hot, self.below(7, _CHANNELS)))
+
+    @property
+    def channel(self) -> pa.Array:
+        return _pool("channel").take(self._channel)
+
+    @property
+    def url(self) -> pa.Array:
+        return _pool("url").take(self._channel)
 
 
-def _auctions(config: NexmarkConfig, ids: Numbers, moments: Numbers) -> pa.RecordBatch:
-    draw = _Draws(config.seed, ids)
-    hot = _last_person(config, ids) // _HOT_GROUP * _HOT_GROUP
-    seller = np.where(draw.below(config.hot_seller_ratio) > 0, hot, _any_person(config, ids, draw))
-    initial = draw.prices()
-    ahead = config.in_flight_auctions * config.cycle // config.auctions
-    horizon = config.moments(ids + ahead) - moments
-    length = 1 + draw.below(np.maximum(2 * horizon, 1))
-    columns = {
-        "id": pa.array(_last_auction(config, ids) + config.first_auction_id),
-        "itemName": draw.one_of(_pool("item")),
-        "description": draw.one_of(_pool("description")),
-        "initialBid": pa.array(initial),
-        "reserve": pa.array(initial + draw.prices()),
-        "dateTime": _moments(moments),
-        "expires": _moments(moments + length),
-        "seller": pa.array(seller + FIRST_PERSON_ID),
-        "category": pa.array(FIRST_CATEGORY + draw.below(_CATEGORIES)),
-        "extra": draw.one_of(_pool("auction")),
-    }
-    return pa.RecordBatch.from_pydict(columns, schema=AUCTION_SCHEMA)
+def _drawn(number: int, pool: str) -> Callable[[_Block], pa.Array]:
+    return lambda block: block.one_of(number, pool)
 
 
-def _bids(config: NexmarkConfig, ids: Numbers, moments: Numbers) -> pa.RecordBatch:
-    draw = _Draws(config.seed, ids)
-    last_auction, last_person = _last_auction(config, ids), _last_person(config, ids)
-    hot_auction = np.maximum(last_auction, 0) // _HOT_GROUP * _HOT_GROUP
-    oldest = np.maximum(last_auction - config.in_flight_auctions, 0)
-    auction = oldest + draw.below(np.maximum(last_auction - oldest, 0) + 1 + _LEAD)
-    auction = np.where(draw.below(config.hot_auction_ratio) > 0, hot_auction, auction)
-    # The second person of each group, so that hot bidders are not the hot sellers.
-    hot_bidder = last_person // _HOT_GROUP * _HOT_GROUP + 1
-    bidder = np.where(draw.below(config.hot_bidder_ratio) > 0, hot_bidder, _any_person(config, ids, draw))
-    is_hot = draw.below(2) > 0
-    channel = np.where(is_hot, _CHANNELS + draw.below(len(_HOT_CHANNELS)), draw.below(_CHANNELS))
-    columns = {
-        "auction": pa.array(auction + config.first_auction_id),
-        "bidder": pa.array(bidder + FIRST_PERSON_ID),
-        "price": pa.array(draw.prices()),
-        "channel": _pool("channel").take(pa.array(channel)),
-        "url": _pool("url").take(pa.array(channel)),
-        "dateTime": _moments(moments),
-        "extra": draw.one_of(_pool("bid")),
-    }
-    return pa.RecordBatch.from_pydict(columns, schema=BID_SCHEMA)
-
-
-def _last_person(config: NexmarkConfig, ids: Numbers) -> Numbers:
-    """Number of the newest person at an event, from 0."""
-    return ids // config.cycle * config.persons + np.minimum(ids % config.cycle, config.persons - 1)
-
-
-def _last_auction(config: NexmarkConfig, ids: Numbers) -> Numbers:
-    """Number of the newest auction at an event, from 0; -1 before the first one."""
-    place = np.clip(ids % config.cycle - config.persons, -1, config.auctions - 1)
-    return ids // config.cycle * config.auctions + place
-
-
-def _any_person(config: NexmarkConfig, ids: Numbers, draw: _Draws) -> Numbers:
-    people = _last_person(config, ids) + 1
-    active = np.minimum(people, config.active_people)
-    return people - active + draw.below(active + _LEAD)
+#: The schema of each kind of event, and what makes its fields, in the order of `event_type`.
+_KINDS: Final[Mapping[str, tuple[pa.Schema, Mapping[str, Callable[[_Block], pa.Array]]]]] = {
+    "person": (
+        PERSON_SCHEMA,
+        {
+            "id": attrgetter("person_id"),
+            "name": attrgetter("name"),
+            "emailAddress": _drawn(3, "email"),
+            "creditCard": _drawn(4, "card"),
+            "city": _drawn(5, "city"),
+            "state": _drawn(6, "state"),
+            "dateTime": attrgetter("moments"),
+            "extra": _drawn(7, "person"),
+        },
+    ),
+    "auction": (
+        AUCTION_SCHEMA,
+        {
+            "id": attrgetter("auction_id"),
+            "itemName": _drawn(5, "item"),
+            "description": _drawn(6, "description"),
+            "initialBid": attrgetter("initial_bid"),
+            "reserve": attrgetter("reserve"),
+            "dateTime": attrgetter("moments"),
+            "expires": attrgetter("expires"),
+            "seller": attrgetter("seller"),
+            "category": attrgetter("category"),
+            "extra": _drawn(9, "auction"),
+        },
+    ),
+    "bid": (
+        BID_SCHEMA,
+        {
+            "auction": attrgetter("auction"),
+            "bidder": attrgetter("bidder"),
+            "price": lambda block: pa.array(block.prices(8)),
+            "channel": attrgetter("channel"),
+            "url": attrgetter("url"),
+            "dateTime": attrgetter("moments"),
+            "extra": _drawn(9, "bid"),
+        },
+    ),
+}
 
 
 def _moments(milliseconds: Numbers) -> pa.Array:
     return pa.array(milliseconds).view(MOMENT)
 
 
-def _joined(left: pa.Array, right: pa.Array, separator: str) -> pa.Array:
-    return pc.binary_join_element_wise(left, right, separator)
-
-
-class _Draws:
-    """Random numbers for a batch of events; each call draws one for every event."""
-
-    def __init__(self, seed: int, ids: Numbers) -> None:
-        with np.errstate(over="ignore"):
-            self._start = _mixed(ids.astype(np.uint64) + _mixed(np.array([seed], np.uint64)))
-        self._drawn = 0
-
-    def bits(self) -> npt.NDArray[np.uint64]:
-        """64 random bits."""
-        self._drawn += 1
-        return _mixed(self._start + np.uint64(self._drawn * 0x9E3779B97F4A7C15 & (1 << 64) - 1))
-
-    def below(self, bound: int | Numbers) -> Numbers:
-        """A whole number from 0 up to, but not including, `bound`, which is at most 2**32."""
-        bounds = np.asarray(bound, np.uint64)
-        return ((self.bits() >> np.uint64(32)) * bounds >> np.uint64(32)).astype(np.int64)
-
-    def prices(self) -> Numbers:
-        """Cents from 100 to 100 million; all orders of magnitude are equally frequent."""
-        share = (self.bits() >> np.uint64(11)) * 2.0**-53
-        return np.rint(10.0 ** (share * 6.0) * 100.0).astype(np.int64)
-
-    def one_of(self, values: tuple[str, ...] | pa.Array) -> pa.Array:
-        """Draw one of the texts for each event."""
-        array = pa.array(values) if isinstance(values, tuple) else values
-        return array.take(pa.array(self.below(len(array))))
-
-
 def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The output function of SplitMix64."""
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
+    """The output function of SplitMix64; the values are changed in place."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits ^= bits >> np.uint64(shift)
+        bits *= np.uint64(factor)
+    bits ^= bits >> np.uint64(31)
+    return bits
 
 
 #: Mean length of `extra`, which fills an event up to its size in the suite.
@@ -354,6 +509,8 @@ def _pool(name: str) -> pa.Array:
     """Texts that a field is drawn from, the same for every seed."""
     if name in ("channel", "url"):
         return _channels()[name]
+    if name in _FIXED:
+        return pa.array(_FIXED[name])
     draws = random.Random(name)
     if name in _EXTRA:
         mean = _EXTRA[name]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from nexmark_events import NexmarkConfig, as_rows, events
 
 from penstock import DataStream, GeneratorSource, StreamEnvironment, WatermarkStrategy
-from penstock.connectors import ConnectorContext, Polled, SplitProgress
+from penstock.connectors import ConnectorContext, NeededColumns, Polled, SplitProgress
 from penstock.operators import ArrowBatch, RowBatch
 
 #: Maximum out-of-orderness of events, as in the suite.
@@ -29,6 +29,7 @@ class NexmarkSource:
         rate: Events per second, across all subtasks; `None` for no limit.
         batch_format: `"rows"` gives each event as a dict, `"arrow"` gives record batches.
         block: Number of successive events in a block. Positions count blocks, not events.
+        fields: Paths of the fields of Arrow batches; `None` for all. The steps of a job decide it.
     """
 
     config: NexmarkConfig
@@ -36,11 +37,19 @@ class NexmarkSource:
     rate: float | None = None
     batch_format: Literal["rows", "arrow"] = "rows"
     block: int = 4_096
+    fields: tuple[tuple[str, ...], ...] | None = None
+
+    #: No code here changes or keeps an event.
+    only_reads: ClassVar[bool] = True
 
     @property
     def _blocks(self) -> GeneratorSource[int]:
         count = None if self.count is None else -(-self.count // self.block)
         return GeneratorSource(int, count, None if self.rate is None else self.rate / self.block)
+
+    def reading(self, needed: NeededColumns) -> NexmarkSource:
+        """Return a source that makes only the fields that later steps need."""
+        return replace(self, fields=needed.fields) if self.batch_format == "arrow" else self
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         """One range of interleaved blocks per subtask."""
@@ -53,6 +62,8 @@ class NexmarkSource:
 
 class NexmarkReader:
     """Makes the events of the blocks that the wrapped reader returns."""
+
+    makes_new_records: ClassVar[bool] = True
 
     def __init__(self, source: NexmarkSource, blocks: Any) -> None:
         self._source = source
@@ -78,7 +89,7 @@ class NexmarkReader:
         numbers = (starts + np.arange(source.block)).ravel()
         if source.count is not None:
             numbers = numbers[numbers < source.count]
-        made = events(source.config, numbers)
+        made = events(source.config, numbers, source.fields)
         return replace(
             polled, batch=ArrowBatch(made) if source.batch_format == "arrow" else RowBatch(as_rows(made))
         )

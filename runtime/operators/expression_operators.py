@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -60,6 +60,9 @@ class ExpressionOperator(Operator):
 class FilterExpressionOperator(ExpressionOperator):
     """Keeps the rows for which the expression is true, with their timestamps; null counts as false.
 
+    Args:
+        read: Columns that later steps read, `None` for all; Arrow batches lose all others.
+
     Example:
         >>> from penstock.runtime.record.elements import RowBatch
         >>> operator = FilterExpressionOperator(pc.field("v") > 1)
@@ -69,12 +72,21 @@ class FilterExpressionOperator(ExpressionOperator):
 
     kind = "filter"
 
-    def __init__(self, expression: pc.Expression) -> None:
+    def __init__(self, expression: pc.Expression, read: Collection[str] | None = None) -> None:
         super().__init__({"filter": expression})
+        self._read = read
 
     def process(self, batch: Batch) -> Iterator[Output]:
         (mask,) = self._masks(batch).values()
-        yield rows_where(batch, mask)
+        yield rows_where(self._narrow(batch), mask)
+
+    def _narrow(self, batch: Batch) -> Batch:
+        if self._read is None or not isinstance(batch, ArrowBatch):
+            return batch
+        names = batch.batch.schema.names
+        kept = [index for index, name in enumerate(names) if name in self._read]
+        # A batch without columns would lose its number of rows.
+        return ArrowBatch(batch.batch.select(kept), batch.timestamps) if kept else batch
 
 
 class SelectOperator(ExpressionOperator):

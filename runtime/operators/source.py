@@ -305,14 +305,17 @@ class NeededColumns:
         names: Needed columns, in addition to those of `expressions`; `None` for all columns.
         expressions: Expressions whose columns are also needed.
         wanted: Filter for the needed rows; `None` for all rows. The filtering step still runs.
+        fields: Paths of `names` and of columns and nested fields in `expressions`; `None` for all columns.
     """
 
     names: tuple[str, ...] | None = None
     expressions: tuple[pc.Expression, ...] = ()
     wanted: pc.Expression | None = None
+    fields: tuple[tuple[str, ...], ...] | None = None
 
     @property
     def is_all(self) -> bool:
+        """Whether the steps need all columns of all rows."""
         return self.names is None and self.wanted is None
 
 

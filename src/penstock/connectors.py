@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.source import ConnectorContext as ConnectorContext
     from penstock.runtime.operators.source import DeadLetter as DeadLetter
     from penstock.runtime.operators.source import FollowsCheckpoints as FollowsCheckpoints
+    from penstock.runtime.operators.source import NeededColumns as NeededColumns
     from penstock.runtime.operators.source import PausesSplits as PausesSplits
     from penstock.runtime.operators.source import Polled as Polled
+    from penstock.runtime.operators.source import ReadsInPart as ReadsInPart
     from penstock.runtime.operators.source import ReportsLag as ReportsLag
     from penstock.runtime.operators.source import ReportsSplits as ReportsSplits
     from penstock.runtime.operators.source import Source as Source

@@ -10,12 +10,37 @@ from nexmark_events import AUCTION, BID, EVENT_SCHEMA, PERSON, NexmarkConfig, ev
 
 CONFIG = NexmarkConfig(seed=7, event_rate=100, out_of_order_group=5)
 
+#: Paths of all columns and fields.
+PATHS: list[tuple[str, ...]] = [
+    *((column.name,) for column in EVENT_SCHEMA),
+    *(
+        (column.name, column.type.field(index).name)
+        for column in EVENT_SCHEMA
+        for index in range(column.type.num_fields)
+    ),
+]
+
 
 @given(numbers=st.lists(st.integers(0, 1 << 40), min_size=1, max_size=20))
 def test_event_is_the_same_in_any_batch(numbers: list[int]) -> None:
     together = events(CONFIG, np.array(numbers))
     alone = [events(CONFIG, np.array([number])).to_pylist()[0] for number in numbers]
     assert together.to_pylist() == alone
+
+
+@given(
+    chosen=st.sets(st.sampled_from(PATHS)), numbers=st.lists(st.integers(0, 1 << 40), min_size=1, max_size=9)
+)
+def test_a_field_is_the_same_beside_any_others(chosen: set[tuple[str, ...]], numbers: list[int]) -> None:
+    part, whole = (events(CONFIG, np.array(numbers), fields) for fields in (chosen, None))
+    part.validate(full=True)
+    assert part.num_rows == len(numbers)
+    for path in chosen:
+        assert pc.struct_field(part.to_struct_array(), list(path)) == pc.struct_field(
+            whole.to_struct_array(), list(path)
+        )
+    left = {path[0] for path in chosen} or {"dateTime"}
+    assert set(part.schema.names) == left
 
 
 def test_seeds_give_different_events_with_the_same_ids_and_moments() -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nexmark_columns import QUERIES
 from nexmark_events import NexmarkConfig, events
-from nexmark_source import NexmarkSource
+from nexmark_source import NexmarkSource, add_events
 
+from penstock import DiscardSink, StreamEnvironment
 from penstock.testing import SourceHarness
 
 CONFIG = NexmarkConfig(seed=3, event_rate=10)
@@ -41,3 +43,15 @@ def test_restored_reader_gives_the_rest() -> None:
     after = SourceHarness(source, restored=[harness.snapshot()]).read_all()
     assert 0 < len(before) < 250
     assert by_time([*before, *after]) == by_time(all_events(250))
+
+
+def test_source_makes_only_the_fields_that_a_query_reads() -> None:
+    env = StreamEnvironment("job")
+    stream = add_events(env, NexmarkSource(CONFIG, count=10, batch_format="arrow"))
+    QUERIES["q11"](stream, CONFIG).sink("out", DiscardSink())
+    sources = (each.source for vertex in env.build().vertices for each in vertex.operators)
+    source: Any = next(each for each in sources if each is not None)
+    assert set(source.fields) == {("event_type",), ("bid", "bidder"), ("dateTime",)}
+    rows = SourceHarness(source).read_all()
+    assert [[*row] for row in rows] == 10 * [["event_type", "bid", "dateTime"]]
+    assert {name for row in rows for name in row["bid"] or ()} == {"bidder"}
