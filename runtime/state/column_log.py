@@ -17,12 +17,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow.types import is_null
 
 from penstock.runtime.state.column_table import ColumnTable, have_unique_hashes
 from penstock.runtime.state.keyed_chunk import ColumnBlock
 from penstock.runtime.state.row_ring import Moments, RowRing
 from penstock.runtime.state.stable_hash import HashArray
 from penstock.runtime.state.stable_hash_arrays import key_hashes
+from penstock.runtime.state.text_column import new_column
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, TypedColumns, alike, plain_name
 
 #: The last part of the key in state: the row's number.
@@ -116,8 +118,8 @@ class ColumnLog(RowRing):
 
     def column(self, name: str, kind: pa.DataType) -> GrowingColumn:
         column = self._columns.get(name)
-        if column is None:
-            column = self._columns[name] = GrowingColumn(name, kind)
+        if column is None or (is_null(column.kind) and not is_null(kind)):
+            column = self._columns[name] = new_column(name, kind)
             column.reserve(len(self.times))
             if self._length:
                 self._with_nulls.add(name)

@@ -27,6 +27,9 @@ from penstock.runtime.errors import StateMismatchError
 #: Slot numbers.
 Slots = NDArray[np.int64]
 
+#: The mask of any number of values without nulls.
+_NO_NULLS: Final = np.ones(0, np.bool_)
+
 _BY_BYTES: Final = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -68,10 +71,12 @@ class GrowingColumn:
 
     def take(self, slots: Slots, *, has_nulls: bool = True) -> pa.Array:
         """The values of slots; with `has_nulls=False` each slot must have a value."""
-        values = self.values.take(slots)
-        valid = self.valid.take(slots) if has_nulls else np.ones(0, np.bool_)
+        return self.array_of(self.values.take(slots), self.valid.take(slots) if has_nulls else _NO_NULLS)
+
+    def array_of(self, values: NDArray[Any], valid: NDArray[np.bool_]) -> pa.Array:
+        """Convert values of this column to an Arrow array, the inverse of `arrays_of`."""
         if kinds.is_null(self.kind):
-            return pa.nulls(len(slots))
+            return pa.nulls(len(values))
         if self.is_object:
             return pa.array(values, self.kind, from_pandas=False)
         storage = pa.array(values, mask=None if valid.all() else ~valid)
