@@ -310,11 +310,11 @@ class ChangesOfTopNOperator(TopNOperator):
     def _changes(self, batch: ArrowBatch, places: Places, ranking: _Ranking) -> ArrowBatch:
         """Store the records in their places, and return the changes: records that left, then new records."""
         new = batch.batch.take(pa.array(places))
-        emitted = pa.array(np.concatenate((ranking.left, ranking.first_row + ranking.entered)))
+        emitted = np.concatenate((ranking.left, ranking.first_row + ranking.entered))
         columns = {name: plain_column(new.column(name)) for name in new.schema.names}
         known = [name.rpartition(" #")[0] for name in self._table.columns if name.endswith(" #1")]
         names = [name for name in dict.fromkeys((*known, *columns)) if name not in self._rank_names]
-        found = {name: self._stored(name, columns.get(name), ranking).take(emitted) for name in names}
+        found = {name: self._stored(name, columns.get(name), ranking, emitted) for name in names}
         left, entered = len(ranking.left), len(ranking.entered)
         found[self._change_kind] = pa.array(["delete"] * left + ["insert"] * entered, pa.string())
         stamps = None if batch.timestamps is None else np.asarray(batch.timestamps, np.int64)[places]
@@ -323,8 +323,10 @@ class ChangesOfTopNOperator(TopNOperator):
             None if stamps is None else pa.array(self._timestamps(stamps, ranking)),
         )
 
-    def _stored(self, name: str, new: pa.Array | None, ranking: _Ranking) -> pa.Array:
-        """Return all members' values in a column; store the values of members whose place has changed."""
+    def _stored(
+        self, name: str, new: pa.Array | None, ranking: _Ranking, emitted: NDArray[np.int64]
+    ) -> pa.Array:
+        """Store a column's values of members whose place has changed, and return those of emitted members."""
         slots, (keys, n) = ranking.slots, ranking.members.shape
         if new is None:
             new = pa.nulls(len(ranking.rows))
@@ -338,12 +340,18 @@ class ChangesOfTopNOperator(TopNOperator):
             raise PenstockError(msg)
         columns = [self._table.column(_column(name, place), new.type) for place in range(n)]
         kind = columns[0].kind
-        members = pa.concat_arrays([*(column.take(slots).cast(kind) for column in columns), new.cast(kind)])
+        for column in columns:
+            column.adopt(kind)
+        # Values only move from place to place, so they stay as the state has them.
+        own = columns[0].arrays_of(new.cast(kind))
+        values = np.concatenate((*(column.values[slots] for column in columns), own[0]))
+        valid = np.concatenate((*(column.valid[slots] for column in columns), own[1]))
         for place, column in enumerate(columns):
             wanted = ranking.members[:, place]
             moved = np.flatnonzero((wanted >= 0) & (wanted != place * keys + np.arange(keys)))
-            column.put(slots[moved], members.take(pa.array(wanted[moved])))
-        return members
+            column.values[slots[moved]] = values[wanted[moved]]
+            column.valid[slots[moved]] = valid[wanted[moved]]
+        return columns[0].array_of(values[emitted], valid[emitted])
 
     def _timestamps(self, stamps: NDArray[np.int64], ranking: _Ranking) -> NDArray[np.int64]:
         keys = len(ranking.slots)
