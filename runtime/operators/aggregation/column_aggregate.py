@@ -278,8 +278,11 @@ def rounds_of(slots: Slots) -> Iterator[Slots | None]:
     begins[1:] = ordered[1:] != ordered[:-1]
     starts = np.flatnonzero(begins)
     rank = np.arange(len(slots)) - np.repeat(starts, np.diff(np.append(starts, len(slots))))
-    for number in range(int(rank.max()) + 1):
-        yield order[rank == number]
+    # One sort for all rounds: a batch may have thousands of rows of one key.
+    in_rounds = order[np.argsort(rank, kind="stable")]
+    ends = np.cumsum(np.bincount(rank)).tolist()
+    for start, end in zip((0, *ends), ends, strict=False):
+        yield in_rounds[start:end]
 
 
 def grown(array: NDArray[Any], places: Slots) -> NDArray[Any]:

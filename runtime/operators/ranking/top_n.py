@@ -19,7 +19,7 @@ change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
@@ -177,12 +177,12 @@ class TopNOperator(RankedColumnsOperator):
         has = np.stack([column.valid[keys] for column in columns[0]], axis=1)
         before = np.where(has, np.arange(has.size).reshape(n, len(keys)).T, -1)
         of_row = np.searchsorted(keys, slots)
-        rounds = list(rounds_of(of_row))
+        most = int(np.bincount(of_row).max())
         incumbents = before[has]
         of_known, of_new = self._as_one(known, ranks)
         best = of_known, before
         new = of_row, of_new, before.size + np.arange(len(rows))
-        members = _sorted(best, new) if len(rounds) > _FEW_ROUNDS else _inserted(rounds, best, new)
+        members = _sorted(best, new) if most > _FEW_ROUNDS else _inserted(rounds_of(of_row), best, new)
         for places, old, own in zip(columns, known, ranks, strict=True):
             values = np.concatenate((old.T.ravel(), own))  # indexed by the numbers of the members
             for place, column in enumerate(places):
@@ -226,7 +226,7 @@ _Places: TypeAlias = tuple[Ranks, NDArray[np.int64]]
 _NewRows: TypeAlias = tuple[NDArray[np.int64], Ranks, NDArray[np.int64]]
 
 
-def _inserted(rounds: Sequence[Slots | None], best: _Places, new: _NewRows) -> NDArray[np.int64]:
+def _inserted(rounds: Iterable[Slots | None], best: _Places, new: _NewRows) -> NDArray[np.int64]:
     """Insert one new row of each key at a time, for all keys at once."""
     (ranks, members), (of_row, new_ranks, numbers) = best, new
     every = np.arange(ranks.shape[1])
