@@ -78,7 +78,12 @@ def q3(events: Columns, config: NexmarkConfig) -> Columns:
 
 def winning_bids(events: Columns, config: NexmarkConfig) -> Columns:
     """Changes of the auctions' winning bids: `change` is `"insert"` or `"delete"`."""
-    offered = bids(events).select(
+    return _winning(auctions(events), _offered(events), config)
+
+
+def _offered(events: Columns) -> Columns:
+    """Bids with names that differ from those of auctions."""
+    return bids(events).select(
         "auction",
         "bidder",
         "price",
@@ -86,7 +91,10 @@ def winning_bids(events: Columns, config: NexmarkConfig) -> Columns:
         bid_dateTime=pc.field("dateTime"),
         bid_extra=pc.field("extra"),
     )
-    joined = auctions(events).join(
+
+
+def _winning(opened: Columns, offered: Columns, config: NexmarkConfig) -> Columns:
+    joined = opened.join(
         offered,
         on="id",
         within=(timedelta(0), timedelta(milliseconds=config.longest_auction_ms)),
@@ -102,7 +110,10 @@ def q4(events: Columns, config: NexmarkConfig) -> Columns:
     """The mean winning price of each category so far; `changes` numbers the results of a category."""
     is_new = pc.field("change") == "insert"
     price = pc.field("price")
-    signed = winning_bids(events, config).select(
+    # Joins and rankings keep all columns in their state.
+    opened = auctions(events).select("id", "category", "expires")
+    winning = _winning(opened, _offered(events).select("id", "price", "bid_dateTime"), config)
+    signed = winning.select(
         "category",
         price=pc.if_else(is_new, price, pc.negate(price)),
         auction=pc.if_else(is_new, pc.scalar(1), pc.scalar(-1)),
