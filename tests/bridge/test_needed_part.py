@@ -58,10 +58,10 @@ def test_a_function_needs_all_columns(env: StreamEnvironment, rows: Any) -> None
     assert "columns" not in env.describe()
 
 
-def test_two_readers_of_the_stream_need_all_columns(env: StreamEnvironment, rows: Any) -> None:
+def test_two_readers_of_the_stream_need_the_columns_of_both(env: StreamEnvironment, rows: Any) -> None:
     rows.select("v").sink("one", DiscardSink())
     rows.select("w").sink("two", DiscardSink())
-    assert part(env) == NeededPart()
+    assert part(env) == NeededPart((1, 3))
 
 
 def test_all_columns_and_unknown_columns_are_not_a_part() -> None:
