@@ -135,6 +135,30 @@ def test_a_transaction_that_is_open_while_the_snapshot_is_read_comes_by_the_stre
     job.close()
 
 
+def test_a_transaction_between_two_parts_of_a_snapshot_is_new_for_the_first_one_alone(
+    shop: ChangedDatabase, context: Callable[..., Any]
+) -> None:
+    shop.run(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, item text)",
+        "INSERT INTO orders SELECT n, 'old' FROM generate_series(1, 40) AS n",
+    )
+    splits = shop.cdc().splits(1)
+    with psycopg.connect(shop.url) as running:
+        running.execute("UPDATE orders SET item = 'new' WHERE id IN (1, 40)")
+        shop.run("INSERT INTO orders VALUES (50, 'old')")
+        job = CdcJob(shop.cdc(), context, splits, poll_rows=3)
+        found = job.read(5)
+        saved = job.checkpoint()
+        job.close()
+    job = CdcJob(shop.cdc(), context, saved, attempt=2)
+    found += job.read(42 - len(found))
+    shop.run("INSERT INTO orders VALUES (60, 'last')")
+    found += job.read(1)
+    job.close()
+    assert numbers(found) == [*range(1, 41), 50, 1, 60]
+    assert [record["item"] for record in found if record["id"] in (1, 40)] == ["old", "new", "new"]
+
+
 def test_without_a_snapshot_an_old_slot_gives_what_it_has_and_a_new_one_what_comes(
     shop: ChangedDatabase, context: Callable[..., Any]
 ) -> None:
