@@ -171,26 +171,28 @@ class CompactedTable:
         return DeltaSink(self.folder, schema, compact_below=64 << 20, compact_at=8)
 
     def committed(self) -> Updates:
-        return self._updates(None)
+        rows = DeltaTable(self.folder).to_pyarrow_table().to_pylist()
+        return Counter((row["word"], row["count"]) for row in rows)
 
     def check(self) -> None:
         log = DeltaTable(self.folder).history()
         compactions = sum(entry["operation"] == "OPTIMIZE" for entry in log)
         assert compactions > 0, "no files were joined"
-        before: Updates = Counter()
+        before: Counter[str] = Counter()
         for version in range(len(log)):
-            now = self._updates(version)
+            now = self._newest_counts(version)
             assert now >= before, f"version {version} lacks {before - now}"
-            most: Counter[str] = Counter()
-            for word, count in now:
-                most[word] = max(most[word], count)
-            assert now.total() == most.total(), f"version {version} has gaps: {now}"
             before = now
         _say(f"{len(log)} versions of the table, {compactions} compactions")
 
-    def _updates(self, version: int | None) -> Updates:
-        rows = DeltaTable(self.folder, version=version).to_pyarrow_table().to_pylist()
-        return Counter((row["word"], row["count"]) for row in rows)
+    def _newest_counts(self, version: int) -> Counter[str]:
+        """The count of each word in a version; all smaller ones must be there once, too."""
+        rows = DeltaTable(self.folder, version=version).to_pyarrow_table()
+        looks = ["max", "count", "count_distinct"]
+        of_words = rows.group_by("word").aggregate([("count", look) for look in looks]).to_pylist()
+        for word in of_words:
+            assert len({word[f"count_{look}"] for look in looks}) == 1, f"version {version}: {word}"
+        return Counter({word["word"]: word["count_max"] for word in of_words})
 
 
 OUTPUTS: Final[dict[str, Callable[[Path], Output]]] = {"files": Files, "delta": CompactedTable}
