@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from columnar.memory import Memory
-from columnar.round_trip import RoundTrip
+from columnar.round_trip import RoundTrip, RoundTrip3, RoundTrip16
 from columnar.work import Scale, Work
 from columnar.works import AgainstRows, CheckpointingCost, KeyedSum, ManyKeys, Windows
 from measure import Figures, cluster, machine, options, scratch, versions
@@ -36,6 +36,8 @@ WORKS: dict[str, type[Work]] = {
     "checkpointing": CheckpointingCost,
     "memory": Memory,
     "round_trip": RoundTrip,
+    "round_trip_3_columns": RoundTrip3,
+    "round_trip_16_columns": RoundTrip16,
 }
 
 #: CPUs that Ray may assign; Spark's executor requests some of them.
@@ -70,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     figures = Figures()
     with scratch() as folder, cluster(_CPUS), ExitStack() as closing:
-        chosen = given.only or [name for name in WORKS if scale.with_spark or name != "round_trip"]
+        chosen = given.only or [
+            name for name in WORKS if scale.with_spark or not name.startswith("round_trip")
+        ]
         for name in chosen:
             (folder / name).mkdir()
             work = WORKS[name](folder / name, scale, closing)

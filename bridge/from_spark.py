@@ -18,6 +18,7 @@ from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.actor_calls import RepeatedCall
 from penstock.actors.shared.registry import find_actor, living_actors
 from penstock.bridge.arrow import arrow_schema_of
+from penstock.bridge.needed_part import padded_columns
 from penstock.bridge.receive_buffer_messages import (
     DEFAULT_MAX_DISK_BYTES,
     DEFAULT_WINDOW,
@@ -86,7 +87,7 @@ def from_spark(
     schema = arrow_schema_of(df)
     transfer = TransferService(df.sparkSession, schema, lambda buffers: _serve(df, buffers))
     buffers = BufferSettings(transfer.id, window, max_disk_bytes=max_disk_bytes)
-    source = SparkSource(buffers, batch_format, schema)
+    source = SparkSource(buffers, batch_format, schema, padded_columns(df))
     stream: DataStream[Any] = env.from_source(id, source, **options)
     transfer.start()
     return stream

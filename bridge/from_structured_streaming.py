@@ -53,6 +53,7 @@ from penstock.actors.shared.registry import find_master
 from penstock.actors.shared.snapshot_answers import CheckpointReply, SnapshotRefused
 from penstock.bridge.arrow import arrow_schema_of
 from penstock.bridge.from_spark import check_arguments
+from penstock.bridge.needed_part import padded_columns
 from penstock.bridge.receive_buffer_messages import (
     DEFAULT_MAX_DISK_BYTES,
     DEFAULT_WINDOW,
@@ -259,7 +260,9 @@ def from_structured_streaming(
     schema = arrow_schema_of(df)
     transfer = TransferService(df.sparkSession, schema, query.serve, one_job=True)
     buffers = BufferSettings(transfer.id, staged=True, max_disk_bytes=max_disk_bytes)
-    stream: DataStream[Any] = env.from_source(id, SparkSource(buffers, batch_format, schema), **options)
+    stream: DataStream[Any] = env.from_source(
+        id, SparkSource(buffers, batch_format, schema, padded_columns(df)), **options
+    )
     transfer.start()
     return stream
 

@@ -207,6 +207,7 @@ class SparkSource:
 
     Attributes:
         arrow_schema: Schema of the whole DataFrame.
+        padded: Columns of type CHAR or VARCHAR.
     """
 
     only_reads: ClassVar[bool] = True
@@ -214,14 +215,15 @@ class SparkSource:
     buffers: BufferSettings
     batch_format: BatchFormat
     arrow_schema: pa.Schema
+    padded: frozenset[str] = frozenset()
 
     @property
     def part(self) -> str:
         return self.buffers.part.described(self.arrow_schema)
 
     def reading(self, needed: NeededColumns) -> SparkSource:
-        """Return a source for which Spark transfers only the needed columns."""
-        part = NeededPart.of(self.arrow_schema, needed)
+        """Return a source for which Spark transfers only the needed columns and rows."""
+        part = NeededPart.of(self.arrow_schema, needed, self.padded)
         return replace(self, buffers=replace(self.buffers, part=part))
 
     def splits(self, parallelism: int) -> Sequence[BufferSplit]:

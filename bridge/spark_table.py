@@ -29,6 +29,7 @@ import pyarrow.types as kinds
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.registry import has_master
 from penstock.bridge.arrow import ReadableBatches, arrow_schema_of, readable_schema, spark_schema_of
+from penstock.bridge.needed_part import LENGTH_LIMIT
 from penstock.runtime.config.checks import Location
 from penstock.runtime.error_text import cause_text
 from penstock.runtime.errors import (
@@ -190,8 +191,6 @@ def _read(storage: ObjectStorage, name: str) -> tuple[pa.Schema, str]:
 _OWN_CATALOG: Final = "spark_catalog"
 
 _VIEWS: Final = ("VIEW", "TEMPORARY")
-#: Marks a string column as CHAR or VARCHAR; Spark checks lengths only when it writes.
-_LENGTH_LIMIT: Final = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 def find_table(spark: SparkSession, name: str) -> tuple[str, pa.Schema]:
@@ -241,7 +240,7 @@ def _folder_of(name: str, table: Any) -> str:
 
 
 def _check_columns(name: str, schema: StructType) -> None:
-    limited = [field.name for field in schema if _LENGTH_LIMIT in field.metadata]
+    limited = [field.name for field in schema if LENGTH_LIMIT in field.metadata]
     if limited:
         _refuse(name, f"it has CHAR or VARCHAR in {limited}, and a job checks no lengths; use STRING")
 

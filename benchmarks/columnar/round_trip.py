@@ -7,8 +7,8 @@ a few rows. Their time is the start-up time of the job and of Spark's tasks, and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from columnar import jobs
 from columnar.work import Work
@@ -41,14 +41,19 @@ class RoundTrip(Work):
         ("spark_round_trip_with_start_vs_pandas", f"{OURS}, with start", f"{PANDAS}, with start", ""),
     )
 
+    #: Columns of the DataFrame besides the key and the summed value, which neither way needs.
+    others: ClassVar[Sequence[str]] = ()
+    #: Rows are this much fewer, because `toPandas` holds all columns in the driver's memory.
+    fewer: ClassVar[int] = 1
+
     def prepare(self) -> None:
         """Start Spark and warm up both ways; check that they return the same sums."""
         self.spark = spark_session("round-trip", executors=1, cores=2, memory="2g", configs={**SETTINGS})
         self.closing.callback(self.spark.stop)
         self.notes["Spark"] = f"Settings: {', '.join(f'`{k}={v}`' for k, v in SETTINGS.items())}."
         self.many, self.few = (
-            self._frame(self.scale.round_trip_rows),
-            self._frame(self.scale.round_trip_rows // 50),
+            self._frame(self._rows),
+            self._frame(self._rows // 50),
         )
         for frame in (self.few, self.many):
             if self.through_columns(frame) != self.through_pandas(frame):
@@ -59,9 +64,9 @@ class RoundTrip(Work):
         ways = [(self.OURS, self.through_columns), (self.PANDAS, self.through_pandas)]
         for name, way in ways if number % 2 else reversed(ways):
             start, whole = _seconds(way, self.few), _seconds(way, self.many)
-            less = self.scale.round_trip_rows - self.scale.round_trip_rows // 50
+            less = self._rows - self._rows // 50
             self.add(name, less / max(whole - start, 1e-3))
-            self.add(f"{name}, with start", self.scale.round_trip_rows / whole)
+            self.add(f"{name}, with start", self._rows / whole)
 
     def through_columns(self, frame: Any) -> Sums:
         """Transfer rows from Spark's executors into a job, and its results back."""
@@ -85,8 +90,49 @@ class RoundTrip(Work):
         from pyspark.sql import functions as F
 
         return self.spark.range(0, rows, 1, _PARTITIONS).select(
-            (F.col("id") * 7919 % _KEYS).alias("k"), (F.col("id") % 1013).alias("v")
+            (F.col("id") * 7919 % _KEYS).alias("k"),
+            (F.col("id") % 1013).alias("v"),
+            *map(F.expr, self.others),
         )
+
+    @property
+    def _rows(self) -> int:
+        return self.scale.round_trip_rows // self.fewer
+
+
+class RoundTrip3(RoundTrip):
+    """A third column: text of 12 characters."""
+
+    ratios = (
+        ("spark_round_trip_3_columns_vs_pandas", RoundTrip.OURS, RoundTrip.PANDAS, "at least 2.2"),
+        (
+            "spark_round_trip_3_columns_with_start_vs_pandas",
+            f"{RoundTrip.OURS}, with start",
+            f"{RoundTrip.PANDAS}, with start",
+            "at least 1.8",
+        ),
+    )
+    others = ("lpad(id, 12, '0') AS text",)
+    fewer = 2
+
+
+class RoundTrip16(RoundTrip):
+    """Ten more integers and four texts."""
+
+    ratios = (
+        ("spark_round_trip_16_columns_vs_pandas", RoundTrip.OURS, RoundTrip.PANDAS, "at least 4"),
+        (
+            "spark_round_trip_16_columns_with_start_vs_pandas",
+            f"{RoundTrip.OURS}, with start",
+            f"{RoundTrip.PANDAS}, with start",
+            "at least 3",
+        ),
+    )
+    others = (
+        *(f"id + {number} AS number{number}" for number in range(10)),
+        *(f"lpad(id + {number}, 12, '0') AS text{number}" for number in range(4)),
+    )
+    fewer = 8
 
 
 def _seconds(way: Callable[[Any], Sums], frame: Any) -> float:

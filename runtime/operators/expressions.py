@@ -48,7 +48,7 @@ def fields_of(expression: pc.Expression) -> tuple[FieldPath, ...] | None:
         >>> fields_of((pc.field("width") > 2) & pc.field("at", "x").is_valid())
         (('width',), ('at', 'x'))
     """
-    entries = _entries_of(expression)
+    entries = entries_of(expression)
     return None if entries is None else tuple(dict.fromkeys(_fields_in(entries)))
 
 
@@ -59,7 +59,7 @@ def required_fields_of(expression: pc.Expression) -> tuple[FieldPath, ...]:
         >>> required_fields_of(pc.field("v") > 2), required_fields_of(pc.field("v").is_null())
         ((('v',),), ())
     """
-    entries = _entries_of(expression)
+    entries = entries_of(expression)
     if entries is None or any(key == "call" and value in _HANDLE_NULL for key, value in entries):
         return ()
     return tuple(dict.fromkeys(_fields_in(entries)))
@@ -72,7 +72,7 @@ def as_plain_field(expression: pc.Expression) -> FieldPath | None:
         >>> as_plain_field(pc.field("v")), as_plain_field(pc.field("v") + 1)
         (('v',), None)
     """
-    entries = _entries_of(expression)
+    entries = entries_of(expression)
     if entries is None or any(key not in ("field_ref", "nested_field_ref") for key, _ in entries):
         return None
     (field,) = _fields_in(entries)
@@ -88,12 +88,19 @@ def _fields_in(entries: list[tuple[str, str]]) -> Iterator[FieldPath]:
             yield tuple(next(left)[1] for _ in range(int(value)))
 
 
-def _entries_of(expression: pc.Expression) -> list[tuple[str, str]] | None:
+def serialized(expression: pc.Expression) -> pa.Buffer:
+    """Arrow's serialized form; raises `pa.ArrowNotImplementedError` for a column by its position."""
+    _, (data, *_) = expression.__reduce__()
+    return data
+
+
+def entries_of(expression: pc.Expression) -> list[tuple[str, str]] | None:
+    """The entries of the serialized form; `None` if the expression refers to a column by its position."""
     try:
-        _, (serialized, *_) = expression.__reduce__()
+        data = serialized(expression)
     except pa.ArrowNotImplementedError:
         return None
-    message = pa.ipc.read_message(pa.py_buffer(memoryview(serialized)[_MAGIC_BYTES:]))
+    message = pa.ipc.read_message(pa.py_buffer(memoryview(data)[_MAGIC_BYTES:]))
     return list(_Flatbuffer(bytes(message.metadata)).metadata_of_schema())
 
 

@@ -13,6 +13,7 @@ from penstock import DiscardSink, StreamEnvironment
 from penstock.aggregates import Sum
 from penstock.bridge.needed_part import NeededPart
 from penstock.bridge.receive_buffer_messages import BufferSettings
+from penstock.bridge.spark_filter import Compared
 from penstock.bridge.spark_source import SparkSource
 from penstock.bridge.transfer_service import Rendezvous, TransferRequest
 from penstock.runtime.operators.source import NeededColumns
@@ -56,6 +57,25 @@ def test_a_function_needs_all_columns(env: StreamEnvironment, rows: Any) -> None
     assert part(env) == NeededPart()
     assert part(env).schema_in(SCHEMA) == SCHEMA
     assert "columns" not in env.describe()
+
+
+def test_a_filter_goes_to_spark_as_far_as_it_means_the_same_there(env: StreamEnvironment, rows: Any) -> None:
+    rows.filter((pc.field("a.b") > 3) & (pc.field("v") + 1 > 3)).select("w").sink("out", DiscardSink())
+    assert part(env).places == (0, 1, 3), "the job's own filter still runs"
+    assert part(env).conditions == (Compared(0, "integer", ">", 3),)
+    assert "reads 3 of 4 columns, part of the filter in Spark" in env.describe()
+
+
+def test_a_filter_alone_leaves_all_columns(env: StreamEnvironment, rows: Any) -> None:
+    rows.filter(pc.field("V") == "x").sink("out", DiscardSink())
+    assert part(env) == NeededPart(None, (Compared(2, "string", "=", "x"),), True)
+    assert "source(SparkSource), filter in Spark" in env.describe()
+
+
+def test_columns_that_spark_pads_are_not_compared_there() -> None:
+    needed = NeededColumns(None, (), pc.field("V") != "x")
+    assert NeededPart.of(SCHEMA, needed).conditions
+    assert not NeededPart.of(SCHEMA, needed, {"V"}).conditions
 
 
 def test_two_readers_of_the_stream_need_the_columns_of_both(env: StreamEnvironment, rows: Any) -> None:

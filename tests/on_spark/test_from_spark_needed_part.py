@@ -50,6 +50,27 @@ def test_a_killed_reader_gets_its_columns_again_and_no_other_column_leaves_spark
     assert source.name == "source(SparkSource), reads 1 of 2 columns"
 
 
+def test_a_killed_reader_gets_its_rows_again_and_no_other_row_leaves_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    env = environment(tmp_path)
+    wanted = (pc.field("id") < COUNT // 4) & pc.starts_with(pc.field("text"), "1")
+    stream: Any = from_spark(env, wide_numbers(spark), id="rows").filter(wanted).select("id")
+    slow = stream.map_batches(Slowed(4_000, tmp_path / "go"), "arrow", id="slow")
+    slow.sink("out", FileSink.parquet(tmp_path / "out"))
+    job: Any = env.submit()
+    after_rows(job, 5_000)
+    kill_subtask(job, "rows", 0)
+    eventually("a quarter of the rows", lambda: sum(buffer.rows for buffer in buffers(job)) == COUNT // 4)
+    slow_release(tmp_path)
+    result = finish(job)
+    expected = [number for number in range(COUNT // 4) if str(number).startswith("1")]
+    assert sorted(committed(tmp_path)["id"].to_pylist()) == expected
+    assert result.statistics.restarts == 1
+    (source,) = (o for o in job.report().graph.operators if o.is_source)
+    assert source.name == "source(SparkSource), part of the filter in Spark"
+
+
 def test_columns_are_chosen_by_place_whatever_their_names(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.range(3).selectExpr("id AS `a.b`", "id * 2 AS v", "id * 3 AS `V`", "id * 4 AS `x``y`")
     for names in (("V", "a.b"), ("x`y",), ("v", "a.b")):
