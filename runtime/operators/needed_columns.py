@@ -14,6 +14,7 @@ def columns_to_read(
     """Return the columns to read, `None` for all; `columns` are the user's choice.
 
     Example:
+        >>> import pyarrow.compute as pc
         >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.int64()})
         >>> columns_to_read(schema, None, NeededColumns(("c",), (pc.field("a") > 1,)))
         ('a', 'c')
