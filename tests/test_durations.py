@@ -36,7 +36,7 @@ from penstock.redis import RedisStreamSource
 from penstock.runtime.testing.simulation.world.agenda import Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.world import World
 from penstock.runtime.time.durations import as_seconds
-from penstock.sql import SqlLookup, SqlSink, SqlSource
+from penstock.sql import PostgresCdcSource, SqlLookup, SqlSink, SqlSource
 
 DURATION = re.compile(r"\b(Duration|Ttl)\b")
 NUMBER = re.compile(r"\b(float|timedelta)\b")
@@ -319,6 +319,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "JobConfig": penstock.JobConfig,
     "KafkaSink": partial(KafkaSink, "localhost:9092", "out"),
     "KafkaSource": partial(KafkaSource, "localhost:9092", "in"),
+    "PostgresCdcSource": partial(
+        PostgresCdcSource, "postgresql://localhost/shop", "orders", slot="orders", publication="shop"
+    ),
     "RedisStreamSource": partial(RedisStreamSource, "redis://localhost", "in"),
     "SqlLookup": partial(SqlLookup, "sqlite:///in.db", "SELECT 1 AS id", key=["id"]),
     "SqlSink": partial(SqlSink, "sqlite:///out.db", "out"),

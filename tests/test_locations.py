@@ -43,6 +43,7 @@ NO_PLACES = {
     "OperatorContext.location": "the operator in the job",
     "OperatorHarness.abort_checkpoint.snapshot": "the snapshot itself",
     "OperatorHarness.complete_checkpoint.snapshot": "the snapshot itself",
+    "PostgresCdcSource.snapshot": "whether a snapshot of the tables is read",
     "SinkTests.make_world.folder": "what the kit hands to a test",
     "SinkTests.outside.tmp_path": "pytest's own fixture",
     "SourceHarness.complete_checkpoint.snapshot": "the snapshot itself",

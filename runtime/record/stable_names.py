@@ -112,6 +112,7 @@ HOMES: Final[dict[str, str]] = {
     "Min": "penstock.runtime.operators.aggregation.functions.Min",
     "MqttSource": "penstock.runtime.io.connectors.mqtt.MqttSource",
     "MqttSplit": "penstock.runtime.io.connectors.mqtt.MqttSplit",
+    "NeededColumns": "penstock.runtime.operators.source.NeededColumns",
     "NoRestart": "penstock.runtime.config.restart.NoRestart",
     "OffsetsInitializer": "penstock.runtime.io.connectors.kafka.offsets.OffsetsInitializer",
     "OnRequest": "penstock.runtime.operators.source_coordinator.OnRequest",

@@ -337,7 +337,9 @@ def test_a_job_starts_from_a_table_and_its_savepoint_is_read_as_one(
 
 
 def test_every_example_is_run_or_is_a_part_of_one() -> None:
-    tests = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parent.glob("test_*.py"))
+    folders = Path(__file__).parent, Path(__file__).parents[1] / "on_ray"
+    files = [file for folder in folders for file in folder.glob("test_*.py")]
+    tests = "".join(file.read_text(encoding="utf-8") for file in files)
     imported: set[str] = set()
     for example in EXAMPLES.glob("*.py"):
         for node in ast.walk(ast.parse(example.read_text(encoding="utf-8"))):
@@ -345,5 +347,5 @@ def test_every_example_is_run_or_is_a_part_of_one() -> None:
                 imported.add(f"{node.module}.py")
     for example in EXAMPLES.glob("*.py"):
         is_run = re.search(rf'run_example(_alone|_as_program)?\(\s*"{example.name}"', tests)
-        is_imported = f"from {example.stem} import" in tests
+        is_imported = f"from {example.stem} import" in tests or f"\nimport {example.stem} " in tests
         assert example.name in imported or is_imported or is_run, example.name

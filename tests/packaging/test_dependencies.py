@@ -26,6 +26,7 @@ WITH_EXTRAS = [
     ("runtime/io/connectors/kafka/simulated/", "confluent_kafka"),
     ("runtime/io/connectors/kafka/simulated/", "kafka"),
     ("runtime/io/connectors/sql/postgres", "psycopg"),
+    ("runtime/io/connectors/sql/cdc/", "psycopg"),
 ]
 #: Py4J comes with the extra for Spark. IPython is looked for and used only where a notebook runs.
 OTHERS = {"py4j", "ipython"}

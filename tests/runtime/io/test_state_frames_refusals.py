@@ -88,7 +88,7 @@ def test_arguments_that_can_not_be_meant_are_told(tmp_path: Path) -> None:
         write_state(keyed({"b": 1}), url, "count")
     with pytest.raises(ConfigurationError, match="max_parallelism=16 is not possible"):
         write_state(keyed({"b": 1}), tmp_path / "t", "count", base=url, max_parallelism=16)
-    with pytest.raises(ConfigurationError, match="lacks 'value', it has"):
+    with pytest.raises(ConfigurationError, match="lacks 'value'; it has"):
         write_state(pa.table({"key": [1], "total": [1]}), tmp_path / "t", "count")
     with pytest.raises(ConfigurationError, match="key 'a' is in several rows"):
         write_state(pa.table({"key": ["a", "b", "a"], "value": [1, 2, 3]}), tmp_path / "t", "count")
