@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kinds
 from numpy.typing import NDArray
 
@@ -60,6 +59,8 @@ class TextColumn(GrowingColumn):
         mine, valid = self.valid.take(slots), valid_of(column)
         if kinds.is_null(column.type):
             return ~mine
+        import pyarrow.compute as pc  # late: most subtasks have no such state
+
         same = pc.equal(self.take(slots), column).fill_null(False).to_numpy(zero_copy_only=False)
         equal: NDArray[np.bool_] = same | ~(mine | valid)
         return equal

@@ -24,4 +24,4 @@ def test_a_subtask_loads_nothing_of_the_job_master_of_programs_or_of_the_command
     of_others = ("penstock.actors.master", "penstock.actors.client", "penstock.actors.command_line")
     assert not [name for name in loaded if name.startswith(of_others)]
     assert not {"penstock.runtime.job.scheduler", "penstock.runtime.graph.streams.data_stream"} & loaded
-    assert not {"rich", "typer", "pandas", "pyarrow.parquet"} & loaded
+    assert not {"rich", "typer", "pandas", "pyarrow.parquet", "pyarrow.compute"} & loaded
