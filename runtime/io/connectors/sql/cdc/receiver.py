@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from psycopg import sql
-
 from penstock.runtime.errors import ConnectorError, LostInputError, PenstockError
-from penstock.runtime.io.connectors.sql.cdc.catalog import Catalog, table_identifier
+from penstock.runtime.io.connectors.sql.cdc.catalog import Catalog
 from penstock.runtime.io.connectors.sql.cdc.changes import ChangeBatch
 from penstock.runtime.io.connectors.sql.cdc.pgoutput import (
     UNCHANGED,
@@ -30,16 +28,10 @@ from penstock.runtime.io.connectors.sql.cdc.pgoutput import (
     read_row,
     read_truncate,
 )
-from penstock.runtime.io.connectors.sql.cdc.split import (
-    INTEGERS,
-    CdcSplit,
-    CdcTable,
-    Key,
-    key_reader,
-)
+from penstock.runtime.io.connectors.sql.cdc.snapshot import begin_snapshot, fetch, open_cursor
+from penstock.runtime.io.connectors.sql.cdc.split import CdcSplit, CdcTable, Key, key_reader
 from penstock.runtime.io.connectors.sql.cdc.stream import DATA, HEADER, ReplicationStream, SlotInUseError
 from penstock.runtime.io.connectors.sql.postgres import Postgres
-from penstock.runtime.io.connectors.sql.postgres_statements import literals, statement
 from penstock.runtime.operators.change_kinds import ChangeKind
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.time.durations import as_seconds
@@ -63,10 +55,6 @@ _MOST_BYTES: Final = 8 << 20
 _AGAIN: Final = 0.2
 #: Ids of types that are built in are below this one.
 _FIRST_USER_TYPE: Final = 16_384
-#: Id of the type uuid, whose order is that of its text.
-_UUID: Final = 2950
-#: Ids of the types text and varchar.
-_TEXTS: Final = frozenset([25, 1043])
 
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE = map(ord, "BCRT")
 _INSERT, _UPDATE, _DELETE = map(ord, "IUD")
@@ -192,7 +180,7 @@ class CdcReceiver:
     async def _read_snapshot(self, inbox: Inbox) -> None:
         database = await asyncio.to_thread(self._connect)
         try:
-            snapshot, lsn, timestamp = await asyncio.to_thread(_begin_snapshot, database)
+            snapshot, lsn, timestamp = await asyncio.to_thread(begin_snapshot, database)
             # Later transactions are in no chunk.
             self._split = replace(self._split, settled=max(self._split.settled, lsn))
             while self._split.reading is not None and self._split.reading < len(self._split.tables):
@@ -209,10 +197,10 @@ class CdcReceiver:
         schema, _, name = table.name.partition(".")
         relation = Relation(table.oid, schema, name, "f", table.columns, (True,) * len(table.columns))
         key_of = key_reader(table.columns, table.key)
-        await asyncio.to_thread(_open_cursor, database, table)
+        await asyncio.to_thread(open_cursor, database, table)
         while True:
             limit = min(inbox.max_rows, self._source.page_rows)
-            rows = await asyncio.to_thread(_fetch, database, limit, len(table.columns))
+            rows = await asyncio.to_thread(fetch, database, limit, len(table.columns))
             for row in rows:
                 self._changes.add("insert", relation, row, commit)
             is_last = len(rows) < limit
@@ -551,48 +539,3 @@ class CdcReceiver:
         if read is None:
             read = self._keys[relation.oid] = key_reader(relation.columns, table.key)
         return verdict[table.chunk_of(read(values))]
-
-
-def _begin_snapshot(database: Postgres) -> tuple[str, int, int]:
-    """Begin a transaction for all tables; return its snapshot, and the place and the time of now."""
-    for setting in ("idle_in_transaction_session_timeout", "transaction_timeout"):
-        database.query(
-            "prepare the connection",
-            "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = %s",
-            (setting,),
-        )
-    database.query("begin", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    ((snapshot, lsn, timestamp),) = database.query(
-        "begin",
-        "SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn() - '0/0'::pg_lsn, "
-        "(extract(epoch FROM now()) * 1000000)::int8",
-    )
-    return snapshot, int(lsn), timestamp
-
-
-def _open_cursor(database: Postgres, table: CdcTable) -> None:
-    columns = [sql.Identifier(name) for name, _, _ in table.columns]
-    kinds = {name: kind for name, kind, _ in table.columns}
-    order = statement(", ").join(_ordered(name, kinds[name]) for name in table.key)
-    after = table.chunks[-1].up_to if table.chunks else None
-    where: sql.Composable = sql.SQL("")
-    if after is not None:
-        where = statement(" WHERE ({}) > ({})").format(order, literals(after))
-    text = statement("DECLARE rows NO SCROLL CURSOR FOR SELECT {} FROM {}{} ORDER BY {}").format(
-        statement(", ").join(columns), table_identifier(table.name), where, order
-    )
-    database.query(f"read table {table.name}", text)
-
-
-def _ordered(name: str, kind: int) -> sql.Composable:
-    """A column of the key, in an order that Python has, too."""
-    column = sql.Identifier(name)
-    if kind in INTEGERS or kind == _UUID:
-        return column
-    if kind in _TEXTS:
-        return statement('{} COLLATE "C"').format(column)
-    return statement('({}::text) COLLATE "C"').format(column)
-
-
-def _fetch(database: Postgres, limit: int, width: int) -> Sequence[Sequence[Value]]:
-    return database.raw("read", f"FETCH {limit} FROM rows", width)
