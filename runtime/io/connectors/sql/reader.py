@@ -6,7 +6,6 @@ memory.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -72,20 +71,6 @@ class _Loaded:
 
 
 Work: TypeAlias = Callable[[], _Loaded]
-
-
-def in_daemon_thread(work: Work, name: str) -> Future[_Loaded]:
-    """Run work in a thread that does not keep the process from exiting."""
-    future: Future[_Loaded] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # raised again by `result`
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
 
 
 class SqlReader:

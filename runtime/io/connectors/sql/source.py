@@ -20,19 +20,19 @@ Two rows with one position fail the job, because a checkpoint could not tell the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError, ConnectorError
+from penstock.runtime.io.connectors.daemon_threads import in_thread
 from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.sql.connections import check_url, open_database
 from penstock.runtime.io.connectors.sql.database import SqlDatabase, column_names
-from penstock.runtime.io.connectors.sql.reader import SqlReader, SqlSplit, Work, in_daemon_thread
+from penstock.runtime.io.connectors.sql.reader import SqlReader, SqlSplit
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import BatchFormat
@@ -125,7 +125,7 @@ class SqlSource(metaclass=NearestNames):
 
     def reader(self, context: ConnectorContext, splits: Sequence[SqlSplit]) -> SqlReader:
         """Make the reader of one subtask."""
-        return SqlReader(self, self._open, self._begin, context.clock, splits)
+        return SqlReader(self, self._open, in_thread, context.clock, splits)
 
     def _parts(self, low: Any, high: Any, last: tuple[Any, ...]) -> list[SqlSplit]:
         if self.partitions == 1:
@@ -142,7 +142,3 @@ class SqlSource(metaclass=NearestNames):
 
     def _open(self) -> SqlDatabase:
         return open_database(self.url, as_seconds(self.timeout))
-
-    @property
-    def _begin(self) -> Callable[[Work], Any]:
-        return partial(in_daemon_thread, name="sql-source")
