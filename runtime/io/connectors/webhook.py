@@ -241,10 +241,6 @@ class _WebhookReceiver:
         self.where = f"the webhook at {source.host}:{source.port}"
         self.transient: tuple[type[BaseException], ...] = (OSError,)
 
-    @property
-    def listens(self) -> bool:
-        return self._starting is not None and self._starting.done()
-
     async def receive(self, inbox: Inbox) -> None:
         await self._listen()
         while True:

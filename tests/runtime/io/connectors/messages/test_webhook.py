@@ -9,6 +9,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from errno import EISCONN
 from http.client import HTTPConnection
 from typing import Any
 from unittest.mock import MagicMock
@@ -298,8 +299,10 @@ def test_no_sender_is_left_without_an_answer_when_the_listener_ends(turns: int) 
     async def connect_and_end() -> None:
         receiver = _WebhookReceiver(source, split, deserializer=MagicMock())
         receiving = asyncio.ensure_future(receiver.receive(MagicMock()))
-        while not receiver.listens:
-            await asyncio.sleep(0)
+        with socket.socket() as first:
+            first.setblocking(False)
+            while first.connect_ex(("127.0.0.1", port)) not in (0, EISCONN):
+                await asyncio.sleep(0)
         receiving.cancel()
         await asyncio.wait([receiving])
         senders = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(3)]
