@@ -32,14 +32,20 @@ _PARTITIONS = 8
 Sums = list[tuple[int, int]]
 
 
+OURS, PANDAS = "from_spark, sums in a job, to_spark", "toPandas, groupby, createDataFrame"
+
+
+def _ratios(name: str, target: str, target_with_start: str) -> tuple[tuple[str, str, str, str], ...]:
+    return (
+        (f"{name}_vs_pandas", OURS, PANDAS, target),
+        (f"{name}_with_start_vs_pandas", f"{OURS}, with start", f"{PANDAS}, with start", target_with_start),
+    )
+
+
 class RoundTrip(Work):
     """Compares both ways, with all rows and with few rows."""
 
-    OURS, PANDAS = "from_spark, sums in a job, to_spark", "toPandas, groupby, createDataFrame"
-    ratios = (
-        ("spark_round_trip_vs_pandas", OURS, PANDAS, "at least 3"),
-        ("spark_round_trip_with_start_vs_pandas", f"{OURS}, with start", f"{PANDAS}, with start", ""),
-    )
+    ratios = _ratios("spark_round_trip", "at least 3", "")
 
     #: Columns of the DataFrame besides the key and the summed value, which neither way needs.
     others: ClassVar[Sequence[str]] = ()
@@ -61,7 +67,7 @@ class RoundTrip(Work):
 
     def run_round(self, number: int) -> None:
         """Measure both ways, in alternating order."""
-        ways = [(self.OURS, self.through_columns), (self.PANDAS, self.through_pandas)]
+        ways = [(OURS, self.through_columns), (PANDAS, self.through_pandas)]
         for name, way in ways if number % 2 else reversed(ways):
             start, whole = _seconds(way, self.few), _seconds(way, self.many)
             less = self._rows - self._rows // 50
@@ -103,15 +109,7 @@ class RoundTrip(Work):
 class RoundTrip3(RoundTrip):
     """A third column: text of 12 characters."""
 
-    ratios = (
-        ("spark_round_trip_3_columns_vs_pandas", RoundTrip.OURS, RoundTrip.PANDAS, "at least 2.2"),
-        (
-            "spark_round_trip_3_columns_with_start_vs_pandas",
-            f"{RoundTrip.OURS}, with start",
-            f"{RoundTrip.PANDAS}, with start",
-            "at least 1.8",
-        ),
-    )
+    ratios = _ratios("spark_round_trip_3_columns", "at least 2.2", "at least 1.8")
     others = ("lpad(id, 12, '0') AS text",)
     fewer = 2
 
@@ -119,15 +117,7 @@ class RoundTrip3(RoundTrip):
 class RoundTrip16(RoundTrip):
     """Ten more integers and four texts."""
 
-    ratios = (
-        ("spark_round_trip_16_columns_vs_pandas", RoundTrip.OURS, RoundTrip.PANDAS, "at least 4"),
-        (
-            "spark_round_trip_16_columns_with_start_vs_pandas",
-            f"{RoundTrip.OURS}, with start",
-            f"{RoundTrip.PANDAS}, with start",
-            "at least 3",
-        ),
-    )
+    ratios = _ratios("spark_round_trip_16_columns", "at least 4", "at least 3")
     others = (
         *(f"id + {number} AS number{number}" for number in range(10)),
         *(f"lpad(id + {number}, 12, '0') AS text{number}" for number in range(4)),
