@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.source import AddsSplits as AddsSplits
     from penstock.runtime.operators.source import ConnectorContext as ConnectorContext
     from penstock.runtime.operators.source import DeadLetter as DeadLetter
+    from penstock.runtime.operators.source import DescribesPart as DescribesPart
     from penstock.runtime.operators.source import FollowsCheckpoints as FollowsCheckpoints
     from penstock.runtime.operators.source import NeededColumns as NeededColumns
     from penstock.runtime.operators.source import PausesSplits as PausesSplits
