@@ -16,8 +16,8 @@ records are deleted only if conditions 1 and 2 hold, and its report only if cond
    lines.
 
 An upgrade that was killed and never repeated leaves an actor that keeps the program of its job
-(`ProgramKeeper`). The actor is ended before the records of its job are deleted, so it is never without them.
-An upgrade can't be repeated without them either.
+(`ProgramKeeper`). The actor is ended before the records of its job are deleted, so it never outlives them.
+Without these records the upgrade can't be repeated either.
 
 The record of a JobMaster's job (`job-of-master`) is deleted if the JobMaster's actor and the job have ended.
 The offer of a process is deleted if the process's actor has ended. Records of unknown kinds stay.

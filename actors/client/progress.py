@@ -119,7 +119,7 @@ class FailureNotices:
     """Logs why a job restarts while a caller waits for it: each cause once, then how often it has occurred.
 
     A cause that occurs again is logged at its 2nd, 4th, 8th time and so on. The failure that ends the job is
-    left to the error of the wait. The job's warnings are logged, too, but for the one about missing
+    not logged, because `wait` raises it. The job's warnings are logged, too, except the one about missing
     checkpoints, which the submission has logged.
     """
 

@@ -60,7 +60,7 @@ _Handle: TypeAlias = "ActorHandle[Any] | ClusterCall[ActorHandle[Any]]"
 _CONTROL_CALLS: Final = 1_000
 #: Maximum number of warm processes of one program; each has about 70 MB.
 _MOST_WARM: Final = 16
-#: Seconds for the cluster to list the processes of a job.
+#: Maximum seconds until the cluster has listed the processes of a job.
 _FINDING: Final = 30.0
 #: Seconds that the answer with a sample may be late.
 _SAMPLE_DELAY: Final = 2.0
@@ -212,7 +212,7 @@ class RayProcesses:
         self._call(process, lambda actor: actor.stop.remote(role), reply)
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
-        """Call `renew` of a process; a guard of the JobMaster also receives the JobMaster's place."""
+        """Call `renew` of a process; a process that guards the JobMaster also receives its place."""
         guarded = self._place if guards else None
         self._call(process, lambda actor: actor.renew.remote(role, guarded), reply)
 

@@ -1,8 +1,8 @@
 """`SubtaskActor`: the Ray actor that takes the role of a subtask.
 
 The actor is a `SubtaskRunner` (`runtime/execution/subtask_process.py`), which makes all decisions on the
-actor's event loop. The loop only receives frames, control messages and leases. The subtask
-itself runs in a task thread (`Attempt`).
+actor's event loop. The loop only receives frames, control messages and leases. The subtask itself runs in a
+task thread (`Attempt`).
 
 The actor outlives attempts and jobs. A warm process has already loaded the user's modules, and Ray need not
 place it. So a second job starts in 0.2 s instead of 0.7 s, although the template makes new processes cheap.

@@ -28,7 +28,7 @@ WORKER = "PENSTOCK_TEMPLATEWORKER"
 #: threads of a subtask hand arrays to each other, so each arena would grow to the largest need of any thread.
 ARENAS = "MALLOC_ARENA_MAX"
 ONE = "1"
-#: Seconds to wait for the template's agreement, also while the template imports.
+#: Maximum seconds to wait for the template's agreement, including the time of its imports.
 _PATIENCE = 30.0
 #: Message of the template (step 2), and of this process (step 3).
 AGREED, YES = b"a", b"y"

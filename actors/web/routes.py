@@ -302,7 +302,7 @@ async def flames(server: WebServer, request: web.Request) -> Any:
     shows_records=True,
 )
 async def edge_records(server: WebServer, request: web.Request) -> Any:
-    """`edge` is the place of the edge in the answer of `plan`."""
+    """`edge` is the index of the edge in the answer of `plan`."""
     watcher = await server.watcher(request)
     edges, wanted = (await watcher.fresh()).graph.edges, request.match_info["edge"]
     place = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) <= _DIGITS else len(edges)

@@ -82,7 +82,7 @@ def winning_bids(events: Columns, config: NexmarkConfig) -> Columns:
 
 
 def _offered(events: Columns) -> Columns:
-    """Bids with names that differ from those of auctions."""
+    """Bids whose columns have other names than the columns of auctions."""
     return bids(events).select(
         "auction",
         "bidder",

@@ -262,8 +262,8 @@ class JobHandle(Protocol):
 
         Args:
             savepoint: Parent folder, as in `savepoint`.
-            drain: Advance event time to its end first, so that open windows fire unfinished. Without `drain`
-                the savepoint keeps them open for the job that continues from it.
+            drain: Advance event time to its end first, so that open windows fire before they are complete.
+                Without `drain` the savepoint keeps them open for the job that continues from it.
 
         Returns:
             URL of the savepoint's folder.

@@ -1,4 +1,4 @@
-"""The columns of a source that later steps need, as its file or table has them."""
+"""Chooses the columns that a source reads from its file or table: those that later steps need."""
 
 from __future__ import annotations
 

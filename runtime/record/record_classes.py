@@ -16,7 +16,7 @@ are matched by name. A new field takes its plain default value. A removed field 
 would be lost. An instance may have attributes besides its fields. They are kept, too.
 
 **Pickle** is the last resort. Some values can be pickled but not unpickled, such as an exception whose
-`__init__` takes other arguments than it pickles. A checkpoint with such a value could never be read. So every
+`__init__` needs arguments that are not pickled. A checkpoint with such a value could never be read. So every
 pickle is read once when it is written, and a value that can't be read is refused there. That nearly doubles
 the time of writing a pickle; decision 34 has figures. If the directory has its own name for a class, pickles
 use that name, too. So a pickle that may name a module of Penstock is made a second time, by a slower pickler.

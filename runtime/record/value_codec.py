@@ -42,7 +42,7 @@ from penstock.runtime.record.value_encoder import ValueEncoder
 from penstock.runtime.trust.data import PicklePolicy
 
 _SURROGATES: Final = "surrogatepass"
-#: `unpackb` keeps 40 kB on the C stack while it is in an extension; deeper than this, a heap object is used.
+#: `unpackb` keeps 40 kB on the C stack while it calls the hook; deeper than this, a heap object is used.
 _DEPTH_ON_STACK: Final = 16
 
 _LEAVES: Final[dict[int, Callable[[Any], Any]]] = {
@@ -106,7 +106,7 @@ class ValueDecoder:
         unpacker.feed(data)
         value = unpacker.unpack()
         if unpacker.tell() != len(data):
-            msg = f"data of length {len(data) - unpacker.tell()} is left over after a value: it is damaged"
+            msg = f"{len(data) - unpacker.tell()} bytes are left over after a value: the data is damaged"
             raise CodecError(msg)
         return value
 
@@ -188,14 +188,15 @@ def _member(cls: type[Enum], token: Any, *, may_call: bool) -> Enum:
 
 
 def _flags(cls: type[Flag], number: int, *, may_call: bool) -> Flag:
-    """Return the flags with a number; a method of the class makes a combination that has no member yet."""
+    """Return the flags with a number; the class's `_missing_` makes a combination that has no member yet."""
     known = cls._value2member_map_.get(number)
     if known is not None:
         return cast("Flag", known)
     if not (may_call or _makes_plain_members(cls)):
         msg = (
-            f"the data holds the flags {number} of {describe_type(cls)}, whose own method would make them, "
-            "and pickle is not allowed here (allow_pickle=False). Allow it, or name the combination"
+            f"the data holds the flags {number} of {describe_type(cls)}. Only the class's own code can make "
+            "this combination, and pickle is not allowed here (allow_pickle=False). Allow it, or give the "
+            "combination a name"
         )
         raise CodecError(msg)
     return cls(number)

@@ -185,9 +185,9 @@ class BroadcastStateView(BroadcastState[Any, Any]):
     def _begin_change(self) -> None:
         if not self.can_change:
             msg = (
-                f"broadcast state {self.name!r} ({self.where}) was changed where no record of its stream is "
-                "processed. Only this subtask would have the change: make it in process_broadcast_element; "
-                "elsewhere the state is read-only"
+                f"broadcast state {self.name!r} ({self.where}) was changed outside the processing of a "
+                "record of its stream. Only this subtask would have the change: make it in "
+                "process_broadcast_element; elsewhere the state is read-only"
             )
             raise PenstockError(msg)
 

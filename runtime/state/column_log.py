@@ -1,4 +1,4 @@
-"""`ColumnLog`: keyed state in columns whose keys have many rows each, ordered by arrival and found by time.
+"""`ColumnLog`: keyed state in columns with many rows per key, ordered by arrival and found by time.
 
 `RowRing` has the rows' hashes and times. This class adds the columns of keys and values. Rows are restored
 from a `ColumnTable` (`fill`).
@@ -139,7 +139,7 @@ class ColumnLog(RowRing):
         self._delete_cells(slots)
 
     def keys(self, slots: Slots) -> pa.RecordBatch:
-        """The keys of rows; their parts must have one type in each column."""
+        """The keys of rows; each column of the keys must have one type in these rows."""
         return pa.RecordBatch.from_arrays(
             [typed.take(slots) for typed in self._keys.values()], names=list(self._keys)
         )
@@ -187,7 +187,7 @@ class ColumnLog(RowRing):
         return rows[order], slots[order]
 
     def _are_exact(self, keys: Mapping[str, pa.Array]) -> bool:
-        """Whether equal hashes mean equal keys, here and in the state."""
+        """Whether equal hashes mean equal keys, in `keys` and in the state."""
         (typed,) = self._keys.values()
         is_one_type = len(typed.all) == 1 and have_unique_hashes(
             {"": typed.all[0].take(np.empty(0, np.int64))}
@@ -263,7 +263,7 @@ def _batch(columns: Mapping[str, pa.Array], rows: int = 0) -> pa.RecordBatch:
 
 
 def _joined(deleted: Sequence[ColumnBlock]) -> Iterator[ColumnBlock]:
-    """One block for all deleted rows with keys of the same types: each watermark deletes only a few rows."""
+    """Join the blocks whose keys have the same types, because each watermark deletes only a few rows."""
     by_schema: dict[pa.Schema, list[ColumnBlock]] = {}
     for block in deleted:
         by_schema.setdefault(block.keys.schema, []).append(block)

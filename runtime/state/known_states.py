@@ -71,7 +71,7 @@ class KnownStates:
             raise StateMismatchError(msg)
 
     def declare(self, declaration: KeyedState, table: StateTable, *, is_declared: bool) -> None:
-        """Note that a function uses a state; check or migrate its restored values."""
+        """Register a state that a function uses; check or migrate its restored values."""
         if declaration.types:
             self._declare_types(declaration, table)
         name, kind = declaration.name, declaration.kind

@@ -3,7 +3,7 @@
 A `ColumnLog` or `RowLog` numbers its rows, and deletes them roughly in this order. So if all state of a
 backend is in logs, its oldest files hold only deleted rows after some time. They are dropped from the chain
 without being read. Otherwise the state of a join would be rewritten every few checkpoints, because the
-changes soon outweigh it.
+changes soon outweigh the base (`keyed_snapshot.py`).
 
 A file holds only rows whose numbers are below the next numbers of the logs at its snapshot. So it is dead
 once the number of each log's first live row has reached the log's next number at that snapshot. Deletions

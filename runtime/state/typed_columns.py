@@ -27,7 +27,7 @@ from penstock.runtime.errors import StateMismatchError
 #: Slot numbers.
 Slots = NDArray[np.int64]
 
-#: The mask of any number of values without nulls.
+#: Mask of values without nulls, whatever their number: `all()` of an empty mask is true.
 _NO_NULLS: Final = np.ones(0, np.bool_)
 
 _BY_BYTES: Final = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
@@ -149,7 +149,7 @@ def _longer(array: NDArray[Any], capacity: int) -> NDArray[Any]:
     return longer
 
 
-#: Maximum number of types of one column; each dict may bring a new type.
+#: Maximum number of types of one column; dicts with different keys have different types.
 _MOST: Final = 256
 #: Separator of a column's name and a type.
 _AS: Final = "|"
@@ -333,7 +333,7 @@ def _equal_values(own: GrowingColumn, slots: Slots, column: pa.Array) -> NDArray
 
 
 def _comparable(column: pa.Array) -> list[Any]:
-    """Values that Python compares by meaning: moments by instant, in any zone."""
+    """Return values that Python compares by meaning: timestamps with a zone compare by their instant."""
     kind = column.type
     if kinds.is_timestamp(kind) and kind.tz is not None:
         step = _NANOSECONDS[kind.unit]

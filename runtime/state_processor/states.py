@@ -1,4 +1,4 @@
-"""Reads one state of one operator from a snapshot, and writes one into a savepoint, without the job.
+"""Reads one state of one operator from a snapshot, and writes one into a savepoint, without running the job.
 
 Only the requested state is decoded, because the classes of other states may exist only in the job. Keyed
 state is read by key groups, so several readers can share a large state. List state is read by subtask.

@@ -40,7 +40,7 @@ Why it is right:
    deleted, because a paused writer may still claim them.
 
 One slot per attempt stays for ever, about 100 bytes. If it were deleted, a writer that was paused since then
-would get the slot and mistake this for success. To prevent that, each claim would need one more read.
+would get the slot and mistake this for success. Each claim would need one more read to prevent that.
 
 What it must never do:
 
@@ -287,8 +287,8 @@ class DecisionLog:
         self.lost = view.damage
         self.view, self.attempt, self._fenced = view.after(record), record.attempt, None
         if view.compacted_at is not None:
-            # The hint is missing because its writer died, or old because a paused writer wrote it. If this
-            # fails, the next compaction writes it.
+            # The hint may be missing because its writer died, or old because a paused writer wrote it. If
+            # this write fails, the next compaction writes the hint.
             with suppress(StorageError):
                 if self._reader.hint.is_older_than(view.compacted_at):
                     self._reader.hint.write(view.compacted_at)

@@ -1,4 +1,4 @@
-"""`MqttSource`: subscribes to topics of an MQTT broker, each message at least once.
+"""`MqttSource`: subscribes to topics of an MQTT broker, and processes each message at least once.
 
 **Why at least once.** The source has a session at the broker, under its client id. The broker keeps each
 message with QoS 1 in the session until it is acknowledged. The source acknowledges it when a completed
@@ -15,8 +15,8 @@ this number per checkpoint interval. In version 5 `max_unacknowledged` sets the 
 the standard. Brokers have limits of their own (Mosquitto: `max_inflight_messages`, 20 by default).
 Messages that were published with QoS 0 are not kept, and may be lost.
 
-An acknowledgement names a packet id, which is valid for one connection only. So a token has its connection.
-A token of an earlier connection is never sent: it would acknowledge another message.
+An acknowledgement names a packet id, which is valid for one connection only. So each token includes its
+connection. A token of an earlier connection is never sent, because it would acknowledge another message.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class MqttSource(Generic[T_co], metaclass=NearestNames):
     Attributes:
         host: The broker.
         topics: Filters of topics, such as `sensors/#`.
-        client_id: Name of the session at the broker. A job that replaces another one continues its session
-            if it has the same name. Two running jobs must not share it.
+        client_id: Name of the session at the broker. A job that replaces another one continues the session
+            of the same name. Two running jobs must not share a name.
         port: Port of the broker.
         username: Name of the user.
         password: Password of the user. No message or log shows it.

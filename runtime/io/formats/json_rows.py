@@ -1,9 +1,9 @@
 """Parses JSON values: lines of text, and bytes.
 
 **Bytes.** msgspec parses twice as fast as Python's parser. It refuses NaN, numbers that no float holds and
-lone surrogates. It returns the same value as Python's parser for each text that it takes, but keeps the last
-of two fields with one name. So a value is final if it has as many colons after a quote or a blank as fields.
-`parse_one` decides about all others.
+lone surrogates. It returns the same value as `parse_one` for each text that it accepts, except that it keeps
+the last of two fields with one name. So a value is final if it has as many colons after a quote or a blank as
+fields. `parse_one` decides about all others.
 
 **Lines.** One call parses a slice of lines. The lines are joined into one JSON array with `-Infinity`
 between them, which parses to a marker object. If the markers are at exactly every second position, each line
@@ -32,7 +32,7 @@ _MARKER: Final = object()
 _CONSTANTS: Final = {"-Infinity": _MARKER, "NaN": math.nan, "Infinity": math.inf}
 
 _COLON: Final = ord(":")
-#: The blanks of JSON are below it.
+#: The blanks of JSON have smaller codes.
 _QUOTE: Final = ord('"')
 
 _INFINITE: Final = frozenset((math.inf, -math.inf))
@@ -88,7 +88,9 @@ def parse_together(lines: Sequence[str]) -> list[Any] | None:
 
 
 def parse_values(values: Sequence[bytes]) -> list[Any] | None:
-    """Parse values of one JSON value each; `None` when one of several may be bad, or the only one is.
+    """Parse byte strings of one JSON value each.
+
+    Returns `None` if one of several may be bad, or if the only one is bad.
 
     Example:
         >>> parse_values([b'{"a": 1}', b"[2]"]), parse_values([b'{"a": 1, "a": 2}'])
@@ -123,10 +125,10 @@ def _parse_slowly(values: Sequence[bytes]) -> list[Any] | None:
 
 @cache
 def _fast_parser() -> Callable[[bytes], Any] | None:
-    """A parser that keeps the last of two fields with one name; returns `None` where it is not installed."""
+    """The parser of msgspec, which keeps the last of two fields with one name; `None` without msgspec."""
     if importlib.util.find_spec("msgspec") is None:
         return None
-    import msgspec  # an extra, and late: most jobs don't need it
+    import msgspec  # optional, and imported here because most jobs don't need it
 
     decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
     return decode
@@ -138,7 +140,7 @@ def _colons(text: str) -> int:
 
 
 def _colons_of_bytes(text: bytes) -> int:
-    """As `_colons`; numpy needs half the time of `bytes.count`, and counts colons after `!`, too."""
+    """As `_colons`, but also counts colons after `!`; numpy needs half the time of `bytes.count`."""
     signs = np.frombuffer(text, np.uint8)
     return int(np.count_nonzero((signs[1:] == _COLON) & (signs[:-1] <= _QUOTE)))
 

@@ -4,7 +4,7 @@
 version of each key. When the watermark advances, the partners of all left rows that may be decided are looked
 up together. They are found among the right rows up to the watermark, and in the table. `SortedRows` sorts
 these right rows by key and time if a search is needed. In joins that look back, the newest right row of each
-key then becomes its version.
+key then becomes the key's version.
 
 In a join that looks ahead, a left row's time in its log is the watermark at which the row is due. The column
 `:at` has the row's timestamp. With *nearest*, a left row is first due at its timestamp. If it is not decided

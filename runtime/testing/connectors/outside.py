@@ -78,7 +78,7 @@ def fates_of(world: object) -> DecidesFates:
 
 
 def arm(calls: DecidesFates, fate: Fate) -> bool:
-    """Set the fate of the next request; return whether the world can."""
+    """Set the fate of the next request; return `False` if the world does not support this fate."""
     try:
         calls.next_fate(fate)
     except NotImplementedError:
@@ -121,5 +121,5 @@ def simulate_in(
         world = prepared()
         return build(world), world
 
-    run: Any = simulate  # its overloads know no settings by name
+    run: Any = simulate  # its overloads accept no `**settings`
     run(build_in_world, output=output, faults=faults, **settings)

@@ -31,7 +31,7 @@ def check_installed() -> None:
 
 @contextmanager
 def calls_to(path: str, beside: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn errors of the library into a `ConnectorError` that names the table, except those of `beside`."""
+    """Turn errors of the library into a `ConnectorError` that names the table; errors in `beside` stay."""
     from deltalake.exceptions import DeltaError
 
     try:

@@ -1,7 +1,8 @@
 """Files with one record per line.
 
 The lines of a block are decoded together, which is fast. `LineReader` computes its position in bytes only on
-request, from the number of lines returned from the current block. So reading does not slow down.
+request, from the number of lines returned from the current block. So the position costs nothing while lines
+are read.
 
 **Files that are one JSON array** are recognised. An array over several lines is refused. An array on one line
 is valid JSON lines, with a single record that is a list. If that list holds objects, a source of rows warns
@@ -250,7 +251,7 @@ def _is_array_across_lines(text: str, line_end: int) -> bool:
         try:
             _, at = _decode_from(text, at)
         except (ValueError, RecursionError):
-            # The sample cuts an element, or an object itself is written over several lines.
+            # The sample ends within an element, or an object spans several lines.
             return at > line_end and text[at] in '{["'
         at = _behind_space(text, at)
         if at >= len(text) or text[at] not in ",]":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What a step of a `Worker` returns when the worker has ended.
+#: Result of a `Worker`'s step that ends the worker.
 ENDED: Final = -1.0
 #: The largest answer of a broker to kafka-python, in bytes.
 _LARGEST_ANSWER_BYTES: Final = 100_000_000

@@ -1,4 +1,4 @@
-"""The settings with which sources of tables read."""
+"""Checks of the settings that sources of tables have in common."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A `Suspension` models SIGSTOP and SIGCONT, a virtual machine that is migrated, or C code that holds the GIL. A
 suspended process runs no step, no timer and no background work. Frames that it sent before still arrive. The
-operating system buffers arriving frames until the process wakes up. A frozen process can be killed.
+operating system buffers arriving frames until the process wakes up. A suspended process can be killed.
 """
 
 from __future__ import annotations

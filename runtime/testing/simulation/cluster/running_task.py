@@ -70,7 +70,7 @@ class TaskState(Enum):
 #: Carries a report to the JobMaster, with its text for the trace.
 Report: TypeAlias = Callable[[SubtaskReport, str], None]
 
-#: Errors that the simulation injects; their other subclasses, such as a missing file, are not injected.
+#: Exact types of the injected errors; other `StorageError`s, such as a missing file, are not injected.
 _INJECTED: Final = (SimulatedUserError, StorageError, StorageTimeoutError)
 
 
@@ -286,7 +286,7 @@ class RunningTask:
         self._world.on_moment(Moment.END_OF_DATA)
 
     def warn(self, operator_id: str, text: str) -> None:
-        """No job of a simulation reads its warnings."""
+        """Do nothing: a simulation ignores warnings."""
 
     def operator_event(self, operator_id: str, event: Any) -> None:
         self._process.before_effect()

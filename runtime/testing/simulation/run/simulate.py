@@ -127,7 +127,7 @@ def simulate(
         check: Whether a run that goes wrong raises an error; otherwise it is only in the report.
 
     Raises:
-        SimulationFailedError: A run went wrong; this `AssertionError` has the way to reproduce it.
+        SimulationFailedError: A run went wrong; this `AssertionError` says how to reproduce it.
         GraphError: The graph can't be built, or can't be sent to other processes.
         ConfigurationError: The job takes no checkpoints, a connector refuses its settings, a fault is
             unknown, or `stop` is given without a world.

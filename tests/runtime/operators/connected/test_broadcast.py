@@ -180,7 +180,7 @@ def test_broadcast_state_can_only_be_read_on_the_side_of_the_data(change: Callab
 
     text = failing(build, ([("a", 1)], 1), (["a"], 0))
     assert "broadcast state 'prices' (" in text
-    assert "was changed where no record of its stream is processed" in text
+    assert "was changed outside the processing of a record of its stream" in text
     assert "make it in process_broadcast_element" in text
 
 
