@@ -1,4 +1,4 @@
-"""Orders of PostgreSQL with the prices of a folder: a table of bookings in Iceberg, each change once.
+"""Joins orders from PostgreSQL with prices from files, and books each change once in an Iceberg table.
 
     python examples/priced_orders.py postgresql://me:secret@localhost/shop --prices prices --warehouse table
 
@@ -12,8 +12,8 @@ Files of prices may come at any time, with a price and a time in milliseconds in
 
     {"item": "tea", "since": 1796059840000, "price": 5}
 
-The job reads all orders, and then each change. It books the quantity that a change adds or takes away, with
-the price that was valid at its commit. It runs until it is stopped.
+The job reads all orders, and then each change. It books the quantity that a change adds or removes, with the
+price that was valid when the change was committed. It runs until it is stopped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MILLISECOND = 1_000
 #: Maximum out-of-orderness of a stream, in seconds.
 DELAY = 5
 
-#: Seconds without new prices after which the known ones count.
+#: Seconds without new prices after which bookings no longer wait for the watermark of the prices.
 IDLE = 10
 
 TABLE = "shop.bookings"
@@ -58,7 +58,7 @@ SCHEMA = pa.schema(
 
 
 def booking(change: dict[str, Any]) -> dict[str, Any]:
-    """The quantity that a change adds; a row before a change is taken away."""
+    """The quantity that a change adds; negative for a deleted row and for a row before its update."""
     sign = -1 if change["_change_type"] in ("delete", "update_preimage") else 1
     return {
         "order": change["id"],

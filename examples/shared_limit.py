@@ -5,8 +5,8 @@ to its coordinator, which runs in the JobMaster. When all subtasks together have
 orders, the coordinator begins the next batch, and sends its number to every subtask.
 
 Counts and batch numbers take effect exactly once, whichever process is killed. `--kill` kills a subtask after
-the second checkpoint; the orders come in parts then, so that the job has not ended before. The job would fail
-if a subtask missed a batch number or got it twice.
+the second checkpoint. The orders then come in parts, so that the job still runs at that time. The job would
+fail if a subtask missed a batch number or got it twice.
 
     python examples/shared_limit.py --orders 4000 --every 500 --kill
 """

@@ -40,7 +40,7 @@ logger = logging.getLogger("penstock.ray")
 
 _LISTEN: Final = "listen_error_messages"
 _PRINT: Final = "print_to_stdstream"
-#: Maximum number of jobs that a process follows: the newest jobs.
+#: Maximum number of jobs that a process follows; it follows the newest ones.
 _MOST_JOBS: Final = 16
 #: The name of Ray's thread.
 _THREAD: Final = "ray_listen_error_messages"

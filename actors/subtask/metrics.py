@@ -143,7 +143,7 @@ class OperatorMetrics:
             if total is not None:
                 self._metrics.set(name, total, tags)
         records = {split.split: split.records for split in lag.by_split if split.records is not None}
-        left = dict.fromkeys(self._splits.get(operator, ()), 0)  # Ray would show the last value of these
+        left = dict.fromkeys(self._splits.get(operator, ()), 0)  # Ray would keep showing their last values
         for split, count in {**left, **records}.items():
             self._metrics.set(SPLIT_LAG, count, tags, split=split)
         self._splits[operator] = set(records)

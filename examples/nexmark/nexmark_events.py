@@ -203,7 +203,7 @@ def _struct(block: _Block, name: str, fields: Collection[FieldPath] | None) -> p
     chosen = _chosen(schema, (name,), fields)
     wanted = block.kinds == list(_KINDS).index(name)
     if 2 * np.count_nonzero(wanted) > len(wanted):
-        # Making a few fields that no event has costs less than spreading all others.
+        # Making values also for the few events of other kinds costs less than spreading the wanted ones.
         columns = [makers[each.name](block) for each in chosen]
     else:
         part = block.part(wanted)
@@ -213,7 +213,7 @@ def _struct(block: _Block, name: str, fields: Collection[FieldPath] | None) -> p
 
 
 def _spread(values: pa.Array, before: Numbers, wanted: npt.NDArray[np.bool_]) -> pa.Array:
-    """Put the values of a few events to their places; `before` counts those before each event."""
+    """Put the values of the wanted events in their places; `before` counts those before each event."""
     _, data, *texts = values.buffers()
     if texts:  # all texts stay where they are
         offsets = np.frombuffer(data, np.int32)[before]
@@ -264,7 +264,7 @@ def texts() -> Mapping[str, Sequence[str]]:
 
 
 class _Block:
-    """Events whose fields are made together; what several fields need is computed once."""
+    """Events whose fields are made together; values that several fields need are computed once."""
 
     def __init__(self, config: NexmarkConfig, ids: Numbers) -> None:
         self.config = config
@@ -442,7 +442,7 @@ def _drawn(number: int, pool: str) -> Callable[[_Block], pa.Array]:
     return lambda block: block.one_of(number, pool)
 
 
-#: The schema of each kind of event, and what makes its fields, in the order of `event_type`.
+#: The schema of each kind of event and the functions that make its fields, in the order of `event_type`.
 _KINDS: Final[Mapping[str, tuple[pa.Schema, Mapping[str, Callable[[_Block], pa.Array]]]]] = {
     "person": (
         PERSON_SCHEMA,

@@ -29,7 +29,7 @@ class NexmarkSource:
         rate: Events per second, across all subtasks; `None` for no limit.
         batch_format: `"rows"` gives each event as a dict, `"arrow"` gives record batches.
         block: Number of successive events in a block. Positions count blocks, not events.
-        fields: Paths of the fields of Arrow batches; `None` for all. The steps of a job decide it.
+        fields: Paths of the fields that Arrow batches have; `None` for all. `reading` sets it.
     """
 
     config: NexmarkConfig

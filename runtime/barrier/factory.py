@@ -119,7 +119,7 @@ def select_handler(settings: BarrierSettings, channels: int) -> HandlerKind:
 
 @dataclass(frozen=True, slots=True)
 class InFlightCapture:
-    """Parts that unaligned checkpoints need; no barrier overtakes on `aligned_channels`."""
+    """Parts that unaligned checkpoints need; on `aligned_channels` no barrier overtakes data."""
 
     writer: ChannelStateWriter
     timers: TimerService
@@ -127,7 +127,7 @@ class InFlightCapture:
 
 
 def channels_to_align(inputs: Iterable[InputChannelSpec]) -> frozenset[int]:
-    """Input channels on which no barrier overtakes."""
+    """Input channels on which no barrier overtakes data."""
     return frozenset(spec.index for spec in inputs if not spec.supports_unaligned)
 
 

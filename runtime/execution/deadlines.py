@@ -4,7 +4,7 @@ The cluster reports a silent process as dead or unreachable. Death is final, unl
 process under the same name. A process is usually unreachable because a connection broke. The caller then does
 not know whether the process lives, or has executed the call. So only idempotent calls may be repeated.
 
-An absence begins with the first call that fails, and ends with a call that reaches its receiver. The pauses
+A receiver counts as unreachable from the first call that fails until a call that reaches it. The pauses
 between calls grow, so that a returning receiver does not get the calls of all callers at once.
 `RetryDeadline` serves retries in blocking threads, event loops and polls.
 """

@@ -46,7 +46,7 @@ class Deployer:
     """The collaborators of all deployments of a job; also stops subtasks.
 
     Attributes:
-        has_described: Whether the tasks of an attempt have been described, so that its checks have passed.
+        has_described: Whether the tasks of an attempt have been described; this includes checks of the job.
     """
 
     graph: CurrentGraph

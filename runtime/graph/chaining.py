@@ -1,4 +1,4 @@
-"""From the stream graph to the job graph: chaining. `push_down` has narrowed the operators before.
+"""From the stream graph to the job graph: chaining. `push_down.py` leaves out unread columns and rows first.
 
 Two chained operators run in the same subtask and pass batches to each other by plain calls, which cost almost
 nothing. Two operators that are not chained exchange encoded buffers between actors. So operators are chained

@@ -10,8 +10,8 @@ known list of columns needs all of them: a function, a sink, a join, or a key by
 with a side output that is read, because late records have all columns.
 
 An aggregation reads its keys and its inputs. Only these reach it: `select` and `with_columns` compute no
-column that is not read, and a filter drops such columns. So they don't pass a channel either. Operators with
-records in their state keep all columns, and a later version of the job may read others.
+column that is not read, and a filter drops such columns. So unread columns are not sent over channels either.
+Operators with records in their state keep all columns, because a later version of the job may read others.
 
 **Filters** are followed from the source, as long as each output has exactly one reader. A filter is pushed
 unless a step before it computes columns or assigns timestamps. A source with a watermark strategy counts as
@@ -95,7 +95,7 @@ class _Columns:
 
 
 def _of_expressions(expressions: Sequence[pc.Expression], names: Sequence[str] = ()) -> _Columns | None:
-    """Columns of expressions, and further ones; `None` if an expression refers to a position."""
+    """The columns `names` and those of expressions; `None` if an expression refers to a position."""
     if any(fields_of(each) is None for each in expressions):
         return None
     return _Columns(tuple(names), tuple(expressions))
@@ -169,7 +169,7 @@ def _operator_of(step: StreamNode) -> tuple[Any, tuple[Any, ...]]:
 def _kept(read: _Columns, there: Sequence[str]) -> _Columns:
     """The columns that are read among those that a selection returns.
 
-    The step that reads another column raises an error.
+    A step that reads a column that the selection lacks raises an error.
     """
     names = tuple(name for name in read.names if name in there)
     return _Columns(names, read.expressions)
@@ -182,7 +182,7 @@ def _before_timestamps(strategy: WatermarkStrategy[Any], read: _Columns | None) 
 
 
 def _narrowed(node: StreamNode, read: _Columns | None) -> StreamNode:
-    """The node; a filter or a selection leaves out columns that no step reads."""
+    """Return the node; as a filter or a selection it leaves out columns that no step reads."""
     if read is None:
         return node
     roots = read.roots
@@ -202,7 +202,7 @@ def _narrowed(node: StreamNode, read: _Columns | None) -> StreamNode:
 
 
 def _narrowed_source(number: int, graph: StreamGraph, read: _Columns | None) -> StreamNode:
-    """The source's node; the source knows what the steps after it need."""
+    """Return the source's node, in which the source knows the columns and rows that later steps need."""
     node = graph.node(number)
     source, strategy = node.operator.source, node.operator.watermarks
     if not isinstance(source, ReadsInPart):

@@ -124,7 +124,7 @@ class ValueView(_FlatView, ValueState[Any]):
 
     def __init__(self, declaration: ValueState[Any], table: StateTable, owner: HasCurrentKey) -> None:
         super().__init__(declaration, table, owner)
-        # Whether any value may be mutable. Only the entries of a dict are checked; others may be mutable.
+        # Whether any value may be mutable. Only a dict's entries are checked; others count as mutable.
         held = self._entries
         others = [self.default, *held.values()] if type(held) is dict else [self.default]
         self._has_mutable = self._isolates and (can_change(others) or (type(held) is not dict and bool(held)))

@@ -209,7 +209,7 @@ class Tagging:
 
 
 class KeyOfTagged:
-    """The key of a pair of side and record, by that side's key function.
+    """Computes the key of a pair of side and record with the key function of that side.
 
     The subtask that gets both sides refuses keys that can never be equal. Types of keys are compared only
     when a side has new ones.

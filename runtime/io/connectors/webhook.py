@@ -2,20 +2,20 @@
 
 **A request is answered with 200 only when a completed checkpoint covers its record.** Until then it waits. If
 the process dies, the sender sees a lost connection and repeats the request. So no record is lost if the
-sender repeats until it gets 200. An answer takes about an interval of checkpoints.
+sender repeats until it gets 200. An answer takes about one checkpoint interval.
 
 **Once or at least once.** An answer may be lost on its way, and then the sender repeats a request whose
 record was processed. With an idempotency key each record is processed once: the state of the job has the keys
-of the latest `remembered_keys` requests. A request with a known key is answered, and makes no record. The
-sender must repeat a request with its key, before `remembered_keys` others have come. Without keys, a record
-may come again.
+of the latest `remembered_keys` requests. A request with a known key is answered, and makes no record. A
+sender must repeat a request with the same key, and before `remembered_keys` other requests have come. Without
+keys, a record may come again.
 
 **Back-pressure.** At most `max_unacknowledged` requests wait. More are answered with 429, and a job that ends
 answers with 503. Both have `Retry-After`.
 
 A request can't be read again. So a job that starts from an older savepoint does not get the requests that a
-later checkpoint covered. There is one listener, on the node of its subtask. It listens on loopback unless
-`host` says otherwise, and then it needs a token. For TLS put a proxy in front of it.
+later checkpoint covered. There is one listener, on the node of its subtask. It listens on loopback by
+default; any other `host` needs a token. For TLS put a proxy in front of it.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ OnBadRequest: TypeAlias = Literal["reject", "skip", "dead_letter"]
 #: Seconds until a port that is in use fails the attempt: the previous attempt may not have ended yet.
 _GIVE_UP_AFTER: Final = 30.0
 _FAILURE: Final = (
-    "{where} can't listen, for {seconds:g} s: {error}. Choose another port or host, or end the program that "
-    "uses this port on the node"
+    "{where} could not listen for {seconds:g} s: {error}. Choose another port or host, or end the program "
+    "that uses this port on the node"
 )
-#: Seconds for senders whose requests are not complete when the listener ends.
+#: Seconds that an ending listener waits for requests that are not complete.
 _SHUTDOWN: Final = 0.5
 #: Seconds after which a sender should try again.
 _RETRY_AFTER: Final = "1"
@@ -111,7 +111,7 @@ class WebhookSource(Generic[T_co], metaclass=NearestNames):
             `Authorization`), `"timestamp"` (microseconds, of the arrival). They replace fields of the value
             with these names.
         key_header: Header with the idempotency key of a request, such as `X-GitHub-Delivery`.
-        remembered_keys: Number of latest keys in the state; a repetition of such a request makes no record.
+        remembered_keys: Number of latest keys in the state; a request with one of these makes no record.
         max_unacknowledged: Maximum number of requests that wait for a checkpoint.
         max_body_bytes: Maximum size of a body; a larger one is answered with 413.
         answer_within: Maximum time that a request waits for a checkpoint; then it is answered with 503, and
@@ -227,7 +227,7 @@ class _WebhookReceiver:
     ) -> None:
         self._source = source
         self._deserializer = deserializer
-        #: Requests with a key: those that wait, and `None` for those that a checkpoint covers.
+        #: The request of each remembered key while it waits; `None` once a checkpoint covers it.
         self._keys: dict[str, _Request | None] = dict.fromkeys(split.keys)
         self._waiting: deque[_Request] = deque()
         self._arrived = asyncio.Event()
@@ -305,7 +305,7 @@ class _WebhookReceiver:
         for request in tuple(self._uncovered):
             self._answer(request, *_ENDED)
         if self._starting is not None:
-            with suppress(OSError):  # the receiver has tried again, or has ended
+            with suppress(OSError):  # a start that failed has left no server
                 await self._end(await self._starting)
         if self._runner is not None:
             await self._runner.cleanup()
@@ -388,7 +388,7 @@ class _WebhookReceiver:
 
 
 def _bytes_of(header: str) -> bytes:
-    """The bytes of a header. aiohttp makes surrogates of bytes that are not UTF-8; no column holds these."""
+    """The bytes of a header, whose text has surrogates in place of bytes that are not UTF-8."""
     return header.encode(errors="surrogateescape")
 
 

@@ -23,7 +23,7 @@ from penstock.runtime.redaction import redacted, without_secrets
 from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-#: Statuses that may pass: too many requests, and failures of the server.
+#: Statuses of failures that may be temporary: too many requests, and errors of the server.
 _PASSING: Final = frozenset((408, 429, 500, 502, 503, 504))
 #: Error codes of the registry: no such subject, version or schema.
 _NOT_FOUND: Final = frozenset((40401, 40402, 40403))
@@ -50,7 +50,8 @@ class RegisteredSchema:
     Attributes:
         kind: Type of the schema: AVRO, PROTOBUF or JSON.
         references: Name, subject and version of each schema that this one uses.
-        parts: Name and text of all schemas that this one uses, each after those that it uses itself.
+        parts: Name and text of each schema that this one uses, directly or not. A schema comes after those
+            that it uses itself.
     """
 
     schema_id: int
@@ -116,7 +117,7 @@ class SchemaRegistry:
             raise ConfigurationError(msg)
 
     def client(self) -> RegistryClient:
-        """Create a client, which connects when it is used."""
+        """Create a client, which connects when it is first used."""
         return RegistryClient(self)
 
 

@@ -5,8 +5,8 @@ The steps, in this order:
 1. Every pending checkpoint is aborted, because the region can't take part any more. No checkpoint begins
    until the region runs again.
 2. The region's subtasks are stopped. Further failures in the region are secondary.
-3. If the record of a checkpoint is being written, its outcome is awaited: the region may restart from that
-   checkpoint. Then the restart strategy sets a delay, or the job fails.
+3. If the record of a checkpoint is being written, the outcome of the write is awaited: the region may restart
+   from that checkpoint. Then the restart strategy sets a delay, or the job fails.
 4. After the delay, a new attempt is written into the log. So attempt numbers stay unique across all
    JobMasters, and a JobMaster that another one has replaced learns of it here.
 5. The other regions are notified again of the checkpoint from which the region restarts, because its record

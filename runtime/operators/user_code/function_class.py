@@ -1,7 +1,8 @@
 """Classes of users' functions: their objects, and the side outputs that they declare.
 
-An object with a model takes seconds to load and can't be pickled. So the graph has a `FunctionClass`: the
-class and the arguments of its constructor. Each subtask makes its own object before the first record.
+An object that holds a model may take seconds to load, and often can't be pickled. So the graph contains a
+`FunctionClass`: the class and the arguments of its constructor. Each subtask makes its own object before the
+first record.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 A commit first looks for its application transaction in the table. If it is there, the commit was made before,
 by this process or another one. Otherwise all files must exist, and one entry of the log names them. If
-another process commits the same transaction at that moment, Delta refuses one of both, and this one looks
-again. Commits of others don't matter, since additions never conflict.
+another process commits the same transaction at that moment, Delta refuses one of the two commits. The process
+whose commit was refused looks again. Commits of others don't matter, since additions never conflict.
 
 Transactions of several checkpoints become one commit if a notification was lost or a checkpoint was aborted.
 So each version of the table shows a completed checkpoint.
 
-It must never commit files whose table, by its id, is another one. A table that was replaced keeps its folder,
-and so the files that wait for their commit.
+It must never commit files that were written for a table with another id. A table that replaces another one
+has the same folder, and so also the old table's files that wait for their commit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Number of times that a commit is tried beside other writers.
+#: Maximum number of tries of a commit, which may conflict with other writers.
 _MOST_TRIES: Final = 20
 
 
@@ -56,7 +56,7 @@ class DeltaCommit:
 
     Attributes:
         lineage: Name of the application transaction: that of the committer which pre-committed the files.
-        number: Its version: the checkpoints of this committer, from 1.
+        number: Version of the transaction: counts the committer's checkpoints, from 1.
         table: Id of the table.
         key: The key by which the rows are merged; empty if the files become part of the table.
     """
@@ -106,7 +106,7 @@ class DeltaCommitter:
         self._columns = merged_schema([self._columns, *schemas], self._path)
         table = find_table(self._path, self._sink.storage_options)
         if table is None:
-            # What the first records contain does not decide that a column is never null.
+            # Later records may have nulls in columns that have none in the first records.
             table = self._make(pa.schema([field.with_nullable(True) for field in self._columns]))
         self._check_same(table)
         self._check(table, schemas, self._sink.key)
@@ -141,7 +141,7 @@ class DeltaCommitter:
         from deltalake.exceptions import CommitFailedError
 
         error: Exception | None = None
-        key = commits[0].key  # a committer has one setting, and this one may have another
+        key = commits[0].key  # the same in all commits of one lineage, but perhaps not this sink's key
         for _ in range(_MOST_TRIES):
             table = self._table(commits)
             table_version = table.version()
@@ -176,7 +176,7 @@ class DeltaCommitter:
                 return
         msg = (
             f"table {self._path}: a commit of {len(commits)} checkpoints has failed {_MOST_TRIES} times "
-            f"beside other writers: {error}. Let fewer jobs write this table at a time"
+            f"because of other writers: {error}. Let fewer jobs write this table at a time"
         )
         raise ConnectorError(msg) from error
 
@@ -212,7 +212,7 @@ class DeltaCommitter:
         self._system.delete(f"{self._path}/{STAGING}", names)
 
     def _compact(self, files: Sequence[StagedFile], key: Sequence[str]) -> None:
-        """Join small files once enough of them were written; another writer's conflict puts it off."""
+        """Join small files once enough of them were written; a conflict with another writer postpones it."""
         from deltalake.exceptions import CommitFailedError
 
         sink = self._sink
@@ -257,7 +257,7 @@ class DeltaCommitter:
         self._table_id = found
 
     def _check_table_of(self, commits: Sequence[DeltaCommit], table: DeltaTable) -> None:
-        """Refuse files of another table, also if they are still in the folder."""
+        """Refuse files of another table, even if they are still in the folder."""
         found = str(table.metadata().id)
         other = next((commit for commit in commits if commit.table != found), None)
         if other is not None:

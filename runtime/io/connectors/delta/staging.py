@@ -1,13 +1,14 @@
 """`DeltaWriter`: writes the Parquet files of one subtask into the folder of a table.
 
-A Delta table consists of the files that its log names. So a file that no commit names is invisible, in its
-final place and with its final name. `prepare_commit` ends the open files and returns a `StagedFile` for each.
-The committer puts them into the log. Names contain a random number, so no file is ever overwritten.
+A Delta table consists of the files that its log names. So a file gets its final name in its final place, and
+is invisible until a commit names it. `prepare_commit` ends the open files and returns a `StagedFile` for
+each. The committer puts them into the log. Names contain a random number, so no file is ever overwritten.
 
-Files that no commit ever names stay after a failure. A full VACUUM removes them, as those of other writers.
-No job removes them, because they look like files that only older versions of the table name. Rows
-with a key are staged in a folder that readers ignore, since they are merged into the table. Files there
-belong to no version, so the next attempt removes those of earlier ones.
+Files that no commit ever names stay after a failure. A full VACUUM removes them, as it does for other
+writers. No job removes them, because they look like files that only older versions of the table name.
+
+Rows with a key are merged into the table, so they are staged in a folder that readers ignore. Files there
+belong to no version of the table, so each attempt removes those of earlier attempts.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class StagedFile:
         path: Path in the table's folder.
         partition: Value of each partition column as text; `None` for null.
         written_at: Milliseconds since the epoch.
-        statistics: JSON with the number of rows, and the bounds and nulls of columns.
+        statistics: JSON with the number of rows, and the bounds and null counts of columns.
         schema: Serialized Arrow schema of the table's rows, with the partition columns.
     """
 
@@ -74,7 +75,7 @@ def attempt_of(name: str, prefix: str) -> int | None:
 
 
 class DeltaWriter(StagingTableWriter):
-    """Writes files into the folder of a table; the folder of its partition decides the file of a row."""
+    """Writes files into the folder of a table, one at a time for each partition."""
 
     def __init__(self, sink: DeltaSink, system: FileSystem, prefix: str, clock: Any) -> None:
         super().__init__(
@@ -82,7 +83,7 @@ class DeltaWriter(StagingTableWriter):
             partition_by=sink.partition_by,
             key=sink.key,
             adds_columns=sink.adds_columns,
-            # A deletion may have nothing but its key, so null is looked for in the other rows.
+            # A deletion may have only its key, so it may be null in columns that are NOT NULL.
             exempts_rows=sink.change_kind is not None,
             target_file_size=sink.target_file_size,
         )
@@ -103,7 +104,7 @@ class DeltaWriter(StagingTableWriter):
         check_partitioned(self.table, schema, self._sink.partition_by)
 
     def columns_of(self, batch: Batch, exempt: pa.Array | None = None) -> pa.RecordBatch:
-        """The batch in the columns of the table, and in one that marks deletions."""
+        """The batch with the columns of the table, and with one that marks deletions."""
         if self._sink.change_kind is None:
             return super().columns_of(batch, exempt)
         batch, deletes = without_change_kind(batch, self._sink.change_kind, self.table)
@@ -119,8 +120,8 @@ class DeltaWriter(StagingTableWriter):
         for name, value in _values("" if self._base else folder).items():
             if value is None and not self.schema.field(name).nullable:
                 msg = (
-                    f"table {self.table}: partition column '{name}' is NOT NULL, and it is empty in a "
-                    "record. The empty text becomes null. Give these records a value before the sink"
+                    f"table {self.table}: partition column '{name}' is NOT NULL, but a record has an empty "
+                    "string in it, which becomes null. Give such records a value before the sink"
                 )
                 raise BadRecordError(msg)
         place = f"{self.table}/{folder}" if folder else self.table

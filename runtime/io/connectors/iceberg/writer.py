@@ -2,10 +2,10 @@
 
 A table consists of the files that its snapshots name, so a file that no snapshot names is invisible. Names
 contain a random number, so no file is ever overwritten. Files that no snapshot ever names stay after a
-failure, as those of other writers; `remove_orphan_files` of Spark removes them.
+failure, as do those of other writers; Spark's `remove_orphan_files` removes them.
 
 Readers find the columns of a file by the ids of its fields. So new columns are added to the table *before*
-their first file is written. This change of the table shows no row, and a repetition finds the columns there.
+their first file is written. This makes no row visible, and adding the same columns again changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.iceberg.sink import IcebergSink
 
 _ROW: Final = "row"
-#: Newest version of the format that the library writes. It refuses others only at the commit.
+#: Newest format version that pyiceberg writes. It refuses newer ones only at the commit.
 _NEWEST_FORMAT: Final = 2
 
 
@@ -73,7 +73,7 @@ class IcebergWriter(StagingTableWriter):
                     partition_record_value(each, group.column(name)[place].as_py(), schema)
                     for each, name in zip(fields, names, strict=True)
                 ]
-                # Another NaN would be another partition, with a file of its own.
+                # NaN objects are unequal, so each would get a partition and a file of its own.
                 values = [math.nan if value != value else value for value in values]
                 yield tuple(values), batch.take(group.column(f"{_ROW}_list")[place].values)
 
@@ -98,14 +98,14 @@ class IcebergWriter(StagingTableWriter):
         self._client.close()
 
     def first_schema(self, found: pa.Schema) -> pa.Schema:
-        """The columns of the table, which is made of the first records if it does not exist."""
+        """The columns of the table; creates it with the columns of the first records if it does not exist."""
         sink = self._sink
         table = self._client.find()
         if table is None:
             columns = [PartitionColumn.of(text) for text in sink.partition_by]
             fields = table_schema(found)
             if sink.schema is None:
-                # What the first records contain does not decide that a column is never null.
+                # Later records may have nulls in columns that have none in the first records.
                 fields = pa.schema([field.with_nullable(True) for field in fields])
             missing = [each.source for each in columns if each.source not in fields.names]
             if missing:
@@ -156,8 +156,8 @@ def check_table(sink: IcebergSink, table: Table) -> None:
     """Refuse a table that can't take the records of a sink.
 
     Raises:
-        ConnectorError: Its format or its partitions are others, or the branch is a tag.
-        BadRecordError: It lacks columns of `schema`.
+        ConnectorError: The table has another format version or partitioning, or the branch is a tag.
+        BadRecordError: The table lacks columns of `schema`.
     """
     if table.format_version < 2:
         msg = (
@@ -192,7 +192,7 @@ def _add(table: Table, fields: pa.Schema) -> None:
 
 
 def _column(batch: pa.RecordBatch, path: str) -> pa.Array:
-    """A column of a batch, also one in a struct."""
+    """A column of a batch, or a field of a struct column."""
     if path in batch.schema.names:
         return batch.column(path)
     import pyarrow.compute as pc

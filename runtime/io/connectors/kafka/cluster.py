@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 #: Seconds for an answer of the cluster.
 REQUEST_TIMEOUT: Final = 30.0
 
-#: Settings of librdkafka that Penstock sets itself, and what to do instead.
+#: Settings of librdkafka that Penstock sets itself, with the reason or the argument to use instead.
 _OWN_SETTINGS: Final = {
     "bootstrap.servers": "use bootstrap_servers=",
     "metadata.broker.list": "use bootstrap_servers=",
@@ -104,7 +104,7 @@ class KafkaCluster:
         return self.failure(f"{what}: Kafka at {self.bootstrap_servers} answers {error}")
 
     def failure(self, error: object) -> ConnectorError:
-        """Make an error whose text names the cluster already."""
+        """Make an error from a text that already names the cluster."""
         return ConnectorError(self._text(error))
 
     def _text(self, error: object) -> str:
@@ -129,7 +129,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def passes(error: KafkaError) -> bool:
-    """Whether an error passes by itself: no answer, a leader that moves, or one that Kafka calls retriable.
+    """Whether an error is temporary: no answer, a leader that moves, or one that Kafka calls retriable.
 
     An error of a message or of a topic never says that it is retriable, so its code decides.
     """
@@ -147,12 +147,12 @@ def passes(error: KafkaError) -> bool:
 
 
 class Refusals:
-    """Why the brokers refuse a client: the user, or the certificates.
+    """Records why the brokers refuse a client: its user, password or certificates.
 
     librdkafka tries again for ever. Its calls only time out, and only a callback receives the reason.
 
     Attributes:
-        reason: `None` until they refuse it.
+        reason: `None` until the brokers refuse the client.
     """
 
     def __init__(self) -> None:

@@ -24,8 +24,8 @@ from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 class SqlLookup(metaclass=NearestNames):
     """Finds the row of a key, for `lookup`: `users.lookup(SqlLookup(...), on="country", cache=1_000)`.
 
-    It looks up one key for each record that is not in the cache, or all keys of an Arrow batch at once. Give
-    `SqlLookup(...).find_async` instead, and many records wait for their answers at a time.
+    It looks up one key for each record that is not in the cache, or all keys of an Arrow batch at once. With
+    `SqlLookup(...).find_async` instead, many look-ups run at the same time.
 
     Attributes:
         url: `postgresql://user:password@host/database`, or `sqlite://` and the absolute path of a file. No

@@ -1,4 +1,4 @@
-"""Types of PostgreSQL and of Arrow, and the text of values in CSV of `COPY`."""
+"""Maps types of PostgreSQL to Arrow's, and converts values to and from the CSV that `COPY` uses."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ _PLAIN: Final = frozenset(
 
 
 def is_plain(type_name: str, modifier: int) -> bool:
-    """Whether values of a type are equal exactly if Arrow calls them equal.
+    """Whether PostgreSQL and Arrow agree on which values of a type are equal.
 
-    A modifier, such as a length or a precision, may make values equal that differ.
+    A modifier, such as a length or a precision, may make PostgreSQL store different values as equal ones.
     """
     return type_name in _PLAIN and modifier < 0
 
 
 def arrow_type(type_name: str, modifier: int) -> pa.DataType | None:
-    """The Arrow type of a column; `None` for a type whose values travel as text."""
+    """The Arrow type of a column; `None` for a type whose values are transferred as text."""
     if type_name == "numeric" and modifier >= 0:
         precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
         return _decimal(precision, scale)
@@ -85,11 +85,11 @@ def _decimal(precision: int | None, scale: int | None) -> pa.DataType | None:
 
 
 def as_text(column: Column, values: Values) -> pa.Array:
-    """An Arrow array that CSV can hold as PostgreSQL reads it.
+    """Convert values to an Arrow array whose CSV PostgreSQL can read.
 
     Raises:
         ValueError: A value does not fit the column.
-        TypeError: The same.
+        TypeError: A value has a type that the column can't hold.
     """
     kind = column.arrow
     if kind is None:
@@ -99,7 +99,7 @@ def as_text(column: Column, values: Values) -> pa.Array:
         )
     if isinstance(values, pa.Array):
         if kinds.is_date(kind) and kinds.is_timestamp(values.type):
-            msg = "a timestamp would lose its time: cast it to a date before"
+            msg = "a timestamp would lose its time: cast it to a date first"
             raise ValueError(msg)
         array = values.cast(kind)
     else:
@@ -112,7 +112,7 @@ def as_text(column: Column, values: Values) -> pa.Array:
 
 
 def _check_not_cut(column: Column, values: Sequence[Any]) -> None:
-    """Refuse values of which Arrow would keep only a part: fractions of integers, times of dates."""
+    """Refuse values that Arrow would truncate: fractions in integer columns, times of day in date columns."""
     if kinds.is_integer(column.arrow):
         cut: Any = next((v for v in values if isinstance(v, float | Decimal) and not _is_whole(v)), None)
     elif kinds.is_date(column.arrow):
@@ -140,7 +140,7 @@ def _text(kind: str, value: Any) -> str:
     if isinstance(value, timedelta):
         return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
     if isinstance(value, dict | list | tuple | set | bytes):
-        msg = f"{type(value).__name__} is no value of the type {kind}"
+        msg = f"a value of type {type(value).__name__} can't be stored as {kind}"
         raise TypeError(msg)
     return str(value)
 
@@ -160,7 +160,7 @@ def _array_text(kind: str, values: Sequence[Any]) -> str:
 
 
 def from_text(data: bytes, columns: Sequence[QueryColumn]) -> pa.Table:
-    """Read CSV of `COPY`."""
+    """Read the CSV output of `COPY`."""
     types: dict[str, Any] = {}
     for name, type_id, precision, scale in columns:
         kind = _decimal(precision, scale) if type_id == _NUMERIC else _ARROW.get(_BY_ID.get(type_id, ""))

@@ -42,10 +42,10 @@ _MOST_DIGITS: Final = 38
 
 
 def table_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema whose columns a table can have and that holds the same values.
+    """Convert each column to a type that a table can have.
 
     Raises:
-        BadRecordError: A column has a type without a counterpart.
+        BadRecordError: A column has a type without a counterpart, or two names differ only in case.
 
     Example:
         >>> table_schema(pa.schema({"n": pa.uint8(), "at": pa.timestamp("ns", "Europe/Paris")})).types

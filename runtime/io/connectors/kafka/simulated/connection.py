@@ -45,7 +45,7 @@ class Connection:
     """Carries the calls of all clients of a run.
 
     Attributes:
-        coordinator_errors: Numbers of errors with which coordinators answer next.
+        coordinator_errors: Error codes that coordinators return to the next calls, the last one first.
     """
 
     def __init__(self, broker: SimulatedBroker, run: WorldContext) -> None:
@@ -54,7 +54,7 @@ class Connection:
         self.coordinator_errors: list[int] = []
 
     def coordinator(self) -> None:
-        """Refuse a call for the coordinator of a transaction or a group, while it moves."""
+        """Refuse a call to the coordinator of a transaction or a group while the coordinator moves."""
         if self.coordinator_errors and not self.run.is_calm:
             code = self.coordinator_errors.pop()
             self.run.struck("kafka_coordinator_moves")

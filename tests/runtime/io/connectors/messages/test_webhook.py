@@ -328,7 +328,7 @@ def test_a_port_that_stays_in_use_fails_the_attempt(
     with SourceHarness(webhook.source()):
         eventually(webhook.listens, "the first job listens")
         failure = failure_of(webhook.source())
-    assert f"the webhook at 127.0.0.1:{webhook.port} can't listen, for 0.1 s: [Errno" in failure
+    assert f"the webhook at 127.0.0.1:{webhook.port} could not listen for 0.1 s: [Errno" in failure
     assert "Choose another port" in failure
 
 
