@@ -1,7 +1,7 @@
-"""Filters of a job that Spark computes: for each row, Spark's answer must be Arrow's.
+"""Filters of a job that Spark computes before the transfer.
 
-A filter of the job is a `pyarrow.compute` expression. It is split at its outer `and`s; each part that means
-the same in Spark becomes a condition, and all others stay behind. The job's own filter still runs. So a
+A filter of the job is a `pyarrow.compute` expression. It is split at its outer `and`s. Each part that means
+the same in Spark becomes a condition; only the job computes the others. The job's own filter still runs. So a
 condition may keep too many rows, and must never drop a row for which the expression is true.
 
 Both systems compute `and`, `or` and `not` with three values (Kleene). So `not` can be moved to the
@@ -13,8 +13,8 @@ rows in both systems:
   Both compare integers as numbers, and strings byte by byte. A literal must fit the type exactly, so that no
   system rounds.
 - *Floats.* In Arrow every comparison with NaN is false, except `!=`. In Spark, NaN equals NaN and is
-  greater than all other numbers. So conditions exclude or include NaN themselves. A literal NaN stays
-  behind, and so does `isin`, which distinguishes 0.0 and -0.0 in Arrow.
+  greater than all other numbers. So conditions exclude or include NaN themselves. Spark does not get
+  comparisons with a literal NaN, nor `isin`, which distinguishes 0.0 and -0.0 in Arrow.
 - *Zeros.* Spark may pass a condition on to its files, and Parquet's dictionaries distinguish 0.0 and -0.0. So
   the zero of `>=` is -0.0, that of `<=` is 0.0, and equality with zero becomes both.
 - *Strings.* Spark may pass a condition on to a database that ignores case or sorts by language. So only
@@ -86,7 +86,7 @@ class IsIn:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Conditions of which all must be true, or at least one."""
+    """Conditions that must all be true (`needs_all`), or at least one of them."""
 
     needs_all: bool
     parts: tuple[Condition, ...]
@@ -112,7 +112,7 @@ _Known: TypeAlias = Mapping[str, tuple[int, pa.DataType]]
 
 
 class _Untranslatable(Exception):
-    """A part of an expression stays behind."""
+    """Spark can't compute a part of an expression."""
 
 
 def conditions_of(
@@ -292,7 +292,7 @@ def _spark_float(condition: Compared, column: Column) -> Column:
         zero = -0.0 if relation in (">=", "<") else 0.0
         found = _COMPARISONS[relation](column, F.lit(value or zero))
     if condition.with_nan:
-        # Spark passes no part of an `or` on to files whose statistics may ignore NaN.
+        # Spark does not push an `or` with `isnan` down to files, whose statistics may ignore NaN.
         return found | F.isnan(column)
     return found & ~F.isnan(column) if relation in (">", ">=") else found
 

@@ -1,6 +1,6 @@
-"""`patient_with_new_nodes`: a Ray node also starts on a busy machine.
+"""`patient_with_new_nodes`: lets a Ray node start even on a busy machine.
 
-Two limits of Ray are fixed:
+It works around two limits of Ray:
 
 - `ray.init` waits 30 s for its new node to register. Here it waits longer, but not for a node that has ended.
 - The node waits 15 s for each of its agents to write the port that it has chosen, and then crashes (Ray's

@@ -110,7 +110,7 @@ def ui(
 
 
 def page_that_leads_to(login: str, folder: Path) -> Path:
-    """Write a page that redirects to `login`; in a browser's command line, every user could read `login`."""
+    """Write a page that redirects to `login`, which other users could read in a browser's command line."""
     page = folder / "penstock.html"
     page.touch(0o600, exist_ok=False)
     at = escape(login)

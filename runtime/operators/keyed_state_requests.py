@@ -60,7 +60,7 @@ class RequestedStates:
             return None
         view, before = known
         if view.kind != kind.kind:
-            msg = f"{kind.kind}_state({name!r}): {name!r} is a {class_of(view.kind)} already"
+            msg = f"{kind.kind}_state({name!r}): {name!r} is already a {class_of(view.kind)}"
             raise ConfigurationError(msg)
         for setting, given in settings.items():
             value = StateTtl.of(given) if setting == "ttl" and given is not None else given  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ class AsksForKeyedState:
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ValueState[Any]:
-        """Return keyed state with one value per key; all calls return one object. Call it in `open` or later.
+        """Return keyed state with one value per key, the same object each time. Call it in `open` or later.
 
         A class can also declare it: `count = ValueState(int, default=0)`. The state holds the argument of the
         last `update`; `value` returns a copy of a mutable value.
@@ -232,7 +232,7 @@ class StateSweep:
     def due_at(self) -> float | None:
         """Monotonic time of the next slice, in the past when it is due.
 
-        `None` if there is nothing to do, or not before the watermark advances.
+        `None` if there is nothing to do before the watermark advances, or at all.
         """
         if self._backend.is_examination_due:
             return 0.0

@@ -1,4 +1,4 @@
-"""`TextColumn`: texts or bytes by slot, as Arrow has them and not as Python objects.
+"""`TextColumn`: texts or bytes by slot, stored as in Arrow and not as Python objects.
 
 `values` has positions in a growing Arrow array of all texts. A written text is appended, so a slot that is
 written again or deleted leaves a text that no slot has. Before the array grows, such texts are dropped if
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, valid_of
 
-#: Texts and bytes for which a new column has room.
+#: Number of texts, and of their bytes, for which a new column has room.
 _FEWEST: Final = 1 << 10
 
 

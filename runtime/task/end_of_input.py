@@ -65,7 +65,7 @@ class EventTime:
 
 class Phase(Enum):
     RUNNING = "running"
-    ENDED = "waiting for the checkpoint of its end"
+    ENDED = "waiting for a checkpoint that covers its end"
     LEAVING = "waiting for its receivers"
     FINISHED = "finished"
 

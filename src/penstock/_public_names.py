@@ -35,7 +35,7 @@ def public_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable
             return found
         hint = "" if name.startswith("_") else nearest_name(name, homes)
         msg = f"module {module!r} has no public name {name!r}{hint}"
-        raise AttributeError(msg, name=name)  # with the object, too, tracebacks would have a second hint
+        raise AttributeError(msg, name=name)  # without `obj=`, because tracebacks would add a second hint
 
     def names() -> list[str]:
         return sorted({*homes, *vars(sys.modules[module])})

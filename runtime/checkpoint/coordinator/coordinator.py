@@ -93,7 +93,7 @@ class CheckpointCoordinator:
 
     Args:
         finalize: Writes the record of a checkpoint; blocks, and runs in `runner`.
-        fail_job: Called with the cause when a failed checkpoint fails the job; must not call back at once.
+        fail_job: Called with the cause when a failed checkpoint fails the job; may end the attempt at once.
         fenced: Called when another attempt owns the log.
         targets: Tries folders of savepoints outside the job's storage.
         note_request: Called with notes for the job's log about requests that wait, start or are refused.
@@ -456,7 +456,7 @@ class CheckpointCoordinator:
         )
 
     def awaited_acknowledgements(self) -> AwaitedAcknowledgements | None:
-        """The subtasks that the oldest running checkpoint waits for; `None` if it waits not only for them."""
+        """The subtasks that the oldest running checkpoint waits for; `None` unless it waits only for them."""
         pending = next(iter(self._pending.values()), None)
         if pending is None or pending.missing_coordinators or pending.missing_masters or not pending.missing:
             return None

@@ -21,8 +21,8 @@ unique by the decision log.
    old one's id, even if files were deleted meanwhile.
 2. An attempt that finds the file of an older attempt takes the next id. One that finds the file of a newer
    attempt is fenced.
-3. An attempt that finds its own file has lost the answer, or its earlier start was refused. No hook has
-   received that id.
+3. An attempt that finds its own file has lost the answer to its write, or its earlier start was refused. No
+   hook has received that id.
 
 `SnapshotLocation` must never delete the file of the newest id, even after a failed write, because another
 attempt may have written the file. The next JobMaster, or the end of the job, removes old files.

@@ -52,7 +52,7 @@ class PatternStream(GroupedStream, Generic[T, K]):
     `late_records` of the returned stream, or is dropped if no operator reads that output.
     """
 
-    _next_step = "say what each match emits, with select(id, function) or process(id, function) first"
+    _next_step = "choose what each match emits, with select(id, function) or process(id, function) first"
 
     def __init__(
         self,

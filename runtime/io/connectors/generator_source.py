@@ -145,7 +145,7 @@ class GeneratorReader(Generic[T]):
         self._paused = paused
 
     def lag(self) -> SourceLag | None:
-        """The number of records that are left; not known without a count."""
+        """The number of records that are left; `None` without a count."""
         left = [lane.split.left for lane in self._lanes if not lane.split.finished]
         known = [count for count in left if count is not None]
         return None if len(known) < len(left) else SourceLag(records=sum(known), splits=len(known))

@@ -465,7 +465,7 @@ class ObjectFileSystem:
         return list({info.path[len(self._root) + 1 :]: info.size for info in entries}.items())
 
     def _entries(self, folder: str) -> Iterator[FileInfo]:
-        """Yield the objects of a folder, perhaps one twice."""
+        """Yield the objects of a folder, perhaps some of them twice."""
         below = folder.rstrip("/")
         place = f"{self._root}/{below}"
         found: Iterable[FileInfo]

@@ -92,7 +92,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _essence(schema: Any) -> Any:
-    """A type without attributes that don't change its values; a default or an alias inside counts."""
+    """A type without `doc`, which does not change its values; a default or an alias inside counts."""
     if isinstance(schema, list):
         return [_essence(part) for part in schema]
     if not isinstance(schema, dict):

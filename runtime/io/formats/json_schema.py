@@ -138,7 +138,7 @@ def _validator(schema: Any, parts: Sequence[tuple[str, str]] = ()) -> Any:
 def _referred(parts: Mapping[str, str], uri: str) -> Any:
     """Return the schema that a URI names; the library resolves names against the schema's own URI.
 
-    Other references are refused: the library would read files and ask hosts for them.
+    Other references are refused: the library would read them from files or fetch them from hosts.
     """
     name = uri if uri in parts else max((n for n in parts if uri.endswith(f"/{n}")), key=len, default=None)
     if name is None:
@@ -148,7 +148,7 @@ def _referred(parts: Mapping[str, str], uri: str) -> Any:
 
 
 class ValidatingDecoder:
-    """Decodes JSON with another decoder, and moves values that are not valid to the bad ones."""
+    """Decodes JSON with another decoder, and reports values that are not valid as bad ones."""
 
     def __init__(self, validator: Any, decoder: Decoder) -> None:
         self._validator = validator

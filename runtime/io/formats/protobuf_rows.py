@@ -1,6 +1,7 @@
-"""Protobuf messages as rows, decoded by Python's library, for messages that hold themselves.
+"""Protobuf messages of recursive types as rows, decoded by Python's library.
 
-Such a message has no columns, so ptars can't decode it. The rows have the same values as those of ptars.
+A recursive type has no Arrow schema, so ptars can't decode it. The rows have the same values as those of
+ptars.
 """
 
 from __future__ import annotations
@@ -76,6 +77,6 @@ def _message(message: Any) -> Any:
     if name == "google.protobuf.Timestamp":
         return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
     if name == "google.protobuf.Duration":
-        # Towards zero, as times are cut to microseconds.
+        # Rounded towards zero, because the nanoseconds may be negative.
         return timedelta(seconds=message.seconds, microseconds=int(message.nanos / 1000))
     return message.value if name in WRAPPERS else _row(message)

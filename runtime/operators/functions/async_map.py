@@ -38,7 +38,7 @@ another. A job that starts from a snapshot of another job keeps that job's id in
 results leave in this order. `keyed_async_map.py` uses it for keyed streams, and lookups for their keys.
 
 **The end.** The end of the data waits until the queue is empty (`Operator.is_drained`). A stop with a
-savepoint without a drain does not wait: the queue is in the savepoint.
+savepoint, but without a drain, does not wait: the savepoint holds the queue.
 
 Three things must never happen. A result must not leave twice, or after a watermark that its record preceded.
 A call must not have two outcomes. A record must not be in two queues after a rescale.

@@ -1,4 +1,4 @@
-"""Checks of the tests of connectors. A failed check says what the connector did, and what it must do."""
+"""Checks for the tests of connectors. A failed check says what the connector did, and what it must do."""
 
 from __future__ import annotations
 

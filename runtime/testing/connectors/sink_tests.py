@@ -265,7 +265,7 @@ class SinkTests(ConnectorTests[SinkWorld]):
     def test_an_attempt_that_was_declared_dead_and_lives_on_changes_nothing(
         self, world: SinkWorld, job: SinkJob, moment: str
     ) -> None:
-        """Its process was cut off. It continues to write, and learns of an earlier completed checkpoint."""
+        """The old attempt was cut off. It still writes, and learns of an earlier completed checkpoint."""
         run_steps(job, last=moment)
         zombie = job.fork()
         known = job.completed

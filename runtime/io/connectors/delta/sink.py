@@ -104,7 +104,8 @@ class DeltaSink(metaclass=NearestNames):
             object.__setattr__(self, name, columns)
         if self.change_kind is not None and (not self.key or self.change_kind in self.key):
             msg = (
-                f"change_kind={self.change_kind!r} needs key=, without this column: a change is that of a key"
+                f"change_kind={self.change_kind!r} needs key=, which must not contain this column: a change "
+                "applies to the row of a key"
             )
             raise ConfigurationError(msg)
         sizes = ("target_file_size", self.target_file_size), ("compact_at", self.compact_at)

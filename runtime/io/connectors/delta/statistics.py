@@ -1,8 +1,8 @@
 """The statistics of a Parquet file, as the log of a Delta table has them: rows, bounds and nulls of columns.
 
 Readers skip files by them. Bounds that are too narrow would make readers lose rows. Some readers also take a
-missing bound for an empty range. So each column that can have bounds has some. They are wide where exact ones
-have no form in JSON: long texts, infinite numbers, and columns with NaN, which Parquet's bounds ignore. Bytes
+missing bound for an empty range. So each column that can have bounds has some. Bounds are wider than the
+values for long texts, for infinite numbers, and for columns with NaN, which Parquet's bounds ignore. Bytes
 and nested columns have no bounds in Delta.
 """
 
@@ -15,7 +15,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-#: Longest text in the bounds.
+#: Maximum characters of a text in the bounds.
 _LONGEST_TEXT: Final = 64
 #: No character is greater; it follows a shortened upper bound.
 _LAST_CHARACTER: Final = "\U0010ffff"

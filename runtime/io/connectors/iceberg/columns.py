@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PARTITION: Final = re.compile(
     r"(?:(?P<transform>\w+)\((?:(?P<width>[0-9]+), *)?(?P<of>[^()]+)\))|(?P<column>[^()]+)"
 )
-#: Spark's name of a transform, and Iceberg's.
+#: Iceberg's names of transforms by Spark's names.
 _TRANSFORMS: Final[Mapping[str, str]] = {
     "years": "year",
     "months": "month",
@@ -33,7 +33,7 @@ _WITH_WIDTH: Final = frozenset({"bucket", "truncate"})
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:
-    """A column of which a partition is made.
+    """A column by which a table is partitioned.
 
     Attributes:
         source: Name of the column.
@@ -45,7 +45,7 @@ class PartitionColumn:
 
     @classmethod
     def of(cls, text: str) -> PartitionColumn:
-        """Read a partition as Spark's SQL has it.
+        """Parse a partition in the notation of Spark SQL.
 
         Raises:
             ConfigurationError: The text has another form.

@@ -40,7 +40,7 @@ _BEGIN_TIMEOUT: Final = 3 * REQUEST_TIMEOUT
 #: Seconds to abort a transaction when the writer is closed.
 _END: Final = 5.0
 #: Seconds for which the task thread waits until leftovers are aborted. Records and barriers wait meanwhile,
-#: so it must be short beside the timeout of a checkpoint. A transaction takes a tenth of a second, and eight
+#: so it must be short compared with the timeout of a checkpoint. A transaction takes 0.1 s, and eight
 #: are aborted at a time, so this is enough for hundreds.
 _CLEAN_UP: Final = 10.0
 #: Share of its timeout after which a transaction is too old to be flushed into a checkpoint.
@@ -55,7 +55,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "compression.type": "lz4",
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 262_144,
-    # As Kafka's own producer, so that topics of both are partitioned alike.
+    # Like Kafka's own producer, so that both send a key to the same partition.
     "partitioner": "murmur2_random",
 }
 
@@ -211,7 +211,7 @@ class _Transaction(_Sender):
     """A producer with an open transaction.
 
     Attributes:
-        producer_id: With the epoch, what a request needs to commit the transaction.
+        producer_id: Needed, with the epoch, for the request that commits the transaction.
     """
 
     def __init__(
@@ -388,7 +388,7 @@ class ExactlyOnceWriter:
         try:
             transaction = self._next.result(_BEGIN_TIMEOUT)
         except (ConnectorError, TimeoutError) as error:
-            logger.warning("a transaction is begun once more: %s", error)
+            logger.warning("a transaction could not begin, and is tried once more: %s", error)
             self._next.add_done_callback(_drop_unused)
             self._next = self._prepared()
             try:

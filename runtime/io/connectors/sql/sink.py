@@ -7,15 +7,15 @@ table would refuse is refused before its checkpoint is complete. Afterwards noth
 
 **The ledger.** One committer for all subtasks (`committer.py`) applies the staged tables when the checkpoint
 is complete. In one transaction it reads the ledger, applies what the ledger lacks, drops the staged tables,
-and notes the commit in the ledger. So there is no moment at which rows are visible and the ledger does not
-know it. A repeated commit finds itself in the ledger. Two processes that commit the same wait for each other,
-as the first locks the ledger's row. A connection that dies takes its transaction with it: all or nothing.
+and records the commit in the ledger. So rows become visible at the same moment at which the ledger records
+them. A repeated commit finds itself in the ledger. If two processes make the same commit, the second one
+waits, because the first one locks the ledger's row. If a connection dies, its transaction is rolled back.
 
 **Lineage.** The ledger has a row for each committer that ever pre-committed: job, operator, attempt and a
-random number. It notes the number of its last commit, and numbers count the checkpoints of this committer. A
-row for the whole job would lose data. After the restore of an older savepoint, its new checkpoints would have
-numbers that are committed already. Rows of the ledger are never deleted, because any savepoint may be
-restored.
+random number. The row has the number of the committer's last commit; each committer numbers its checkpoints.
+A single row for the whole job would lose data. After the restore of an older savepoint, that row would
+already cover the numbers of new checkpoints. Rows of the ledger are never deleted, because any savepoint may
+be restored.
 
 **What must never happen.** A staged table that a completed checkpoint covers is never dropped before its
 commit. `remove_leftovers` drops only tables of earlier attempts, when all that the restored checkpoint covers
@@ -23,8 +23,8 @@ is committed. `remove_uncovered` drops what no snapshot covers, after the end of
 is missing at its commit is an error, and never an empty one. Snapshots may be hostile. So only names of
 staged tables are taken from them, and the table itself is that of the sink.
 
-**Two attempts.** The committer ends the connections of earlier attempts when it starts, as PostgreSQL allows
-that to their own user. So a frozen process keeps no lock for long. Nothing else depends on it. An older
+**Two attempts.** When the committer starts, it ends the connections of earlier attempts, which PostgreSQL
+permits to the same user. So a frozen process keeps no lock for long. Nothing else depends on it. An older
 attempt stages under other names, and its commits are in the ledger or in no completed checkpoint.
 """
 
@@ -47,7 +47,7 @@ from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
-#: Rows of a staged table. Rows of this number are in memory.
+#: Default number of rows that a writer collects in memory before it writes a staged table.
 STAGE_ROWS: Final = 256 * 1024
 
 _TABLE: Final = re.compile(r"[^.\x00]+(\.[^.\x00]+)?")
@@ -103,7 +103,8 @@ class SqlSink(metaclass=NearestNames):
             object.__setattr__(self, name, column_names(name, getattr(self, name)))
         if self.change_kind is not None and (not self.key or self.change_kind in self.key):
             msg = (
-                f"change_kind={self.change_kind!r} needs key=, without this column: a change is that of a key"
+                f"change_kind={self.change_kind!r} needs key=, which must not contain this column: a change "
+                "applies to the row of a key"
             )
             raise ConfigurationError(msg)
         if self.stage_rows < 1:

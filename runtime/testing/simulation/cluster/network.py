@@ -1,7 +1,7 @@
 """The network of a simulated job: reachable processes, frames in flight, and the rules for frames.
 
 A *cut* puts some processes on an island. Calls between the island and the rest wait: the operating system
-resends their packets until the cut is healed. If it lasts, the cluster declares all processes on the
+resends their packets until the cut is healed. If the cut lasts, the cluster declares all processes on the
 island dead, and calls from the rest to the island fail. But the processes on the island continue. They step,
 send each other frames, and reach the storage and the systems behind the sinks. They are *zombies*. When the
 cut is healed, their calls to the rest arrive. A while later the cluster ends them.

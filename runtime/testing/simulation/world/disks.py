@@ -297,7 +297,7 @@ class _CutFolder:
 class SpillDisk:
     """Makes spill files in memory; a `SpillFileOpener`. Asks `has_room` before each write.
 
-    The files have no names, so the operating system removes them when their process dies.
+    The spill files of a job have no names, so they disappear when their process dies; `die` does the same.
     """
 
     def __init__(self, has_room: Callable[[], bool]) -> None:

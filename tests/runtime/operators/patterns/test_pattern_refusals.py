@@ -80,7 +80,7 @@ def test_patterns_that_can_not_be_meant_are_refused(build: Callable[[], Any], me
         (lambda s: s.pattern(Pattern), 'needs a pattern such as Pattern.begin\\("a"\\)'),
         (lambda s: s.pattern(BEGIN.not_followed_by("n")), "test_pattern_refusals.py:.*add within"),
         (lambda s: s.pattern(BEGIN, order=3), "pattern: order needs a function, not 3"),
-        (lambda s: s.pattern(BEGIN).map(str), "a PatternStream has no map: say what each match emits"),
+        (lambda s: s.pattern(BEGIN).map(str), "a PatternStream has no map: choose what each match emits"),
         (lambda s: s.pattern(BEGIN).select("out"), "function"),
         (lambda s: s.pattern(BEGIN).select("out", 3), "select needs a function, not 3"),
         (lambda s: s.pattern(BEGIN).select("out", dict, timed_out="late"), "timed_out needs an OutputTag"),

@@ -96,7 +96,7 @@ def test_a_declared_state_is_the_one_that_is_asked_for_by_its_name() -> None:
     [
         (lambda ctx: ctx.value_state("last"), "already has the default -1 and can't have None"),
         (lambda ctx: ctx.value_state("last", -1), "already has of_type=<class 'int'> and can't have None"),
-        (lambda ctx: ctx.list_state("last"), r"list_state\('last'\): 'last' is a ValueState already"),
+        (lambda ctx: ctx.list_state("last"), r"list_state\('last'\): 'last' is already a ValueState"),
         (lambda ctx: ctx.map_state("counts", key_type=str), "already has key_type=<class 'int'> and can't"),
     ],
 )

@@ -104,5 +104,5 @@ def test_records_that_are_no_changes_are_refused(folder: Path, record: dict[str,
 
 @pytest.mark.parametrize("key", [[], ["change"]])
 def test_a_change_kind_needs_a_key(key: list[str]) -> None:
-    with pytest.raises(ConfigurationError, match=r"change_kind='change' needs key=, without this column"):
+    with pytest.raises(ConfigurationError, match=r"change_kind='change' needs key=, which must not contain"):
         DeltaSink("/out", key=key, change_kind="change")
