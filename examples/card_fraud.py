@@ -2,8 +2,8 @@
 
     python examples/card_fraud.py --output alarms
 
-An alarm is two small payments in a row, a large payment directly after them, and no confirmation within five
-minutes of the first payment. The pattern ends with the absence of a record, so time alone completes it.
+An alarm means two small payments in a row, a large payment directly after them, and no confirmation within
+five minutes of the first payment. The pattern ends with the absence of a record, so time alone completes it.
 Payments arrive out of order; the job processes them in the order of their timestamps.
 """
 

@@ -17,8 +17,8 @@ again, because they would emit their last records twice. So the checkpoint names
 operator.
 
 A subtask counts as finished only if all its senders have finished. With aligned barriers this is always so.
-With at-least-once, a subtask may consume the end of a channel after the barrier and before its
-snapshot. The restored sender sends again, so this subtask runs again.
+With at-least-once, a subtask may consume the end of a channel after the barrier and before its snapshot. The
+restored sender sends again, so this subtask runs again.
 
 Three rules for a graph that differs from the checkpoint's, after Flink's `VertexFinishedStateChecker`:
 

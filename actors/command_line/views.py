@@ -172,7 +172,7 @@ def _bytes(size: int | None) -> str:
 
 
 def lag_table(report: JobReport) -> Table:
-    """One row for each source that knows its lag, with the growth of its records per second."""
+    """One row for each source that knows its lag, with the growth of the lag in records per second."""
     table = _table("source", ">records", ">bytes", ">splits", ">growth/s")
     for operator in report.operators:
         lag = report.statistics.operators.get(operator.id, OperatorStatistics()).lag

@@ -81,7 +81,7 @@ class SlowCheckpoint:
 
 
 def takes_long(seconds: float, every: float | None) -> bool:
-    """Whether a checkpoint of this duration takes long, if a checkpoint begins `every` so many seconds.
+    """Whether a checkpoint of this duration takes long; `every` is the interval of checkpoints in seconds.
 
     Example:
         >>> takes_long(2.0, every=3.0), takes_long(2.0, every=60.0), takes_long(0.9, every=0.1)
@@ -110,7 +110,7 @@ def explain_completed(graph: GraphInfo, details: CheckpointDetails) -> SlowCheck
 def explain_running(
     graph: GraphInfo, checkpoint_id: int, seconds: float, missing: Collection[SubtaskId]
 ) -> SlowCheckpoint | None:
-    """A subtask of `missing`, whose acknowledgements are missing, that waits for no other one of them."""
+    """A subtask whose acknowledgement is missing, and which waits for no other subtask in `missing`."""
     late = {subtask.vertex for subtask in missing}
     behind = {edge.target for edge in graph.edges if edge.source in late}
     places = {vertex.id: place for place, vertex in enumerate(graph.vertices)}
@@ -169,7 +169,7 @@ def _ended(metrics: CheckpointMetrics) -> float:
 
 
 def _short(seconds: float) -> str:
-    """A duration of at most a minute in seconds; a longer one in minutes and seconds.
+    """A duration below a minute in seconds; a longer one in minutes and seconds.
 
     Example:
         >>> _short(1.26), _short(12.3), _short(75.0)

@@ -310,7 +310,7 @@ class FailureHistory:
             self._records[-1] = replace(last, secondary=(*last.secondary, cause))
 
     def known(self, attempt: int, cause: FailureCause, *, fails_fast: bool = False) -> FailureCause:
-        """Return the cause in an attempt; not recoverable if an earlier attempt has failed in the same way.
+        """Return the cause, made not recoverable if an earlier attempt has failed in the same way.
 
         Two failures on the same bad input count as the same, because the data at the position in the message
         does not change. With `fails_fast`, so do two failures at one line of the user's code: it has a bug.

@@ -34,16 +34,16 @@ class EventAnswer(Protocol):
     """Called once with the outcome of an event."""
 
     def sent(self) -> None:
-        """Note that the subtask has received the event."""
+        """React to the arrival of the event at the subtask."""
         ...
 
     def failed(self, error: BaseException) -> None:
-        """Note that the event was not sent, or may not have arrived."""
+        """React to an event that was not sent, or may not have arrived."""
         ...
 
 
 class CoordinatorAnswer(Protocol):
-    """Takes a coordinator's snapshot, once; later answers are ignored."""
+    """Receives a coordinator's snapshot; ignores all answers after the first."""
 
     def complete(self, state: Any | None) -> None:
         """Deliver the coordinator's state, which includes every event that it has handled so far.

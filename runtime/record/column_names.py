@@ -61,7 +61,7 @@ class ColumnNames:
         """Check the operator's first batch; records that are not dicts are left to the operator's own check.
 
         Raises:
-            PenstockError: No record has a name; the message has the nearest name that one has.
+            PenstockError: No record has one of the columns; the message suggests the nearest existing name.
         """
         if self._is_checked or not rows:
             return

@@ -245,7 +245,7 @@ class KeyedStateBackend(ABC):
 
     def _check_follows(self, checkpoint_id: int) -> None:
         if checkpoint_id <= self._last_id:
-            msg = f"checkpoint {checkpoint_id} can't follow {self._last_id}: ids grow"
+            msg = f"checkpoint {checkpoint_id} can't follow {self._last_id}: ids must increase"
             raise ValueError(msg)
 
     def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
@@ -253,7 +253,7 @@ class KeyedStateBackend(ABC):
         self._snapshots.finished(checkpoint_id, handle)
 
     def confirm(self, checkpoint_id: int) -> None:  # noqa: B027 (as in Flink, a backend may have nothing to do)
-        """Note that a checkpoint is complete. Backends ignore it: barriers name the checkpoint to build on.
+        """Learn that a checkpoint is complete. Backends ignore it: barriers name the checkpoint to build on.
 
         One of Flink's conformance cases checks this call (`completion_notice_reaches_the_state_manager`).
         """

@@ -327,7 +327,7 @@ class _NoKey:
         return "no current key"
 
     def __hash__(self) -> NoReturn:
-        msg = "keyed state was used where no record is processed"
+        msg = "keyed state was used outside the processing of a record"
         raise NoCurrentKeyError(msg)
 
 
@@ -337,6 +337,6 @@ NO_KEY: Final = _NoKey()
 
 def without_key(name: str) -> RuntimeError:
     return RuntimeError(
-        f"state {name!r} was used where no record is processed; "
+        f"state {name!r} was used outside the processing of a record; "
         "keyed state has a value only while a record or a timer of a key is processed"
     )

@@ -47,8 +47,8 @@ class StateSummary:
     Attributes:
         name: Name of a table of keyed state, or of a list state.
         kind: `keyed`, the redistribution mode of a list state, or `list` for raw operator state.
-        entries: Number of keys, or of values of the list. For keyed lists and maps, entries
-            over all keys.
+        entries: Number of keys, or of values of the list. For keyed lists and maps, the number of entries of
+            all keys.
         is_exact: `False` when keys could not be decoded here: `entries` then counts every write of a key,
             over all files. `False` for RocksDB, too, which estimates all states of the operator together.
         values: The first 100 positions of a source as text; empty for all other states.

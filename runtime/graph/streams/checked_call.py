@@ -34,7 +34,7 @@ def refuse(what: str) -> NoReturn:
 
 
 class refusals:
-    """Context manager: raises a `ConfigurationError` as a `GraphError` with the user's line."""
+    """Context manager: turns a `ConfigurationError` into a `GraphError` with the user's line."""
 
     def __init__(self, call: str = "") -> None:
         self._start = f"{call}: " if call else ""

@@ -127,7 +127,7 @@ class FileSystem(Protocol):
 
 @runtime_checkable
 class FetchesFiles(Protocol):
-    """Optional for a file system in which each request takes long: fetches small files side by side."""
+    """Optional for a file system in which each request takes long: fetches small files concurrently."""
 
     def fetch(self, paths: Sequence[str]) -> None:
         """Fetch whole files; the next `open_input` of each of them makes no request.

@@ -1,4 +1,4 @@
-"""Harnesses of one operator or source, and `simulate`: a whole job with failures in simulated time."""
+"""Harnesses for one operator or source, and `simulate`: a whole job with failures in simulated time."""
 
 from __future__ import annotations
 

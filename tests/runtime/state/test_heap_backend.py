@@ -124,7 +124,7 @@ def test_ids_of_snapshots_grow() -> None:
     backend = new_backend()
     backend.snapshot(5, -1)
     for checkpoint_id in (5, 4):
-        with pytest.raises(ValueError, match="ids grow"):
+        with pytest.raises(ValueError, match="ids must increase"):
             backend.snapshot(checkpoint_id, -1)
 
 

@@ -275,7 +275,7 @@ USES: list[tuple[KeyedState, list[Any]]] = [
 @pytest.mark.parametrize(("state", "use"), [(state, use) for state, uses in USES for use in uses])
 def test_no_state_is_used_where_there_is_no_key(state: KeyedState, use: Any) -> None:
     view = new_backend().bind(state)
-    with pytest.raises(RuntimeError, match="state 's' was used where no record is processed"):
+    with pytest.raises(RuntimeError, match="state 's' was used outside the processing of a record"):
         use(view)
 
 

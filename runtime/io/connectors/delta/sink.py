@@ -7,7 +7,8 @@ time. So a repeated commit changes nothing.
 
 **Lineage.** The name is that of the committer which has pre-committed the files: job, operator, attempt and a
 random number. Versions count its checkpoints. A name for the whole job would lose data. After the restore of
-an older savepoint, its new checkpoints would have versions that are committed already.
+an older savepoint, new checkpoints would have versions that are committed already. They would be taken for
+repeated commits.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class DeltaSink(metaclass=NearestNames):
             to the table. Records may lack columns that may be null.
         target_file_size: Bytes at which a file is ended before the checkpoint.
         compact_below: Bytes below which a file is small. Once `compact_at` small files were written, they are
-            joined to files of `target_file_size`. `None` never compacts.
+            merged into files of `target_file_size`. `None` never compacts.
         compact_at: Number of small files that begins a compaction.
         compression: Compression of the Parquet files.
         properties: Table properties of a new table, such as `{"delta.enableChangeDataFeed": "true"}`.

@@ -1,4 +1,4 @@
-"""Writes the values of a format to files: as lines, after their lengths, or in Avro container files."""
+"""Writes the values of a format to files: as lines, with length prefixes, or in Avro container files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Framing: TypeAlias = Literal["lines", "length_delimited", "container"]
 
 @dataclass(frozen=True, slots=True)
 class ValueSinkFormat:
-    """Files of values of a format."""
+    """The format of files whose values a `Format` encodes."""
 
     format: Format
     framing: Framing

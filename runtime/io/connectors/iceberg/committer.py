@@ -7,13 +7,14 @@ snapshot of the table, and changes nothing. A job that starts from an older save
 its checkpoints are never taken for those that came after the savepoint.
 
 **Rollbacks.** A user may take the branch back to an older snapshot. The undone snapshots are still there,
-with their markers. So a restored job does not make the last one of them again, without those before it.
+with their markers. So a restored job finds its marker, and does not repeat the last undone commit without the
+undone ones before it.
 
-**Two committers at a time**, such as a process that was declared dead. Both may look for the marker before
-either has committed. A commit requires that the head of the branch is still the snapshot in whose history it
-has looked. The catalog checks that and the change as one step, so it refuses the second one. That committer
-looks again. pyiceberg would repeat a refused append by itself, on the new head, without a look at the marker.
-So its repetition is switched off (`_as_of`).
+**Two committers at a time.** A process that was declared dead may still commit. Both committers may look for
+the marker before either has committed. A commit requires that the head of the branch is still the snapshot in
+whose history the committer has looked. The catalog checks this and makes the change in one step, so it
+refuses the second commit. The second committer then looks again. pyiceberg would repeat a refused append by
+itself, on the new head, without a look at the marker. So its retries are switched off (`_as_of`).
 
 **Answers that don't come.** The call is abandoned after `catalog_timeout`, and the attempt fails. If the
 commit takes effect later, it either finds the head unchanged and leaves its marker, or is refused. Both are
@@ -26,7 +27,7 @@ barriers.
 **Expired history.** Maintenance removes snapshots, and with them markers. A commit knows the last sequence
 number of the table at its barrier, `base`, so its marker has a greater one. If snapshots after `base` are not
 kept, the marker may have been there. Then the live files decide: if they contain one of the commit's files,
-it was made. If they don't, a compaction may have replaced them. The committer then fails instead of a guess.
+it was made. If they don't, a compaction may have replaced them. The committer then fails instead of guessing.
 
 It must never commit files of another table, which has another id. It must never commit files that don't
 exist: a snapshot with a missing file makes the whole table unreadable.

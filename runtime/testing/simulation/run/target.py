@@ -1,8 +1,8 @@
 """`Target`: the simulated run into which faults are injected, with its plan and its user.
 
 `User` requests another parallelism of the running job, or its end with a savepoint. A request waits while the
-job starts or restarts, as with the real handles. A stop whose JobMaster died before the answer is
-requested again.
+job starts or restarts, as with the real handles. If the JobMaster dies before it has answered a stop, the
+user requests the stop again.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ class Misuses(KeyedBroadcastProcessFunction[str, str, str, str]):
     ("push", "message"),
     [
         (("data", 0), "call it in process_broadcast_element"),
-        (("state", 1), "state 'seen' was used where no record is processed"),
+        (("state", 1), "state 'seen' was used outside the processing of a record"),
         (("key", 1), "there is no current key here"),
         (("timer", 1), "A timer belongs to the key of a record"),
     ],

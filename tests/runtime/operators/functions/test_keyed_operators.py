@@ -272,7 +272,7 @@ def test_the_state_can_not_be_used_in_open():
         def process(self, value, ctx):
             return None
 
-    with pytest.raises(OperatorError, match="state 'total' was used where no record is processed"):
+    with pytest.raises(OperatorError, match="state 'total' was used outside the processing of a record"):
         run(TooEarly())
 
 

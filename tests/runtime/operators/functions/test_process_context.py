@@ -117,7 +117,7 @@ class OpensLater(ProcessFunction[str, str]):
 
 
 FAILED = r"\(.*test_process_context\.py:\d+\) failed"
-NO_KEY = rf"{FAILED}: .*state 'seen' was used where no record is processed"
+NO_KEY = rf"{FAILED}: .*state 'seen' was used outside the processing of a record"
 
 
 def test_an_error_in_open_names_open() -> None:

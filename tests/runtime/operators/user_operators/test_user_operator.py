@@ -217,7 +217,7 @@ def test_keyed_state_has_no_value_between_rows_and_other_subtasks_keys_are_refus
 
     with OperatorHarness.of(keyed(Late()), parallelism=2) as harness:
         harness.push([("a", 1)] if harness.owns("a") else [("b", 1)])
-        with pytest.raises(OperatorError, match="'count' was used where no record is processed"):
+        with pytest.raises(OperatorError, match="'count' was used outside the processing of a record"):
             harness.end_of_data()
         with pytest.raises(OperatorError, match="belongs to another subtask"):
             harness.push_watermark(1)

@@ -1,7 +1,7 @@
 """`Leaders`: the brokers of a cluster, and the one that leads each partition.
 
-If a broker dies, its partitions have no leader until others are elected. The new leaders have all
-acknowledged records, as with `acks=all` and enough replicas in sync. The broker comes back as a follower.
+If a broker dies, its partitions have no leader until others are elected. The new leaders lack no acknowledged
+record, as with `acks=all` and enough replicas in sync. The broker comes back as a follower.
 """
 
 from __future__ import annotations

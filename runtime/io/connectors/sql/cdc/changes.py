@@ -76,8 +76,8 @@ class ChangeBatch:
         """Add a row.
 
         Args:
-            commit: Place and time of the commit.
-            present: Whether the record has each column; `None` if it has all.
+            commit: LSN of the commit, and its time.
+            present: For each column, whether the record has it; `None` if it has all.
         """
         shape = self._shapes.get((id(relation), present))
         if shape is None:

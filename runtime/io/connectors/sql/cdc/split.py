@@ -6,9 +6,10 @@ the position is a place in the log, before which all commits are read. In a tran
 it is also the place of its commit and the number of changes that are read.
 
 **The snapshot.** The rows of a table are read in the order of its primary key, in one transaction. A restored
-job continues behind the last key in another transaction, which sees other rows. So each *chunk* of keys has
+job continues after the last key in another transaction, which sees other rows. So each *chunk* of keys has
 the snapshot of its transaction: the list of transactions that it sees. The stream is read afterwards. A
-change is left out if the chunk of its key sees its transaction: the chunk has its result.
+change is left out if the chunk of its key sees the change's transaction, because the chunk already has the
+result of the change.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class CdcTable:
     chunks: tuple[SnapshotChunk, ...] = ()
 
     def verdict(self, xid: int) -> bool | tuple[bool, ...]:
-        """Whether the changes of a transaction are new; by chunk, if chunks differ in this."""
+        """Whether the changes of a transaction are new; one value per chunk if the chunks differ."""
         new = tuple(not visible_in(chunk.snapshot).sees(xid) for chunk in self.chunks)
         return new if len(set(new)) > 1 else all(new)
 
@@ -122,9 +123,9 @@ class CdcSplit:
     Attributes:
         system: Identifier of the database cluster.
         lsn: All transactions that were committed before this place are read.
-        commit_lsn: Place of the commit of a transaction that is read in part.
-        changes: Number of its changes that are read.
-        reading: Index of the table whose rows are read; `None` when the snapshot is read.
+        commit_lsn: Place of the commit of a transaction that has been read in part.
+        changes: Number of its changes that have been read.
+        reading: Index of the table whose rows are being read; `None` once the snapshot has been read.
         settled: Transactions that were committed from this place on are in no chunk.
         stop: The split ends at this place; `None` for no end.
     """
@@ -161,7 +162,7 @@ class CdcSplit:
 
 
 def key_reader(columns: Sequence[TableColumn], key: Sequence[str]) -> Callable[[Sequence[object]], Key]:
-    """Reads the key from the values of a row in the text of the server."""
+    """Return a function that reads the key from the values of a row, which are texts of the server."""
     names = [name for name, _, _ in columns]
     places = [(names.index(name), columns[names.index(name)][1] in INTEGERS) for name in key]
 
