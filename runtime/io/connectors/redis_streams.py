@@ -15,11 +15,11 @@ can keep unread entries. With `delete_covered` the source itself deletes entries
 covers.
 
 **What must never happen** is a gap without an error. A stream with `MAXLEN` may lose entries that were not
-read yet. Redis 7 counts all entries that were ever added, and trims the oldest first. The position has the
-number of entries up to it, including deleted ones. Each read gets the stream's numbers in the same
+read yet. Redis 7 counts all entries that were ever added, and trims the oldest first. The position includes
+the number of entries up to it, deleted ones as well. Each read gets the stream's counters in the same
 transaction. If more entries are gone than the position counts, one of them was not read. `XDEL` may delete
-any entry; Redis 7 reports the highest deleted id. Redis 6 has neither number, so the source does not notice
-deleted entries there.
+any entry; Redis 7 reports the highest deleted id. Redis 6 reports neither the count nor that id, so the
+source does not notice deleted entries there.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def _parsed(entry_id: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class RedisStreamSplit:
-    """A stream, with the id of its last entry that was read.
+    """A stream, with the id of the last entry that was read.
 
     Attributes:
-        passed: Number of entries that were ever added up to that one; `None` if it is not known.
+        passed: Number of entries that were ever added up to `last_id`; `None` if it is not known.
         stopping_id: Id of the last entry to read; `None` reads for ever.
     """
 
@@ -118,7 +118,7 @@ class RedisStreamSplit:
 @without_secrets
 @dataclass(frozen=True)
 class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
-    """Reads streams of Redis; a record is an entry. One subtask reads a stream.
+    """Reads streams of Redis; a record is an entry. Each stream is read by one subtask.
 
     Attributes:
         url: The server: `redis://host:6379/0`, `rediss://` with TLS, or `unix://`. Messages and logs
@@ -127,8 +127,8 @@ class RedisStreamSource(Generic[T_co], metaclass=NearestNames):
         value_field: The field that `value_format` decodes. `None`: a record is a dict of all fields, as text.
         value_format: Decodes the values of that field.
         metadata: Fields that are added to those of the value: `"stream"`, `"id"`, `"timestamp"`
-            (microseconds, of the id), `"fields"` (all fields, as bytes). They replace fields of the value
-            with these names.
+            (microseconds, taken from the id), `"fields"` (all fields, as bytes). They replace fields of the
+            value with these names.
         starting_position: Where a job without a snapshot starts: `"earliest"`, `"latest"`, or a time.
         bounded: Whether the source ends at the entry that was the last one when the job began.
         group: Group whose position is set to the last entry of each completed checkpoint. The job must take
@@ -285,7 +285,7 @@ def _id(found: Any) -> str:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """The numbers of a stream; Redis 6 has neither `added` nor `gone`.
+    """Ids and counters of a stream; Redis 6 has neither `added` nor `gone`.
 
     Attributes:
         last_id: The highest id that was ever added.
@@ -361,7 +361,8 @@ class _RedisReceiver:
             await self._move(inbox, (stop, None), entries)
         elif entries:
             await self._move(inbox, (entries[-1][1], passed), entries)
-        else:  # only wakes up: the next transaction reads the entries
+        else:
+            # The last call below only waits for an entry; the next transaction reads it.
             if passed != self._split.passed:
                 self._split = self._split.moved_to((last_id, passed))
                 await inbox.put(Polled(), (last_id, passed))
@@ -396,7 +397,10 @@ class _RedisReceiver:
         raise LostInputError(msg)
 
     async def find_end(self) -> int | None:
-        """Return the number of entries that were ever added; Redis 6 does not report it."""
+        """Return the number of entries that were ever added.
+
+        `None` for a bounded source, for Redis 6, and while there is no stream.
+        """
         import redis
 
         if self._split.stopping_id is not None:

@@ -45,9 +45,9 @@ class Avro:
     """Avro: each value is one record, without a header; a row is a dict.
 
     Args:
-        schema: Schema of the written values. With a registry it is the schema of the encoder, and that of
-            the rows and columns that are read if there is no `reader_schema`. Each container file has its
-            own schema.
+        schema: Schema of the written values. With a registry it is the schema of the encoder. It is then also
+            the schema of the rows and columns that are read, unless there is a `reader_schema`. Each
+            container file has its own schema.
         reader_schema: Schema of the rows and columns that are read. Avro's rules of schema resolution apply.
         registry: A schema registry. Each value then begins with the id of its schema (Confluent's format).
         subject: The subject of `schema` in the registry. Connectors with topics set `topic-value` or
@@ -76,7 +76,7 @@ class Avro:
                 parsed_schema(schema)
 
     def for_topic(self, topic: str, *, is_key: bool = False) -> Avro:
-        """The format for a topic: without a subject of its own it gets the topic's.
+        """The format for a topic: a format without a subject gets the subject of the topic.
 
         Example:
             >>> Avro(registry=SchemaRegistry("http://localhost:8081")).for_topic("orders").subject
@@ -86,11 +86,11 @@ class Avro:
 
     @property
     def read_schema(self) -> AvroSchema | None:
-        """The schema of the rows and columns that are read; `None` for that of the values."""
+        """The schema of the rows and columns that are read; `None` if it is the schema of the values."""
         return self.schema if self.reader_schema is None else self.reader_schema
 
     def decoder(self, batch_format: BatchFormat) -> Decoder:
-        """Create a decoder; columns need a schema, or a subject whose newest schema is the reader's."""
+        """Create a decoder; columns need a schema, or else a subject, whose newest schema they then have."""
         batch_format = checked_batch_format(batch_format)
         reader = self.read_schema
         if self.registry is None:

@@ -1,4 +1,4 @@
-"""Avro schemas: their check, their Arrow types, and the part of them that pyruhvro decodes to columns.
+"""Checks Avro schemas, finds their Arrow types, and selects the schemas that pyruhvro decodes to columns.
 
 Columns have these types. A nullable type is a union of null and the type.
 
@@ -11,8 +11,8 @@ Columns have these types. A nullable type is a union of null and the type.
     decimal                                      decimal128
     array, map, record                           list, map, struct
 
-pyruhvro crashes the process for a huge array of nulls, and keeps two entries of a map with one key. It lacks
-bytes, decimals and times of day. Such schemas are left to fastavro.
+pyruhvro crashes the process for a huge array of nulls, and keeps both entries of a map that has a key twice.
+It lacks bytes, decimals and times of day. Such schemas are left to fastavro.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _FAST_LOGICAL: Final = {
     ("long", "local-timestamp-millis"): "timestamp-millis",
     ("long", "local-timestamp-micros"): "timestamp-micros",
 }
-#: Wider types of a type, by Avro's rules of schema resolution.
+#: Types to which a type can be promoted, by Avro's rules of schema resolution.
 WIDER: Final[Mapping[str, frozenset[str]]] = {
     "int": frozenset(("long", "float", "double")),
     "long": frozenset(("float", "double")),
@@ -82,7 +82,7 @@ class FastSchema(NamedTuple):
 
 
 def parsed_schema(schema: str | Mapping[str, Any], parts: Sequence[str] = ()) -> dict[str, Any]:
-    """Parse and check a schema; types of uuid become strings.
+    """Parse and check a schema; a string of logical type uuid becomes a plain string.
 
     Args:
         parts: Schemas of types that the schema refers to, each after those that it refers to itself.
@@ -194,7 +194,7 @@ def _arrow_type(schema: Any, known: dict[str, Any], outer: tuple[str, ...]) -> p
 
 
 class _SlowError(Exception):
-    """pyruhvro does not know a type."""
+    """pyruhvro can't decode a type."""
 
 
 def fast_schema(schema: Mapping[str, Any]) -> FastSchema | None:
@@ -214,7 +214,7 @@ def _fast(schema: Any) -> Any:
             raise _SlowError
         return ["null" if part == "null" else _fast(part) for part in schema]
     if isinstance(schema, str):
-        if schema not in _FAST:  # also another use of a named type
+        if schema not in _FAST:  # true also of a named type that is used again
             raise _SlowError
         return schema
     kind = schema["type"]

@@ -19,7 +19,7 @@ class Decoded:
 
     Attributes:
         batch: The good values in their order.
-        bad: Index in the values, and the reason, of each value that can't be decoded; in order.
+        bad: Index and reason of each value that can't be decoded, in order.
     """
 
     batch: Batch

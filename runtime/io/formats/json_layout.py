@@ -1,9 +1,10 @@
 """Parses JSON objects that all have one layout, straight from their bytes.
 
-A program that writes a topic gives each object the same fields, in one order, with the same blanks. So the
+A program that writes a topic gives each object the same fields, in one order, with the same spaces. So the
 bytes between two field values are the same in each object: `{"id": `, then `, "user": "`, and so on. These
 are the *literals* of the layout, which the first object of a batch shows. Numpy finds all quotes in one
-pass. They give the position of each value, and each object's literals are compared with the first one's.
+pass. The quotes give the position of each value. The literals of each object are compared with those of the
+first object.
 
 **Why this is exact.** Every byte of a batch is accounted for. It is in a literal that is equal to the first
 object's, in a string, or in a number, `true` or `false` that is checked. There are no backslashes and no
@@ -39,7 +40,7 @@ _LONGEST_SCALAR: Final = 300
 _EXACT: Final = float(1 << 53)
 _MOST_BYTES: Final = (1 << 31) - 1
 
-#: Maximum digits of an integer, and of a float in all, that are read from two words.
+#: Maximum number of digits that are read from two words: of an integer, and of a float.
 _MOST_DIGITS, _MOST_FLOAT_DIGITS = 16, 15
 #: Maximum width of texts that are copied by numpy, if all texts of a block have it.
 _WIDEST_COPY: Final = 256
@@ -53,7 +54,7 @@ def _in_each_byte(byte: int) -> np.uint64:
 
 
 _ZEROS, _DOTS, _ONES = map(_in_each_byte, (_ZERO, _DOT, 1))
-#: The top bit of each byte, and what lifts a byte above nine to it.
+#: The top bit of each byte, and the summand that sets it in a byte above nine.
 _TOPS, _ABOVE_NINE = map(_in_each_byte, (0x80, 0x76))
 
 
@@ -72,7 +73,7 @@ class _Layout(NamedTuple):
 
 
 def parse_alike(values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | None:
-    """Parse objects of one layout to the columns of a schema; `None` if one may be anything else."""
+    """Parse objects of one layout to the columns of a schema; `None` if one may have another layout."""
     layout = _layout_of(values[0], schema)
     if layout is None:
         return None
@@ -115,7 +116,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def _layout_of(value: bytes, schema: pa.Schema) -> _Layout | None:
-    """Return the layout of an object; `None` if a value is of another kind than its column."""
+    """Return the layout of an object; `None` if it can't be parsed here, or does not fit the schema."""
     at = value.find(b'"')
     if at < 0 or value[:at].rstrip(b" ") != b"{":
         return None
@@ -305,7 +306,7 @@ class _Text(NamedTuple):
         return None if values is None else values.view(np.int64)
 
     def _digits(self, starts: _Places, widths: _Places) -> _Words | None:
-        """Read at most eight digits from each position, in the halves of a word at a time.
+        """Read at most eight digits from each position: join digits to pairs, to fours, and to eights.
 
         Lemire, "Quickly parsing eight digits", 2018.
         """

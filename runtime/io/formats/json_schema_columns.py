@@ -1,8 +1,8 @@
 """Arrow columns of the values that a JSON Schema describes.
 
-A property is a column of its only type besides null. Keywords that only restrict values, such as `minimum`,
-don't matter. A property that may have several types has no column, and neither has an object without
-properties. Such schemas need `columns=`.
+A property becomes a column of its type; it may also be null. Keywords that only restrict values, such as
+`minimum`, don't matter. A property that may have several types has no column, and neither has an object
+without properties. Such schemas need `columns=`.
 """
 
 from __future__ import annotations

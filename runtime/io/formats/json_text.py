@@ -25,7 +25,7 @@ _LEAVES: Final = frozenset((str, int, float, bool, NoneType))
 _PLAIN: Final = _LEAVES | {dict, list}
 #: Maximum depth of values; the encoder refuses deeper ones too.
 _DEEPEST: Final = 1_000
-#: Down to this depth, a shared value is checked once for each reference to it.
+#: Down to this depth, a shared value is checked once for each reference to it. Deeper rows are never plain.
 _SHALLOW: Final = 8
 
 
@@ -97,7 +97,7 @@ def fast_encoder() -> Callable[[Any], bytes] | None:
     """Msgspec's encoder, for values that are plain (`are_plain`); `None` where it is not installed."""
     if importlib.util.find_spec("msgspec") is None:
         return None
-    import msgspec  # an extra, and late: most jobs don't need it
+    import msgspec  # optional, and imported late: most jobs don't need it
 
     encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
     return encode
@@ -106,7 +106,8 @@ def fast_encoder() -> Callable[[Any], bytes] | None:
 def are_plain(rows: Sequence[Any]) -> bool:
     """Whether all rows are dicts whose keys are strings, and whose values every encoder writes alike.
 
-    Values are strings, integers, finite floats, booleans, `None`, and lists and dicts of them.
+    Values are strings, integers, finite floats, booleans, `None`, and lists and dicts of them. Rows that are
+    nested deeper than `_SHALLOW` levels do not count as plain.
     """
     if set(map(type, rows)) != {dict}:
         return False

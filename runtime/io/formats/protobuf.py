@@ -46,8 +46,8 @@ class Protobuf:
     """Protobuf: each value is one message; a row is a dict.
 
     Args:
-        message: The message's generated class; or a serialised `FileDescriptorSet` that has the message and
-            all that it imports, as `protoc --include_imports --descriptor_set_out` writes it.
+        message: The message's generated class; or a serialised `FileDescriptorSet` with the message's file
+            and all files that it imports, as `protoc --include_imports --descriptor_set_out` writes it.
         name: Full name of the message, such as `shop.Order`; a class has its own name.
         registry: A schema registry. Each value then begins with the id of its schema and the indexes of the
             message (Confluent's format).
@@ -80,7 +80,7 @@ class Protobuf:
         _Message(self.message, self.name)
 
     def for_topic(self, topic: str, *, is_key: bool = False) -> Protobuf:
-        """The format for a topic: without a subject of its own it gets the topic's."""
+        """The format for a topic: a format without a subject gets the subject of the topic."""
         return replace(self, subject=self.subject or topic_subject(topic, is_key=is_key))
 
     def decoder(self, batch_format: BatchFormat) -> Decoder:
@@ -160,7 +160,7 @@ class _Message:
 
     @cached_property
     def itself(self) -> str | None:
-        """The name of a message that holds itself, which therefore has no columns."""
+        """The name of a message in it that holds itself, so that there are no columns; `None` for none."""
         pending: list[tuple[Any, tuple[str, ...]]] = [(self.descriptor, ())]
         while pending:
             kind, outer = pending.pop()
@@ -178,7 +178,7 @@ class _Message:
 
     @cached_property
     def handler(self) -> Any:
-        """The handler of ptars; times have microseconds, as in Python."""
+        """The handler of ptars; times are in microseconds, as in Python."""
         if self.itself is not None:
             msg = f"the message {self.itself} holds itself, so it has no columns: decode to rows instead"
             raise ConfigurationError(msg)
@@ -204,7 +204,7 @@ class _Message:
         return b"".join(zigzag_varint(number) for number in (len(path), *path))
 
     def registered(self, client: RegistryClient, subject: str, *, register: bool) -> RegisteredSchema:
-        """Find the file in the registry, and first the files that it imports, each under its own name.
+        """Find the message's file in the registry, after the files that it imports, each under its own name.
 
         Confluent's serialisers use the same subjects. The registry knows the files of `google/protobuf`.
         """

@@ -30,7 +30,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int] | None:
     """The number at an offset, and the offset after it; `None` if the data end within it.
 
     Raises:
-        ValueError: It has more than ten bytes.
+        ValueError: The number has more than ten bytes.
 
     Example:
         >>> read_varint(varint(300), 0), read_varint(varint(300)[:1], 0)

@@ -36,7 +36,7 @@ class WantedColumns(NamedTuple):
 
     Attributes:
         header: Names of the file's columns, in its order.
-        fields: Indices of the wanted columns in a row; `None` if all are wanted in this order.
+        fields: Indices of the wanted columns in a row; `None` if all are wanted, in the file's order.
     """
 
     header: Sequence[str]
@@ -282,7 +282,7 @@ class ArrowPlan(RowPlan):
                 # Arrow's parser adds zeros up to the scale without checking the precision.
                 columns[at].validate(full=True)
         for kind, places in inferred.items():
-            # A file may have thousands of columns: all of one type are checked by one call.
+            # A file may have thousands of columns, so one call checks all columns of a type.
             rows = len(columns[places[0]])
             joined = checked_column(pa.concat_arrays([columns[at] for at in places]), kind)
             for number, at in enumerate(places):

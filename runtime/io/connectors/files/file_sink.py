@@ -47,7 +47,7 @@ DEFAULT_MAX_FILE_SIZE: Final = 256 * 1024 * 1024
 #: Maximum bytes of one copy request in object stores.
 _LARGEST_COPY: Final = 5 * 1024**3
 
-#: Maximum number of names in which committed files of other jobs are looked for.
+#: Maximum number of names that are searched for committed files of other jobs.
 _MOST_LISTED: Final = 10_000
 
 IfExists: TypeAlias = Literal["error", "append"]

@@ -1,9 +1,9 @@
 """`FolderLister`: finds the new and complete files of a watched folder, a bounded number at a time.
 
-A file is complete when it has rested and, if the watch has a marker, has its marker. `rest` is measured
-between listings of this job, so the clocks of other machines don't matter. Markers are listed before the
-files: a file whose marker was seen first was complete when it was listed. A glob pattern for files need not
-match their markers, so these have a pattern of their own.
+A file is complete when it has not changed for the time `rest` and, if the watch has a marker, its marker
+exists. `rest` is measured between listings of this job, so the clocks of other machines don't matter. Markers
+are listed before the files: a file whose marker was seen first was complete when it was listed. A glob
+pattern for files need not match their markers, so the markers have a pattern of their own.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Listing:
 
 
 class FolderLister:
-    """Lists the locations of a source; every call lists them once more.
+    """Lists the locations of a source; each call lists them again.
 
     Attributes:
         most: Maximum number of new files that a listing returns.
@@ -80,7 +80,7 @@ class FolderLister:
         self.most = most
 
     def look(self, known: KnownFiles, resting: Mapping[str, Resting], waited: float) -> Listing:
-        """List the files, some seconds after the listing before; blocks.
+        """List the files, `waited` seconds after the previous listing; blocks.
 
         Raises:
             OSError: A folder is missing or can't be listed.

@@ -1,4 +1,6 @@
-"""`KnownFiles`: the files that a watched folder has given, 20 bytes for each in memory, 12 in the state.
+"""`KnownFiles`: the files of a watched folder that the source has found, as a compact set.
+
+A file takes 20 bytes in memory, and 12 in the state.
 
 **A name identifies a file.** The set holds a 64-bit digest of each path, sorted, in one array. A new file is
 taken for a known one with probability n / 2^64, for n known files: a million files make that 5e-14. Each
@@ -13,7 +15,7 @@ file that is gone from the folder is forgotten. It is not forgotten at once, bec
 looks like an empty folder. All files would be read again when the disk is back. So the set counts how long a
 file has been missing, and forgets it after `forget_after`. Only time in which the folder was listed counts:
 time in which no job ran forgets nothing. Files that the source itself has deleted or archived are forgotten
-at once. So the set is as large as the folder, plus the files that others removed lately.
+at once. So the set is as large as the folder, plus the files that other programs have removed recently.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class KnownState(TypedDict):
 
     Attributes:
         missing: Positions of the files that are missing.
-        missing_for: Seconds for which each of these is missing.
+        missing_for: Seconds for which each of these has been missing.
     """
 
     names: bytes
@@ -54,7 +56,7 @@ class KnownFiles:
     Attributes:
         names: Digests of paths, sorted.
         stamps: Checksums of size and modification time.
-        missing_for: Seconds for which each file is missing; 0 for a present file.
+        missing_for: Seconds for which each file has been missing; 0 for a present file.
 
     Example:
         >>> a, b = FileInfo("/in/a", 5, modified=1), FileInfo("/in/b", 7, modified=2)
@@ -138,7 +140,7 @@ class RollCall:
         return [listed[index] for index in np.flatnonzero(~is_known).tolist()]
 
     def ended(self, seconds: float, forget_after: float) -> KnownFiles:
-        """Return the known files after this listing, which came some seconds after the one before."""
+        """Return the known files after this listing, which came `seconds` after the previous one."""
         before, is_missing = self._known.missing_for, ~self._is_present
         missing_for = np.where(is_missing, np.maximum(before + seconds, _JUST_NOW), 0).astype("<f8")
         known = replace(self._known, stamps=self._stamps, missing_for=missing_for)

@@ -14,7 +14,7 @@ reader, or as read. A restored job lists again, and finds exactly the files that
 state. The walk keeps no list of the folder, except for patterns with wildcards on disk.
 
 **Schemas.** Columns that must be inferred, and the types of folder columns, are learned from the first files
-that have some. They are in the state, so all later files have them, too.
+that show them. They are kept in the state and apply to all later files.
 
 **Errors.** The first listing fails the job if the folder can't be listed. A later failure is logged, and the
 listing is repeated. A folder that can't be listed is not an empty one: no file counts as missing.
@@ -182,7 +182,7 @@ class WatchingEnumerator:
     # -- new files ----------------------------------------------------------------------------------------
 
     def _list(self, waited: float) -> None:
-        """List the folder in the background, some seconds after the listing before."""
+        """List the folder in the background, `waited` seconds after the previous listing."""
         self._cleaned = []
         work = partial(self._folder.look, self._known, self._resting, waited)
         self._context.run_in_background(work, partial(self._listed, waited), self._unlisted)
@@ -283,7 +283,7 @@ class WatchingEnumerator:
         self._divide()
 
     def _next_splits(self) -> list[Any]:
-        """Take the splits of one reader: several small ones, so that not each of them costs a request."""
+        """Take the next splits for one reader: several if they are small, to save requests."""
         share = min(_SPLITS_AT_ONCE, len(self._splits) // self._context.parallelism)
         taken = [self._splits.popleft()]
         size = taken[0].bytes_left

@@ -1,9 +1,8 @@
-"""`TableClient`: calls of one table in a catalog, in a thread of their own and bounded in time.
+"""`TableClient`: calls a catalog for one table, each time in a separate thread and with a timeout.
 
 A catalog is a server or a database. A call that hangs would hold up the checkpoints of a job for ever. So
 each call runs in a daemon thread, and the task waits for `timeout` at most. A call that is late may still
-take
-effect: it is one request, and the next attempt finds its effect in the table.
+take effect: it is one request, and the next attempt finds its effect in the table.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Number of times that a change of a table is tried beside other writers.
+#: Maximum number of tries of a change while other writers change the table.
 _MOST_TRIES: Final = 20
 
 
@@ -125,7 +124,8 @@ class TableClient:
         """Repeat a step until it returns a result; other writers may change the table at any time.
 
         Args:
-            step: Gets the table as it is now. A call that fails in it is repeated if the table has changed.
+            step: Gets the table as it is now. If a call in it fails, it is repeated: once, or up to 20 times
+                if the table has changed each time.
             load: Loads the table; by default `load`.
 
         Raises:
@@ -146,8 +146,8 @@ class TableClient:
                     raise
                 failure = error
         msg = (
-            f"table {self.identifier}: a change has failed {_MOST_TRIES} times beside other writers: "
-            f"{failure}. Let fewer jobs write this table at a time"
+            f"table {self.identifier}: a change has failed {_MOST_TRIES} times, each time because another "
+            f"writer changed the table: {failure}. Let fewer jobs write this table at a time"
         )
         raise ConnectorError(msg) from failure
 

@@ -16,7 +16,7 @@ from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.kafka.partitions import PartitionMetadata, TopicPartition
 from penstock.runtime.time.durations import micros_of
 
-#: What happens where an offset is missing: the job fails, or the partition is read from one of its ends.
+#: Handling of a missing offset: the job fails, or the partition is read from one of its ends.
 OffsetReset: TypeAlias = Literal["error", "earliest", "latest"]
 OFFSET_RESETS: Final = ("error", "earliest", "latest")
 

@@ -19,9 +19,9 @@ to be committed, and with a higher epoch. So a committable names one transaction
 - Otherwise the id was used again, so the transaction had been committed.
 
 An id contains the attempt. A transaction that an attempt left open and that no checkpoint covers is aborted
-after the first completed checkpoint of the next attempt. Until then it holds back committed reads. A process
-that counts as dead and still reaches Kafka may open another transaction after that. The end of the job or its
-timeout aborts that one.
+after the first completed checkpoint of the next attempt. Until then consumers that read committed records
+wait for it. A process that counts as dead and still reaches Kafka may open another transaction after that.
+That transaction is aborted at the end of the job, or at its timeout.
 """
 
 from __future__ import annotations

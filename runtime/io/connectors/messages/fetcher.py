@@ -1,8 +1,8 @@
 """`MessageFetcher`: a thread with an event loop that receives the messages of one reader.
 
 The task thread never waits for a broker. Each split has a *receiver*, the part that differs between brokers.
-It keeps a few batches ready in its *inbox*. While these are not taken, it receives nothing more. So memory
-is bounded, and a slow job slows the reads.
+The receiver keeps a few batches ready in its *inbox*, and receives nothing more until the task thread takes
+them. So memory is bounded, and a slow job slows the reads.
 
 A receiver whose broker can't be reached is started again, and continues after the last message that it put
 into the inbox. After `give_up_after` without an answer the attempt fails.
@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 GIVE_UP_AFTER: Final = 60.0
 #: Maximum number of a split's batches that wait for the task thread.
 _MOST_READY: Final = 4
-#: Seconds for clients to disconnect, and for the thread to end; it does not outlive the process.
+#: Seconds for the last acknowledgements and for each disconnect, and seconds for the thread to end. As a
+#: daemon it never outlives the process.
 _GOODBYE: Final = 3.0
 _END: Final = 5.0
 #: Seconds until a receiver that did not end is cancelled again.
@@ -131,7 +132,7 @@ class Inbox:
     async def put(
         self, polled: Polled[Any], position: Any, tokens: Sequence[Any] = (), *, is_last: bool = False
     ) -> None:
-        """Wait for room, and hand out a batch."""
+        """Wait for room, then pass a batch to the task thread."""
         await self._room.acquire()
         self.answered()
         self._fetcher.ready(ReceivedBatch(self._split, polled, position, tokens, is_last))
@@ -144,7 +145,7 @@ class MessageFetcher:
     """Runs the receivers of one reader.
 
     Args:
-        receivers: One for each split, by the split's name. All of a reader's splits are in it.
+        receivers: One for each split of the reader, by the split's name.
         give_up_after: Seconds without an answer of a broker until the attempt fails.
         on_end: Called in the fetcher's thread when all receivers are closed.
         failure: Template of the error for a broker without an answer, with `where`, `seconds` and `error`.
@@ -228,7 +229,7 @@ class MessageFetcher:
             self._ready.append(fetched)
 
     def _run(self) -> None:
-        try:  # a runner also ends what clients left behind
+        try:  # a runner also cancels tasks that clients left behind
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._receive_all())
         except BaseException as error:  # raised again in the task thread, by `take`

@@ -9,8 +9,9 @@ A broker forgets a message when it is acknowledged. So the reader acknowledges a
 
 A message whose checkpoint is not complete is never acknowledged, so the broker delivers it again. A message
 may be delivered again although a checkpoint covers it. The split's receiver then drops it, if the position
-identifies it. This separates exactly once from at least once. The position of a stream is a number or an id,
-and that of a webhook is the keys of its latest requests. MQTT has none.
+identifies it. Only with such positions is delivery exactly once. The position of a stream is a number or an
+id, and the position of a webhook is the keys of its latest requests. MQTT has no positions, so its delivery
+is at least once.
 
 A lost acknowledgement loses no message, because the message comes again. The reader never acknowledges in
 `snapshot` or at its end.

@@ -101,9 +101,9 @@ class SqlCommitter:
             self._database.close()
 
     def _opened(self) -> tuple[SqlDatabase, TableInfo]:
-        """Connect when there is something to do.
+        """Connect in the first call that needs the database.
 
-        A failure before that would end the job in its first attempt.
+        A failure while the committer is made would end the job if it happens in the first attempt.
         """
         if self._database is None:
             self._database = self._connect()
@@ -131,10 +131,10 @@ def checked_table(database: SqlDatabase, sink: SqlSink) -> TableInfo:
 
 
 def check_commit(commit: SqlCommit, table: TableInfo, where: str) -> None:
-    """Refuse rows of another table, and names that are not those of staged tables.
+    """Check a commit, which may come from a restored state.
 
     Raises:
-        ConnectorError: The restored state has them.
+        ConnectorError: Its rows are of another table, a column is gone, or a name is not of a staged table.
     """
     if commit.table != table.label:
         msg = (
@@ -151,14 +151,14 @@ def check_commit(commit: SqlCommit, table: TableInfo, where: str) -> None:
             )
             raise ConnectorError(msg)
         if not _STAGED_NAME.fullmatch(stage.name):
-            msg = f"the restored state names {stage.name!r:.80}, which is no staged table: it was damaged"
+            msg = f"the restored state is damaged: it names {stage.name!r:.80}, which is not a staged table"
             raise ConnectorError(msg)
 
 
 def remove_staged(
     database: SqlDatabase, table: TableInfo, prefix: str, is_left_over: Callable[[str], bool]
 ) -> None:
-    """Drop the staged tables for which `is_left_over` is true; warn of those that others hold."""
+    """Drop the staged tables for which `is_left_over` is true; warn of those that other processes hold."""
     for name in database.staged(table, prefix):
         if is_left_over(name) and not database.drop(table, name):
             logger.warning("%s: the staged table %s is in use, and stays", database.where, name)

@@ -1,7 +1,7 @@
-"""`SqlDatabase`: what the connectors need of a database, and the names of the tables that they make there.
+"""`SqlDatabase`: the calls that the connectors need, and the names of the tables that they make.
 
-Each call is one transaction, or a query. Each has a bound: after `timeout` it raises a `ConnectorError`, and
-the connection is of no further use. The caller never repeats a call on the same connection.
+Each call is one transaction, or a query. After `timeout` a call raises a `ConnectorError`, and the connection
+can't be used any longer. The caller never repeats a call on the same connection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.runtime.errors import ConfigurationError, ConnectorError, LostOutp
 
 #: Table of the commits that were made, beside the table of the sink.
 LEDGER: Final = "_penstock_commits"
-#: Begins the name of each staged table.
+#: Prefix of the names of staged tables.
 STAGED: Final = "_penstock_"
 #: Column of a staged table: whether the row deletes the row of its key.
 DELETES: Final = "_penstock_delete"
@@ -40,7 +40,7 @@ class Column:
         is_generated: Whether the database computes it, so no row may have it.
         is_plain: Whether equal values are exactly those that Arrow calls equal.
         collation: Collation that differs from that of its type; empty for none.
-        takes_null: Whether its type has null; a domain may refuse it.
+        takes_null: Whether its type allows null; a domain may refuse it.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Stage:
 
     Attributes:
         columns: Columns of the table that its rows have.
-        key: Columns that identify a row; empty if all rows are added.
+        key: Columns that identify a row; empty if all rows are inserted.
         has_deletes: Whether it has the column `DELETES`.
         is_distinct: Whether each key is in it only once. Otherwise it has the column `ROW`.
         rows: Number of rows.
@@ -110,7 +110,7 @@ class SqlDatabase(Protocol):
         """Refuse a key without a unique index.
 
         Raises:
-            ConnectorError: There is none.
+            ConnectorError: The key has no unique index.
         """
         ...
 
@@ -119,7 +119,7 @@ class SqlDatabase(Protocol):
 
         Raises:
             ValueError: A value does not fit the column.
-            TypeError: The same.
+            TypeError: A value does not fit the column.
         """
         ...
 
@@ -136,7 +136,7 @@ class SqlDatabase(Protocol):
         ...
 
     def commit(self, table: TableInfo, lineage: str, commits: Sequence[tuple[int, Sequence[Stage]]]) -> int:
-        """Apply the stages of all commits that the ledger lacks, drop them, and note the last number.
+        """Apply the stages of all commits that the ledger lacks, drop them, and record the last number.
 
         Args:
             commits: Numbers and stages, in ascending order of the numbers.
@@ -154,7 +154,7 @@ class SqlDatabase(Protocol):
         ...
 
     def drop(self, table: TableInfo, name: str) -> bool:
-        """Drop a staged table; return whether no other process holds it."""
+        """Drop a staged table; return false if another process holds it."""
         ...
 
     def fence(self, prefix: str, attempt: int) -> None:
@@ -192,11 +192,11 @@ class SqlDatabase(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The part of a query behind a position.
+    """A part of a query's rows, in the order of the columns `by`.
 
     Attributes:
-        after: Values of all columns of `by` after which it begins; `None` for the beginning.
-        until: Values of all columns of `by` up to which it goes; `None` for no end.
+        after: Position after which the part begins: the values of all columns `by`. `None` for the beginning.
+        until: Position with which the part ends; `None` for no end.
         above: Lower limit of the first column, itself not included; `None` for none.
         up_to: Upper limit of the first column, itself included; `None` for none.
     """
@@ -245,10 +245,10 @@ class Rows:
 
 
 def column_names(setting: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of columns that a setting has.
+    """Check that a setting is a list of column names, and return them.
 
     Raises:
-        ConfigurationError: It has something else.
+        ConfigurationError: The setting is a single text, or has an empty or repeated name.
     """
     columns = tuple(names)
     if isinstance(names, str) or len(set(columns)) < len(columns) or not all(columns):
@@ -274,7 +274,7 @@ def attempt_of(name: str, prefix: str) -> int | None:
 
 
 def lost(where: str, stage: Stage) -> LostOutputError:
-    """Make the error for a staged table that does not exist, although its commit is missing."""
+    """Make the error for a staged table that does not exist, although the ledger lacks its commit."""
     return LostOutputError(
         f"{where}: the staged table {stage.name} is gone, so {stage.rows} rows of a completed checkpoint "
         "are lost. Was it dropped by hand, or is this another database? Start from an older savepoint, or "
@@ -285,6 +285,6 @@ def lost(where: str, stage: Stage) -> LostOutputError:
 def null_position(where: str, by: Sequence[str]) -> ConnectorError:
     """Make the error for a row that has no position."""
     return ConnectorError(
-        f"{where}: a column of by={list(by)} is null in a row, which so has no position: exclude such rows "
+        f"{where}: a column of by={list(by)} is null in a row, so the row has no position: exclude such rows "
         "in the query"
     )

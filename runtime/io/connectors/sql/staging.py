@@ -1,12 +1,12 @@
 """`SqlWriter`: puts the rows of one subtask into staged tables.
 
-Rows are collected until they are `stage_rows`, or have other columns than those before, or the checkpoint
+Rows are collected until there are `stage_rows` of them, a row with other columns comes, or the checkpoint
 comes. Then they become one staged table. With a key only the last row of each key is kept. Within a staged
 table the order of rows then means nothing, and staged tables are applied in the order in which they were
 made. So rows of one key must come from one subtask, as after `key_by`.
 
-Whether two keys are equal is decided by the database. Arrow decides only for types on which both agree.
-Rows with other keys, such as `numeric`, are numbered, and the database chooses the last one.
+The database decides whether two keys are equal. Arrow decides only for types on which both agree. Rows with
+other keys, such as `numeric`, are numbered, and the database chooses the last one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SqlWriter:
         self._staged: list[Stage] = []
 
     def write(self, batch: Batch) -> None:
-        if self._opened is None:  # a failure in `writer` would end the job in its first attempt
+        if self._opened is None:  # a failure in `writer` would end a job that is in its first attempt
             self._opened = self._connect()
             self._table = self._opened.describe(self._sink.table)
             check_writable(self._opened.where, self._table, self._sink.key)
@@ -101,7 +101,7 @@ class SqlWriter:
             self._check_name(name, given, batch)
         deletes = None if kinds is None else self._deletes(kinds, batch)
         if deletes is not None and all(deletes):
-            # Only the key counts. With the columns of the rows before, no new staged table begins.
+            # Only the key counts. Nulls in the columns of the previous rows avoid another staged table.
             others = [name for name in self._names if name not in (*self._sink.key, DELETES)]
             if not all(self._table.columns[name].takes_null for name in others):
                 others = []
@@ -207,10 +207,10 @@ class SqlWriter:
 
 
 def check_writable(where: str, table: TableInfo, key: Sequence[str]) -> None:
-    """Refuse a table that lacks a column of the key.
+    """Check that a table has all columns of the key.
 
     Raises:
-        ConnectorError: It does.
+        ConnectorError: A column is missing.
     """
     for name in key:
         if name not in table.columns:

@@ -2,8 +2,8 @@
 
 A transactional id has a producer id and an epoch. Each new producer raises the epoch, which fences all older
 producers. If it finds an open transaction, it aborts this transaction first, and so raises the epoch twice. A
-transaction that exceeds its timeout is aborted with the next epoch. The end of a transaction is answered when
-it is decided. Its markers are written after that, and until then its records stay hidden.
+transaction that exceeds its timeout is aborted with the next epoch. The broker answers a request to end a
+transaction when the end is decided. It writes the markers after that, and until then the records stay hidden.
 
 Errors have the error codes of Kafka's protocol (`BrokerError`), as a broker of version 4 returns them.
 """
@@ -63,7 +63,7 @@ class Transaction:
     """The newest transaction of a transactional id.
 
     Attributes:
-        state: Kafka's name.
+        state: Kafka's name of the state, such as `Ongoing`.
         timeout: Seconds.
         started_at: Monotonic time of its first record; `None` if no transaction is open.
         offsets: Offsets that a commit gives to groups.
@@ -90,7 +90,7 @@ class SimulatedBroker:
     Attributes:
         expired: Transactional ids whose transactions were aborted at their timeout.
         commits: Number of committed transactions.
-        read_to: Offset of each partition to which any consumer has read.
+        read_to: Offset up to which any consumer has read, by partition.
         deleted: Partitions from which records were deleted.
     """
 
@@ -129,7 +129,7 @@ class SimulatedBroker:
         return self.topics[name]
 
     def log(self, place: Place) -> PartitionLog:
-        """A partition, after the broker has aborted what exceeded its timeout."""
+        """The log of a partition, after the broker has aborted transactions that exceed their timeout."""
         self.catch_up()
         name, number = place
         partitions = self.topic(name).partitions

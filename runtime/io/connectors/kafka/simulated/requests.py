@@ -1,4 +1,4 @@
-"""The connections of kafka-python, for the model of a broker: requests of the protocol and their answers."""
+"""A model of kafka-python's connections: answers requests of Kafka's protocol from the model of a broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STATE = DescribeTransactionsResponse.TransactionState
 
 
 class SimulatedNet:
-    """Runs a question to its end; the model answers at once, so a question never waits."""
+    """Runs a coroutine that sends requests; the model answers at once, so the coroutine never waits."""
 
     def run(self, question: Callable[[Any], Coroutine[Any, Any, T]], manager: Any) -> T:
         running = question(manager)
@@ -79,7 +79,7 @@ class SimulatedManager:
         """Answer a request, unless the seed decides otherwise.
 
         Raises:
-            KafkaError: The connection was lost, or there is no answer; our code repeats both.
+            KafkaError: The connection was lost, or there is no answer; the caller repeats the request.
         """
         run, answer = self._connection.run, self._answers[type(request).__name__]
         run.reached()

@@ -1,4 +1,4 @@
-"""`SimulatedClients`: the `KafkaClients` of a model."""
+"""`SimulatedClients`: makes Kafka clients that are connected to a model of a broker (`KafkaClients`)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ _LONGEST_WAIT: Final = 0.5
 
 
 class SimulatedClients:
-    """Makes clients that are connected to a model of a broker."""
-
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._run = connection.run

@@ -1,6 +1,6 @@
-"""`Catalog`: what a source of changes asks the database: its tables, publication and slot.
+"""`Catalog`: queries the database for the tables, the publication and the slot of a CDC source.
 
-All calls block, and each has a bound.
+All calls block, and each has a timeout.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.runtime.io.connectors.sql.cdc.pgoutput import TableColumn, lsn_of,
 from penstock.runtime.io.connectors.sql.cdc.split import CdcTable
 from penstock.runtime.io.connectors.sql.postgres import Postgres
 
-#: Seconds between two looks for the end of running transactions.
+#: Seconds between two checks whether transactions still run.
 _AGAIN: Final = 0.1
 
 _TABLE: Final = """
@@ -59,7 +59,7 @@ class FoundTable:
     """A table as it is now.
 
     Attributes:
-        is_full: Whether each change has all values of the row before it (REPLICA IDENTITY FULL).
+        is_full: Whether a change has all values of the old row (REPLICA IDENTITY FULL).
         may_be_apart: Columns whose large values are stored apart from the row (TOAST).
     """
 
@@ -81,7 +81,7 @@ class Catalog:
         """Refuse a server that does not write changes to its log.
 
         Raises:
-            ConnectorError: It does not, or there is no such publication.
+            ConnectorError: The server's `wal_level` is not `logical`.
         """
         ((level,),) = self._query("look at its settings", "SELECT current_setting('wal_level')")
         if level != "logical":
@@ -95,7 +95,8 @@ class Catalog:
         """Look up tables, and the publication.
 
         Raises:
-            ConnectorError: A table does not exist, or the publication lacks it.
+            ConnectorError: The publication or a table does not exist, or the publication lacks a table or
+                filters its rows.
         """
         found = self._query(
             "look up the publication",
@@ -131,7 +132,7 @@ class Catalog:
         if entry.get("rowfilter"):
             msg = (
                 f"{self.where}: the publication {self._publication!r} has a row filter for {name}, which "
-                "PostgresCdcSource does not support: leave it out, and filter the records"
+                "PostgresCdcSource does not support: remove it, and filter the records"
             )
             raise ConnectorError(msg)
         columns: list[TableColumn] = []
@@ -148,9 +149,9 @@ class Catalog:
         return FoundTable(table, identity == "f", tuple(apart))
 
     def create_slot(self) -> int:
-        """Create the slot, and return the place from which it has all changes.
+        """Create the slot, and return the LSN from which it has all changes.
 
-        The server waits for all transactions that run now.
+        The server first waits for the end of all running transactions.
         """
         ((lsn,),) = self._query(
             f"create the slot {self._slot}, which waits for the end of all running transactions",
@@ -165,9 +166,9 @@ class Catalog:
         Afterwards each snapshot sees all transactions that the slot will not stream.
 
         Raises:
-            ConnectorError: One takes too long.
+            ConnectorError: A transaction takes longer than `seconds`.
         """
-        # An id of its own: that of a snapshot's end may belong to a transaction that runs.
+        # This assigns a new id. The end of a snapshot (its xmax) may be the id of a running transaction.
         ((until,),) = self._query("look for running transactions", "SELECT pg_current_xact_id()::text::int8")
         give_up_at = time.monotonic() + seconds
         while True:
@@ -185,25 +186,25 @@ class Catalog:
             threading.Event().wait(_AGAIN)
 
     def end_now(self) -> int:
-        """The end of the log, behind a record that was just written so that the stream surely reaches it."""
+        """Write a record to the log, and return the LSN behind it, which the stream will surely reach."""
         ((lsn,),) = self._query(
             "write to its log", "SELECT pg_logical_emit_message(true, 'penstock', 'end')::text"
         )
         return lsn_of(lsn)
 
     def written(self) -> int:
-        """The end of the log."""
+        """The LSN of the end of the log."""
         ((lsn,),) = self._query("look at its log", "SELECT pg_current_wal_insert_lsn()::text")
         return lsn_of(lsn)
 
     # -- the slot -----------------------------------------------------------------------------------------
 
     def slot(self) -> Mapping[str, Any] | None:
-        """The slot as the server shows it.
+        """The slot's row of `pg_replication_slots`; `None` if there is no slot.
 
         Raises:
-            ConnectorError: It is a slot of something else.
-            LostInputError: The server has given up its log.
+            ConnectorError: The slot belongs to another plugin or database.
+            LostInputError: The server has invalidated the slot.
         """
         rows = self._query(
             f"look up the slot {self._slot}",
@@ -228,10 +229,10 @@ class Catalog:
         return dict(slot)
 
     def check_nothing_lost(self, lsn: int) -> None:
-        """Refuse a slot that no longer has all changes from a place on.
+        """Refuse a slot that no longer has all changes after an LSN.
 
         Raises:
-            LostInputError: It has not.
+            LostInputError: The slot is gone or begins later, or the log ends before the LSN.
         """
         slot = self.slot()
         restart = "start the job without this snapshot, which reads the tables again"
@@ -245,22 +246,22 @@ class Catalog:
         if confirmed > lsn:
             msg = (
                 f"{self.where}: the job must continue at {lsn_text(lsn)}, but the slot {self._slot} begins "
-                f"at {lsn_text(confirmed)}. Changes in {confirmed - lsn} bytes of the log are lost to it: a "
-                "later checkpoint than the restored one has released them, or the slot was created again. "
+                f"at {lsn_text(confirmed)}. Changes in {confirmed - lsn} bytes of the log are lost: a later "
+                "checkpoint than the restored one has released them, or the slot was created again. "
                 f"Restore the newest checkpoint, or {restart}"
             )
             raise LostInputError(msg)
         if (end := self.written()) < lsn:
             msg = (
-                f"{self.where}: it must continue at {lsn_text(lsn)}, but its log ends at {lsn_text(end)}."
-                f" Was an old backup restored? To continue, {restart}"
+                f"{self.where}: the job must continue at {lsn_text(lsn)}, but the log ends at "
+                f"{lsn_text(end)}. Was an old backup restored? To continue, {restart}"
             )
             raise LostInputError(msg)
 
     # -- while the job runs -------------------------------------------------------------------------------
 
     def look(self, tables: Sequence[CdcTable]) -> tuple[int, str | None]:
-        """The end of the log, and what has happened to a table, if its changes no longer come."""
+        """Return the LSN of the end of the log, and why the changes of a table no longer come, if so."""
         oids, names = [table.oid for table in tables], [_quoted(table.name) for table in tables]
         found = self._query("look at its tables", _LOOK, (oids, names, self._publication))
         by_oid = {oid: (name, other, is_published) for oid, name, other, is_published in found}
@@ -286,8 +287,8 @@ class Catalog:
             )
         if not is_published:
             return (
-                f"{self.where}: the publication {self._publication!r} lacks the table {table.name} now, so "
-                "its changes are lost. Start a job without this snapshot when it has the table again"
+                f"{self.where}: the publication {self._publication!r} no longer has the table {table.name}, "
+                "so its changes are lost. Add the table again, and start a job without this snapshot"
             )
         return None
 
@@ -312,5 +313,5 @@ def _quoted(name: str) -> str:
 
 
 def table_identifier(name: str) -> sql.Identifier:
-    """A table of the form `schema.name`."""
+    """Make an identifier of a name in the form `schema.name`."""
     return sql.Identifier(*name.split(".", 1))

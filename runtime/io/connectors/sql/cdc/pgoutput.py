@@ -22,10 +22,10 @@ class Unchanged:
 
 UNCHANGED: Final = Unchanged()
 
-#: Value of a column in the text of the server; `None` for null.
+#: Value of a column in the server's text format; `None` for null.
 Value: TypeAlias = bytes | Unchanged | None
 
-#: Name, id of the type, and its modifier.
+#: Name, type id and type modifier.
 TableColumn: TypeAlias = tuple[str, int, int]
 
 #: Microseconds from the epoch of Unix to that of PostgreSQL, 2000-01-01.
@@ -69,7 +69,6 @@ class Begin:
     """The beginning of a transaction.
 
     Attributes:
-        commit_lsn: Place of its commit.
         timestamp: Time of its commit, in microseconds since the epoch.
         xid: Lower 32 bits of its id.
     """
@@ -85,7 +84,7 @@ def read_begin(data: bytes, at: int) -> Begin:
 
 
 def read_commit(data: bytes, at: int) -> int:
-    """The place behind the commit."""
+    """The LSN behind the commit."""
     end: int = _COMMIT.unpack_from(data, at)[2]
     return end
 
@@ -119,7 +118,7 @@ def read_oid(data: bytes, at: int) -> int:
 
 
 def read_row(data: bytes, at: int) -> tuple[list[Value], int]:
-    """The values of a row, and the place behind it.
+    """The values of a row, and the offset in `data` behind it.
 
     Raises:
         ConnectorError: A value is of a kind that was not requested.
@@ -150,7 +149,7 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
 
 
 def lsn_text(lsn: int) -> str:
-    """A place in the write-ahead log, as PostgreSQL shows it.
+    """An LSN (a position in the write-ahead log) as PostgreSQL shows it.
 
     Example:
         >>> lsn_text(0x5_96818E00), lsn_of("5/96818E00") == 0x5_96818E00

@@ -1,6 +1,7 @@
 """`CdcReceiver`: reads the snapshot of the tables, and then follows the stream of the slot.
 
-Nothing is retried here: each error fails the attempt, and the next one begins at its checkpoint.
+It only retries to take the slot while another process holds it. Each other error fails the attempt, and the
+next attempt begins at the last checkpoint.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two signs of life.
+#: Seconds between two status updates.
 _STATUS: Final = 1.0
-#: Seconds that changes wait for more of them, after the last one and after the first one.
+#: Seconds that a batch waits for further changes: after its last change, and at most after its first one.
 _LINGER: Final = 0.002
 _LONGEST: Final = 0.02
-#: Bytes of a batch: rows may be large.
+#: Size in bytes at which a batch is full, since rows may be large.
 _MOST_BYTES: Final = 8 << 20
 #: Seconds between two tries to take a slot that another process holds.
 _AGAIN: Final = 0.2
@@ -84,18 +85,18 @@ class CdcReceiver:
         self._stream: ReplicationStream | None = None
         self._status: asyncio.Task[None] | None = None
         self._is_asking = asyncio.Lock()
-        #: Place up to which a completed checkpoint covers all changes.
+        #: LSN up to which a completed checkpoint covers all changes.
         self._confirmed = split.lsn
         self._received = split.lsn
-        #: What has happened to a table, and the place in the log by which it had.
+        #: Why the changes of a table no longer come, and before it the end of the log when that was found.
         self._happened: tuple[int, str] | None = None
         self._relations: dict[int, Relation] = {}
         self._tables = {table.oid: table for table in split.tables}
-        #: Position of the last batch, without the part of a transaction, and when the next batch began.
+        #: Position of the last batch, without a partly read transaction, and the start time of the next one.
         self._handed_out = split
         self._first_at = 0.0
         self._bytes = 0
-        # Of the transaction that is read:
+        # The transaction that is being read:
         self._begin: Begin | None = None
         self._commit = (0, 0)
         self._count = 0
@@ -112,13 +113,13 @@ class CdcReceiver:
         await self._follow(inbox)
 
     async def acknowledge(self, tokens: Sequence[int]) -> None:
-        """Let the server forget what a completed checkpoint covers."""
+        """Let the server remove changes that a completed checkpoint covers."""
         self._confirmed = max(self._confirmed, *tokens)
         if self._stream is not None:
             self._stream.report(self._received, self._confirmed)
 
     async def find_end(self) -> int | None:
-        """The end of the log. This also looks whether changes of all tables come still."""
+        """Return the end of the log; also check that the changes of all tables still come."""
         if self._catalog is None:
             return None
         end, happened = await self._ask(self._catalog.look, self._split.tables)
@@ -158,7 +159,7 @@ class CdcReceiver:
             replace(table, name=named[table.oid].name) for table in split.tables if table.oid in named
         )
         reading = split.reading
-        if reading is not None:  # tables before it are read
+        if reading is not None:  # tables before this index have been read
             reading = sum(table.oid in named for table in split.tables[:reading])
             kept = (
                 *kept[:reading],
@@ -236,12 +237,12 @@ class CdcReceiver:
                 except SlotInUseError as error:
                     if time.monotonic() > give_up_at:
                         msg = (
-                            f"{error}. It has not let go for {self._timeout:g} s. Does another job use the "
-                            "slot? Stop it, or end its connection with pg_terminate_backend"
+                            f"{error}. It has been in use for {self._timeout:g} s. Does another job use the "
+                            "slot? Stop that job, or end its connection with pg_terminate_backend"
                         )
                         raise ConnectorError(msg) from None
                 await asyncio.sleep(_AGAIN)
-            # An earlier attempt may have moved the slot until now.
+            # An earlier attempt may have moved the slot in the meantime.
             await self._ask(catalog.check_nothing_lost, self._split.lsn)
         except BaseException:
             stream.close()
@@ -296,7 +297,7 @@ class CdcReceiver:
         batch = self._changes.take()
         self._handed_out, self._first_at, self._bytes = self._split, 0.0, 0
         await inbox.put(Polled(batch), position, (position.lsn,), is_last=is_last)
-        await asyncio.sleep(0)  # signs of life are sent also while there is always more data
+        await asyncio.sleep(0)  # lets status updates be sent even while there is always more data
 
     def _is_full(self, inbox: Inbox) -> bool:
         return len(self._changes) >= inbox.max_rows or self._bytes >= _MOST_BYTES
@@ -305,7 +306,7 @@ class CdcReceiver:
         return self._split.stop is not None and self._split.lsn >= self._split.stop
 
     def _check_tables(self) -> None:
-        """Fail when everything is read that came before a table was dropped, renamed or taken out."""
+        """Fail if a table is gone, renamed or unpublished, once all changes before that have been read."""
         if self._happened is not None and self._split.lsn >= self._happened[0]:
             raise ConnectorError(self._happened[1])
 
@@ -351,7 +352,7 @@ class CdcReceiver:
         elif kind == _RELATION:
             await self._relation(read_relation(data, at), inbox)
         elif kind in _CHANGES:
-            if self._is_full(inbox):  # a batch rather ends with its transaction
+            if self._is_full(inbox):  # only now, since a batch had better end with its transaction
                 await self._put(inbox)
             self._count += 1
             self._bytes += len(data)
@@ -363,7 +364,7 @@ class CdcReceiver:
                 self._change(kind, data, at)
 
     def _is_read(self) -> bool:
-        """Whether a position before this one covers the change."""
+        """Whether the position already covers the change."""
         begin = self._begin
         assert begin is not None, "changes come in transactions"
         return self._count <= self._skipped or begin.commit_lsn < self._split.lsn
@@ -435,9 +436,8 @@ class CdcReceiver:
                 continue
             msg = (
                 f"{self.where}: table {table.name} was emptied by TRUNCATE at {lsn_text(self._commit[0])}, "
-                "and records can't say so. Correct what the job has written, and restore the last checkpoint "
-                "with "
-                'on_truncate="skip". DELETE gives a record for each row'
+                "which no record can express. Correct what the job has written, and restore the last "
+                'checkpoint with on_truncate="skip". Use DELETE to get a record for each row'
             )
             raise ConnectorError(msg)
 
@@ -476,10 +476,10 @@ class CdcReceiver:
     def _completed(
         self, relation: Relation, new: list[Value], old: list[Value] | None
     ) -> tuple[list[Value], tuple[bool, ...] | None]:
-        """Complete a row without the values that did not change; return which columns it has then.
+        """Fill in the values that the server left out of a row; return the row, and which columns it has.
 
         Raises:
-            ConnectorError: It is not complete, and the source must not leave fields out.
+            ConnectorError: Values are missing, and the source must not leave fields out.
         """
         if old is not None:
             return [b if a is UNCHANGED else a for a, b in zip(new, old, strict=True)], None
@@ -531,7 +531,7 @@ class CdcReceiver:
         return verdict
 
     def _is_new(self, relation: Relation, values: Sequence[Value], verdict: bool | tuple[bool, ...]) -> bool:
-        """Whether the chunk of a row's key does not see the transaction."""
+        """Whether the snapshot of the row's chunk does not see the transaction."""
         if isinstance(verdict, bool):
             return verdict
         table = self._tables[relation.oid]

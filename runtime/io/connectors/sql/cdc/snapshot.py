@@ -1,6 +1,6 @@
 """Reads the rows of tables in one transaction, in the order of their primary keys.
 
-The order is one that Python has, too. So the chunk of a row is known from its key.
+Python can compare keys in the same order. So the key of a row determines its chunk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TEXTS: Final = frozenset([25, 1043])
 
 
 def begin_snapshot(database: Postgres) -> tuple[str, int, int]:
-    """Begin a transaction for all tables; return its snapshot, and the place and the time of now."""
+    """Begin a transaction for all tables; return its snapshot, and the current LSN and time."""
     for setting in ("idle_in_transaction_session_timeout", "transaction_timeout"):
         database.query(
             "prepare the connection",
@@ -54,7 +54,7 @@ def open_cursor(database: Postgres, table: CdcTable) -> None:
 
 
 def _ordered(name: str, kind: int) -> sql.Composable:
-    """A column of the key, in an order that Python has, too."""
+    """A column of the key, in an order in which Python can compare, too."""
     column = sql.Identifier(name)
     if kind in INTEGERS or kind == _UUID:
         return column

@@ -1,22 +1,24 @@
 """`PostgresCdcSource`: the rows of tables in PostgreSQL, and then each change of them, exactly once.
 
-**Nothing is missing.** The slot is created first, and has all changes since. Then all transactions that run
-at this time must end. So a snapshot that is taken afterwards sees everything that the slot lacks. The
-snapshot is read first, and then the stream from the slot's beginning.
+**Nothing is missing.** The slot is created first, and has all changes since. Then the source waits until all
+transactions that run at this time have ended. So a snapshot that is taken afterwards sees everything that the
+slot lacks. The snapshot is read first, and then the stream from the slot's beginning.
 
 **Nothing comes twice.** A snapshot lists the transactions that it sees. A streamed change is left out if its
 transaction is in this list (`split.py`). The position of the stream counts changes in a transaction, and
 PostgreSQL repeats transactions in the same order. So a restored job drops exactly what it has read.
 
-**What the server may forget.** PostgreSQL keeps its log from the *confirmed* place of the slot on. The source
-confirms a place when a completed checkpoint covers it, and never earlier. Signs of life from the server move
-the position while no change comes. So the log of a database with quiet tables is removed, too.
+**What the server may remove.** PostgreSQL keeps its log from the slot's *confirmed* LSN on. The source
+confirms an LSN when a completed checkpoint covers it, and never earlier. Keepalive messages of the server
+move the position while no change comes. So the log of a database with quiet tables is removed, too.
 
-**Two attempts.** PostgreSQL lets one process read a slot. A new attempt ends the connections of earlier ones,
-which it knows by their names. A process that lives on can confirm only what a completed checkpoint covers.
+**Two attempts.** PostgreSQL lets only one process at a time read a slot. A new attempt ends the connections
+of earlier ones, which it knows by their names. A process that lives on can confirm only what a completed
+checkpoint covers.
 
-**What must never happen.** A place is never confirmed that no completed checkpoint covers. The slot is never
-dropped or moved by the source. If the slot begins behind the position, the job fails: changes are lost.
+**What must never happen.** The source never confirms an LSN that no completed checkpoint covers. It never
+drops the slot, and moves it only by confirming. If the slot begins after the position, changes are lost, and
+the job fails.
 """
 
 from __future__ import annotations
@@ -85,9 +87,9 @@ class PostgresCdcSource(metaclass=NearestNames):
             table has no full identity. `"error"` fails the job, and `"omit"` leaves the field out.
         on_truncate: What happens when a table is emptied by `TRUNCATE`: `"error"` or `"skip"`.
         on_schema_change: What happens when columns are dropped, renamed or get another type. `"error"` fails
-            the job, and `"follow"` continues with other records. A new column is always followed.
+            the job, and `"follow"` continues with the new columns. A new column is always followed.
         page_rows: Maximum rows of the snapshot that are read at a time.
-        timeout: Maximum time of a call, and of silence of the server.
+        timeout: Maximum time of a call, and maximum time without a message from the server.
 
     Raises:
         ConfigurationError: A setting has a value that is not allowed, or psycopg is not installed.
@@ -211,13 +213,13 @@ class PostgresCdcSource(metaclass=NearestNames):
         return CdcReader(splits, fetcher, is_arrow=self.batch_format == "arrow")
 
     def connect(self, name: str) -> Postgres:
-        """Open a connection with a name; for the parts of the source."""
+        """Open a connection with a name; called only by the source's own classes."""
         from penstock.runtime.io.connectors.sql.postgres import Postgres
 
         return Postgres(self.url, as_seconds(self.timeout), name)
 
     def connect_stream(self, name: str) -> ReplicationStream:
-        """Open a connection that can stream; for the parts of the source."""
+        """Open a connection that can stream; called only by the source's own classes."""
         from penstock.runtime.io.connectors.sql.cdc.stream import ReplicationStream
 
         return ReplicationStream(self.url, as_seconds(self.timeout), name)
@@ -268,7 +270,7 @@ class CdcReader(AcknowledgingReader[Any]):
     """Reads the changes of a slot, and confirms them when a completed checkpoint covers them."""
 
     def lag(self) -> SourceLag | None:
-        """The bytes of the log behind the position; `None` until the snapshot is read."""
+        """The bytes of the log from the position to its end; `None` until the snapshot is read."""
         left = []
         for name, split in self._splits.copy().items():
             assert isinstance(split, CdcSplit), "it reads no others"

@@ -1,7 +1,7 @@
 """`ReplicationStream`: a connection that streams the changes of a slot.
 
-psycopg has no replication protocol, but libpq carries its messages, and psycopg shows libpq. One thread uses
-the stream. Only `start` and the calls of `Postgres` block.
+psycopg does not implement the replication protocol. But libpq transports its messages, and psycopg exposes
+libpq. Only one thread at a time uses the stream. Only `start` and the calls of `Postgres` block.
 
 https://www.postgresql.org/docs/current/protocol-replication.html
 """
@@ -22,7 +22,7 @@ from penstock.runtime.io.connectors.sql.cdc.pgoutput import lsn_text
 from penstock.runtime.io.connectors.sql.postgres import Postgres
 from penstock.runtime.redaction import redacted
 
-#: First bytes of a message: data, and a sign of life.
+#: First byte of a message with data, and of a keepalive message.
 DATA: Final = ord("w")
 KEEPALIVE: Final = ord("k")
 #: Length of the header of a message with data.
@@ -45,7 +45,7 @@ class ReplicationStream(Postgres):
             if _NO_RIGHT not in str(error):
                 raise
             user = psycopg.conninfo.conninfo_to_dict(url).get("user")
-            msg = f"{error} Give it to the user: ALTER ROLE {user} REPLICATION"
+            msg = f"{error} Give the user this right: ALTER ROLE {user} REPLICATION"
             raise ConnectorError(msg) from None
 
     def system(self) -> str:
@@ -53,12 +53,12 @@ class ReplicationStream(Postgres):
         return str(self.query("identify the server", "IDENTIFY_SYSTEM")[0][0])
 
     def start(self, slot: str, lsn: int, publication: str) -> None:
-        """Begin to stream all transactions that were committed from a place on.
+        """Begin to stream all transactions that were committed after an LSN.
 
         Raises:
             SlotInUseError: Another process reads the slot.
             LostInputError: The server has invalidated the slot.
-            ConnectorError: The server refuses it.
+            ConnectorError: The server refuses the request for another reason.
         """
         names = sql.Identifier(publication).as_string(self._connection).replace("'", "''")
         command = (
@@ -91,7 +91,7 @@ class ReplicationStream(Postgres):
             return None
         result = connection.get_result()
         if result is None or result.status != pq.ExecStatus.FATAL_ERROR:
-            msg = f"{self.where} has ended the stream: does the server shut down?"
+            msg = f"{self.where} has ended the stream: is the server shutting down?"
             raise ConnectorError(msg)
         raise self._refusal(result)
 
@@ -114,11 +114,11 @@ class ReplicationStream(Postgres):
         return True
 
     def report(self, received: int, confirmed: int) -> None:
-        """Send a sign of life, and request one.
+        """Send a status update, and request a reply.
 
         Args:
-            received: Place up to which all data has arrived.
-            confirmed: Place up to which the server may forget the data.
+            received: LSN up to which all data has arrived.
+            confirmed: LSN up to which the server may remove the data.
         """
         micros = int((time.time() - _EPOCH) * 1_000_000)
         connection = self._connection.pgconn

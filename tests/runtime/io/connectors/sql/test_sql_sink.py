@@ -263,7 +263,7 @@ def test_a_snapshot_can_name_no_other_table(shop: Shop, job_of: Callable[..., Jo
     job = job_of(shop, "orders")
     table = job.committer._opened()[1].label
     hostile = SqlCommit("a lineage", 1, table, (Stage(name, ("id",), (), False, False, 1),))
-    with pytest.raises(ConnectorError, match="is no staged table"):
+    with pytest.raises(ConnectorError, match="is not a staged table"):
         job.commit([hostile])
 
 
