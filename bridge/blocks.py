@@ -357,7 +357,7 @@ class BlockResults(metaclass=NearestNames):
             _in_use[self._name] = self
 
     def let_go(self) -> None:
-        """Release the blocks when this object is collected."""
+        """Let the blocks be released when this object is collected."""
         if self._sink is None:
             _in_use.pop(self._name, None)
 

@@ -61,9 +61,9 @@ class NeededPart:
         return whole if self.places is None else pa.schema([whole.field(place) for place in self.places])
 
     def rows_of(self, df: DataFrame) -> DataFrame:
-        """The needed columns of the rows that may be needed, with names of their own.
+        """The needed columns of the rows that may be needed; the columns are named after their positions.
 
-        Spark finds columns by name: it can't find a dotted name, or tell names apart by case.
+        Spark finds columns by name: it can't find a dotted name, or tell apart names that differ in case.
         """
         by_place = df.toDF(*(f"_{place}" for place in range(len(df.schema))))
         rows = by_place

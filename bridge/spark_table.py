@@ -269,7 +269,7 @@ class SparkTable(metaclass=NearestNames):
     Attributes:
         path: Folder of the table: a local path that is the same place on all nodes, or an object store's URL.
         schema: The rows' Arrow schema; by default the schema of the existing table, or of the first rows.
-            Needed for dicts whose first batch may lack some types, and to read a table before any row.
+            Needed for dicts whose first batch may lack some types, and to read a table without any rows.
         compression: Compression of the Parquet files.
         trust_paths: Whether a snapshot may name files to commit in another folder, as after a move.
 

@@ -48,7 +48,7 @@ _RAYLET: Final = "raylet"
 #: Resource that Ray gives the head node.
 _HEAD: Final = "node:__internal_head__"
 
-#: The argument in that command line that names the cluster's address.
+#: The argument in a raylet's command line that names the cluster's address.
 _GCS: Final = "--gcs-address="
 
 _AUTH_LOGGER: Final = "ray._private.authentication.authentication_token_setup"
@@ -208,7 +208,7 @@ def _init(**options: Any) -> None:
 
 
 def _silence_of(address: str) -> str | None:
-    """Return the reason if no server listens at an address; Ray would try for a minute, then exit."""
+    """Return why no server answers at an address, or `None`; Ray would try for a minute, then exit."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _PROBE_TIMEOUT):

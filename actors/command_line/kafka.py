@@ -1,7 +1,7 @@
 """`penstock kafka lag` and `penstock kafka transactions list | commit | abort`.
 
 The settings of Kafka's clients come from a file, because a command's arguments are visible to other users of
-the machine. No output shows the secret ones.
+the machine. No output shows secret settings.
 """
 
 from __future__ import annotations
@@ -172,10 +172,10 @@ def commit(
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Commit the transactions that a checkpoint or savepoint covers; aborts none.
+    """Commit the transactions that a checkpoint or savepoint covers; abort none.
 
-    It may be repeated. Without --from the producer's id and epoch name the transaction. No checkpoint has to
-    cover it, so a job that is restored may write its records again.
+    The command may be repeated. Without --from, the producer's id and epoch identify the transaction. It need
+    not be covered by a checkpoint, so a restored job may write its records again.
     """
     cluster = _cluster(brokers, config)
     if snapshot is not None:
@@ -230,7 +230,7 @@ def abort(
 
 
 def _cluster(brokers: str | None, config: Path | None) -> KafkaCluster:
-    """The cluster of the options, after a check of its settings."""
+    """Return the cluster that the options name, after a check of its settings."""
     check_installed()
     settings = {} if config is None else _read_settings(config)
     servers = brokers or settings.get("bootstrap.servers")

@@ -52,8 +52,8 @@ def upgrade(
 ) -> None:
     """Replace the program of a job: stop it with a savepoint, and start PROGRAM from the savepoint.
 
-    Waits for the first checkpoint of the new job. If the new program fails before, the old one is started
-    again from the savepoint, and the exit code is 1. A command that was killed can be repeated.
+    Waits for the first checkpoint of the new job. If the new program fails before that, starts the old one
+    again from the savepoint, and exits with 1. A command that was killed can be repeated.
     """
     handle = named_job(job, address)
     submissions = Submissions()

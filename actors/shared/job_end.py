@@ -16,9 +16,9 @@ class JobEnd:
     """Snapshots that an ended job has left.
 
     Attributes:
-        kept: Its snapshots that stay; `None` if none does.
-        deleted: Its snapshots that are deleted, and the setting that says so; `None` if none is.
-        snapshot: URL from which a program continues; `None` without one.
+        kept: Text that lists the snapshots that stay; `None` if none does.
+        deleted: Text with the snapshots that are deleted and the setting that causes it; `None` if none is.
+        snapshot: URL of the snapshot from which a program continues; `None` without one.
     """
 
     kept: str | None = None
@@ -41,7 +41,7 @@ class JobEnd:
 
 
 def keeps_checkpoints(settings: Mapping[str, str], end: JobStatus) -> bool:
-    """Whether a job with the settings of this report leaves its checkpoints after this end."""
+    """Whether a job with these settings keeps its checkpoints when it ends with this status."""
     rule = _keep_after(settings)
     return rule is not None and is_kept_after(end.value, rule)
 

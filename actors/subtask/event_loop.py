@@ -8,7 +8,7 @@ A coroutine that blocks delays all other coroutines. Once a second a watchdog th
 the loop and waits for it to run. If the callback has not run after a second, the watchdog logs a warning with
 the line of the user's code that blocks the loop. After `limit` seconds it reports the line to the owner, if
 the same coroutine still runs. If another one runs by then, none of them blocks: the first steps of thousands
-of coroutines may take as long on a busy machine. The owner may ignore a report: the watchdog continues. The
+of coroutines may take that long on a busy machine. The owner may ignore a report: the watchdog continues. The
 loop gets 0.2 s more before the warning and before the report, because the process may have been frozen. No
 warning is logged if the loop runs no user code.
 """

@@ -6,11 +6,11 @@ begins an unaligned checkpoint when it has consumed the barriers of that input's
 blocks each channel whose barrier it has consumed. So its checkpoint waits for the senders of the exchanges
 in line, and the senders of blocked channels wait for its checkpoint.
 
-A deadlock: `split` sends to `count` by key, and both send to `join`; `split` does so by a forward exchange. A
-barrier of another sender triggers `count`. The barrier of `count` blocks its channel at `join` until the
-barrier of `split` arrives. `split` has data before its own barrier, and no credits from `count`. `count`
-has no credits from `join`. The checkpoint waits for its own end, and only its timeout frees the job. A
-subtask that has taken the checkpoint (`count`) is *ahead* of an upstream one that has not (`split`).
+Example of a deadlock: `split` sends to `count` by key, and both send to `join`; `split` does so by a forward
+exchange. A barrier of another sender triggers `count`. The barrier of `count` blocks its channel at `join`
+until the barrier of `split` arrives. `split` has data before its own barrier, and no credits from `count`.
+`count` has no credits from `join`. The checkpoint waits for its own end, and only its timeout frees the job.
+A subtask that has taken the checkpoint (`count`) is *ahead* of an upstream one that has not (`split`).
 
 The rule: where such a circle can close, all exchanges from the upstream subtask to the subtask ahead stay in
 line. Then the downstream subtask takes the checkpoint after all subtasks upstream, as in an aligned

@@ -1,8 +1,8 @@
 """The tree of a `pyarrow.compute` expression, for sources that compute filters elsewhere.
 
 An expression has no attributes for its parts, and its text is ambiguous. Its serialized form is exact. It
-lists calls, fields and literals in order; a call ends with its options and an entry `end`. Values of literals
-and options are the columns of a batch.
+lists calls, fields and literals in order; a call ends with its options and an entry `end`. It stores the
+values of literals and options as the columns of a batch.
 """
 
 from __future__ import annotations

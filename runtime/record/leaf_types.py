@@ -1,7 +1,7 @@
 """Converts simple types of the standard library and numpy to a native form for msgpack, and back.
 
-A native form has only native values and lists. A value without one (such as a datetime with a time zone of an
-unknown class) is `UNSUPPORTED`, and pickled instead.
+A native form consists of values of `NATIVE_TYPES` and of lists. A value without a native form (such as a
+datetime with a time zone of an unknown class) is `UNSUPPORTED`, and is pickled instead.
 
 **Extension codes** give the kind of value of a msgpack extension. The numbers are part of the format, and are
 in every checkpoint that was ever written. So a number never changes and never gets another meaning. A new

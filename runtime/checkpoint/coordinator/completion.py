@@ -1,8 +1,8 @@
 """The completion of a checkpoint: its metadata, its record in the decision log, and the notifications.
 
 A checkpoint exists when its record is in the log. `complete_checkpoint` copies the state of finished subtasks
-(`operator_states.py`), writes the metadata, then claims the record. A restart never reads metadata without a
-record. A record without metadata would be a checkpoint that can't be restored.
+(`operator_states.py`), writes the metadata, then the record. A restart never reads metadata without a record.
+A record without metadata would be a checkpoint that can't be restored.
 
 `CheckpointFinalizer` completes checkpoints in the background, one after the other. While a record is being
 written, it is unknown whether the log has it. So the checkpoint can't be aborted, and a new attempt waits for

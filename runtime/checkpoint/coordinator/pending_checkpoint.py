@@ -60,7 +60,7 @@ class PendingStatistics:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedAcknowledgements:
-    """Subtasks that a checkpoint waits for; it has run for `seconds`."""
+    """Subtasks whose acknowledgement is missing `seconds` after the start of a checkpoint."""
 
     checkpoint_id: int
     seconds: float
@@ -217,7 +217,7 @@ class PendingCheckpoint:
 
     @property
     def is_a_step_further(self) -> bool:
-        """Whether to report progress now: about 20 times, as each report costs time for every subtask."""
+        """Whether to report progress now. A checkpoint reports about 20 times: each report costs time."""
         total = len(self._snapshots) + len(self._missing)
         return not self._missing or len(self._snapshots) % max(1, total // 20) == 0
 
@@ -241,7 +241,7 @@ class PendingCheckpoint:
         return tuple(self._master_states.values())
 
     def missing_names(self) -> tuple[str, ...]:
-        """Descriptions of missing acknowledgements; coordinators and hooks delay the rest and come first."""
+        """Descriptions of missing acknowledgements: first coordinators and hooks, for which the rest wait."""
         return (
             *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),
             *(f"the master hook {hook}" for hook in sorted(self._missing_masters)),
@@ -272,7 +272,7 @@ class PendingCheckpoint:
     def begin_finalizing(self, coordinators: Mapping[str, StateHandle] | None = None) -> None:
         """Stop the timeout, because all have acknowledged and the record is being written.
 
-        `coordinators` has states that include events after the coordinator's acknowledgement.
+        `coordinators` replaces states of coordinators that recorded events after their acknowledgement.
         """
         self._check_complete()
         self._coordinator_states.update(coordinators or {})
@@ -289,7 +289,8 @@ class PendingCheckpoint:
         """Abort; return all files that the acknowledgements name, including files of earlier checkpoints.
 
         Raises:
-            RuntimeError: The checkpoint has ended, or can't be subsumed; in the second case it is aborted.
+            RuntimeError: The checkpoint has ended, or can't be subsumed. In the second case it is aborted
+                nevertheless.
         """
         if self.is_disposed:
             msg = f"checkpoint {self.checkpoint_id} is {self.state.value} and can't be aborted"

@@ -1,4 +1,4 @@
-"""`BatchColumns`: the columns that an aggregation reads, of Arrow batches and of rows.
+"""`BatchColumns`: the columns that an aggregation reads from Arrow batches and from rows.
 
 `ColumnOperator` is the base of all operators that aggregate columns.
 """

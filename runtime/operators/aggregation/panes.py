@@ -185,7 +185,7 @@ class WindowCombineOperator(Combiner):
     def __init__(self, key: ColumnKey, aggregation: Aggregation, windows: ColumnWindows) -> None:
         super().__init__(key, aggregation)
         self._panes = Panes(windows)
-        #: Whether this operator's watermark is at least the receivers', so that lateness can be judged.
+        #: Whether this operator's watermark is not behind the receivers', so that lateness can be judged.
         self._knows_receivers = True
         self._earliest_end: int = FAR
 

@@ -1,6 +1,6 @@
 """`stream.lookup(...)` with a coroutine function: calls are in flight as in `map_async`.
 
-Calls, snapshots, restores and the emission of results work as `async_map.py` describes, except for:
+Calls, snapshots, restores and the emission of results work as in `async_map.py`, with these differences:
 
 - *Keys.* Calls for one key run one after the other. So records of a key keep their order, even with
   `ordered=False`. With a cache, a record that waited for a call for its key then finds the result there. So a
@@ -9,7 +9,7 @@ Calls, snapshots, restores and the emission of results work as `async_map.py` de
   and neither read nor write the cache. So a retry never finds an entry that an earlier try left behind.
 - *Records without a call.* While no record is in flight, records whose keys are in the cache are emitted at
   once. They are neither encoded nor part of a snapshot.
-- *Output* is made on the task thread when a result leaves, because users' functions make it.
+- *Output* is made on the task thread when a result leaves the queue, because users' functions make it.
 
 Over Arrow batches, one call looks up all keys of a batch that are not in the cache. No two batches share a
 call. Batches keep their order, and so do the records of each key.

@@ -197,7 +197,7 @@ class ColumnLookup:
                 f"pa.Table of the records, with the {self.key.__name__}"
             )
             raise PenstockError(msg)
-        check_table(answer, self.key, "it answered a batch that")
+        check_table(answer, self.key, "it returned a batch that")
         return own_batch(answer)
 
 
