@@ -1,4 +1,4 @@
-"""`FrameStore`: holds frames in memory while there is room, then in nameless files, until they are released.
+"""`FrameStore`: holds frames in memory while there is room, then in unlinked files, until they are released.
 
 Writing a frame to a file costs more than all other work on the frame. A job that keeps up with Spark releases
 its frames at the next checkpoint. So frames are written to files only if more than `memory` bytes arrive

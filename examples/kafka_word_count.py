@@ -40,7 +40,7 @@ from penstock.windows import TimeWindow, TumblingEventTimeWindows
 
 PARTITIONS = 4
 WORDS = [f"word-{number}" for number in range(20)]
-#: Words in a second of event time, and words that the job takes in a second.
+#: Words per second of event time, and maximum number of words that the job reads per second.
 PACE, RATE = 1_000, 20_000
 #: Timestamp of the first word, in milliseconds.
 START = 1_700_000_000_000

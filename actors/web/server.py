@@ -35,7 +35,7 @@ from penstock.runtime.errors import (
     SavepointError,
 )
 
-#: Answers a request with plain values that JSON carries, or with a response of its own.
+#: Answers a request with plain values that JSON can hold, or with a response of its own.
 Handler: TypeAlias = Callable[["WebServer", web.Request], Awaitable[Any]]
 
 

@@ -222,7 +222,7 @@ class SubtaskGateway(Protocol):
     def operator_event(self, operator_id: str, event: Any) -> None: ...
 
     def warn(self, operator_id: str, text: str) -> None:
-        """Show a warning in the job's report; the first one of an operator counts."""
+        """Show a warning in the job's report; only an operator's first warning is shown."""
         ...
 
     def end_of_data(self) -> None:

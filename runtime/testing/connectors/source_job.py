@@ -38,7 +38,7 @@ T = TypeVar("T")
 #: Id of the source's operator.
 OPERATOR: Final = "records"
 
-#: Numbers of jobs: tests share the outside world, such as a broker.
+#: Numbers in job ids, which must differ because tests share the outside world, such as a broker.
 _JOBS: Final = count()
 
 

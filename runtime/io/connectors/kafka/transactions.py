@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 #: Errors after which the state of the id says what has become of a transaction: fenced, ended, forgotten.
 _FINAL: Final = frozenset({47, 48, 49, 90})
-#: Transactions that are aborted at the same time; in a job each needs a producer with threads of its own.
+#: Maximum number of concurrent aborts; in a job each of them needs a producer with threads of its own.
 AT_A_TIME: Final = 8
 _ABORTED: Final = frozenset({"CompleteAbort", "PrepareAbort", "PrepareEpochFence"})
 
