@@ -18,7 +18,7 @@ deletions of older timers. A key has at most one timer of each kind of time for 
 The table has no order, so a heap in memory orders the timers. It is built from the table when the operator
 opens. A deleted timer stays in the heap until it reaches the top. A heap item is valid only if the table
 still has its number for its key and moment. When the stale items outnumber the others by more than 1,024,
-the heap is rebuilt. So time and memory are proportional to the number of timers.
+the heap is rebuilt. So its memory is proportional to the number of timers, and rebuilds are rare.
 
 *Order.* Timers fire in the order of their moments; timers of one moment in the order in which they were set.
 After a rescale the timers of each old subtask keep their order. Between timers of different old subtasks no

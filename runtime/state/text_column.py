@@ -23,7 +23,7 @@ _FEWEST: Final = 1 << 10
 
 
 def new_column(name: str, kind: pa.DataType) -> GrowingColumn:
-    """A column for values that are only written and read.
+    """A column for values that operators write and read, but never change in place.
 
     Example:
         >>> column = new_column("city", pa.string())

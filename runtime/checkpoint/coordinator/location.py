@@ -32,8 +32,8 @@ target is tried before its request enters the queue, with a timeout. While an ol
 for the target are refused at once, because each trial occupies a thread. Requests during a trial share its
 outcome.
 
-`WriteProbe`: blocking work in the background, with a timeout. The next work begins only after the last has
-returned, even after a timeout, because hanging work occupies a thread.
+`WriteProbe`: blocking work in the background, with a timeout. New work begins only after the previous work
+has returned, even after a timeout, because hanging work occupies a thread.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class _Request:
     """A request that waits.
 
     Attributes:
-        origin: The request's place, for dead letters.
+        origin: Path, sender and number of the request, for dead letters.
         answer: Status and text, when they are known.
     """
 

@@ -42,8 +42,8 @@ class JsonSchema:
         columns: Names and types of the columns, as the schema of `Json`; rows then have these types. By
             default rows are any JSON, and columns have the properties of the schema.
         registry: A schema registry. Each value then begins with the id of its schema (Confluent's format).
-        subject: The subject in the registry. If it is omitted, a connector with a single topic sets
-            `topic-value` or `topic-key` by `for_topic`.
+        subject: The subject in the registry. If it is omitted, a connector with a single topic, such as
+            `orders`, calls `for_topic`, which sets `orders-value` or `orders-key`.
         register: Whether to register the schema when it is not in the registry.
 
     Raises:

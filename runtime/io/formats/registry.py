@@ -1,7 +1,7 @@
 """A client of Confluent's schema registry.
 
-Each request has a timeout, and each call fails after `give_up_after`. A schema with an id never changes, so
-it is cached for ever. Secrets are sent in headers only.
+Each try of a request has a timeout, and a request is tried again until `give_up_after`. A schema with an id
+never changes, so it is cached for ever. Secrets are sent in headers only.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RegisteredSchema:
             ConfigurationError: The schema has another type.
         """
         if self.kind != kind:
-            msg = f"the schema {self.schema_id} of the registry is of type {self.kind}, and not {kind}"
+            msg = f"schema {self.schema_id} of the registry has the type {self.kind}, not {kind}"
             raise ConfigurationError(msg)
         return self.text
 

@@ -18,7 +18,7 @@ def check_rows(
     """Compare rows without regard to their order; `advice` says what the connector must do.
 
     Raises:
-        AssertionError: A row is missing, or is there too often. With `"at_least_once"` repeats are allowed.
+        AssertionError: A row is missing, or occurs too often. With `"at_least_once"` repeats are allowed.
     """
     differs = difference(expected, found)
     if differs is None or (guarantee == "at_least_once" and not differs.is_loss):

@@ -3,7 +3,8 @@
 A commit first looks for its application transaction in the table. If it is there, the commit was made before,
 by this process or another one. Otherwise all files must exist, and one entry of the log names them. If
 another process commits the same transaction at that moment, Delta refuses one of the two commits. The process
-whose commit was refused looks again. Commits of others don't matter, since additions never conflict.
+whose commit was refused looks again. Additions of other writers never conflict with additions. A merge, or a
+change of the table's columns, may conflict with other commits, and is then tried again.
 
 Transactions of several checkpoints become one commit if a notification was lost or a checkpoint was aborted.
 So each version of the table shows a completed checkpoint.
@@ -56,7 +57,7 @@ class DeltaCommit:
 
     Attributes:
         lineage: Name of the application transaction: that of the committer which pre-committed the files.
-        number: Version of the transaction: counts the committer's checkpoints, from 1.
+        number: Version of the transaction: counts the committer's checkpoints with files, from 1.
         table: Id of the table.
         key: The key by which the rows are merged; empty if the files become part of the table.
     """

@@ -110,7 +110,7 @@ class IcebergWriter(StagingTableWriter):
             missing = [each.source for each in columns if each.source not in fields.names]
             if missing:
                 msg = (
-                    f"table {sink.table}: partition_by has {missing[0]!r}, which is none of the columns "
+                    f"table {sink.table}: partition_by names {missing[0]!r}, which is not among the columns "
                     f"{', '.join(fields.names)}"
                 )
                 raise BadRecordError(msg)

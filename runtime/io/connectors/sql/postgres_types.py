@@ -120,7 +120,7 @@ def _check_not_cut(column: Column, values: Sequence[Any]) -> None:
     else:
         return
     if cut is not None:
-        msg = f"{cut!r} would lose a part"
+        msg = f"{cut!r} would be truncated"
         raise ValueError(msg)
 
 

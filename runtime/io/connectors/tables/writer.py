@@ -126,7 +126,7 @@ class StagingTableWriter(ABC):
             missing = [name for name in names if name not in schema.names]
             if missing:
                 msg = (
-                    f"table {self.table}: {setting} has {missing[0]!r}, which is none of the columns "
+                    f"table {self.table}: {setting} names {missing[0]!r}, which is not among the columns "
                     f"{', '.join(schema.names)}"
                 )
                 raise BadRecordError(msg)

@@ -4,10 +4,10 @@ A strike looks for a file of its kind, in the log or in the newest checkpoint th
 it retries a few times, and then takes a file of another kind. Often it also kills a process or the JobMaster,
 so that the job reads the file.
 
-Three kinds of damage never occur, because no reader could notice them. The newest record of a log is never
-lost: the log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier
-attempt might take its slot. The listings of a log with damaged files are always complete, because a reader
-needs either the files or the listings.
+Some faults never occur, because no reader could detect them. The newest record of a log is never lost: the
+log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier attempt
+might take its slot. The listings of a log with damaged files are always complete, because a reader needs
+either the files or the listings.
 """
 
 from __future__ import annotations

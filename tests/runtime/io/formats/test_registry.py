@@ -64,7 +64,7 @@ def test_values_without_an_id_or_with_an_unknown_one_are_bad(server):
 def test_values_of_a_schema_that_can_not_be_used_are_bad(server):
     proto = server.add("shop-value", 'syntax = "proto3";', "PROTOBUF")
     decoder = Avro(registry=SchemaRegistry(server.url)).decoder("rows")
-    assert "of type PROTOBUF, and not AVRO" in reason(decoder, value_of(proto))
+    assert "has the type PROTOBUF, not AVRO" in reason(decoder, value_of(proto))
 
 
 def reference(name: str, subject: str) -> dict[str, object]:

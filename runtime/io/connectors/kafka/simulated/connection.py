@@ -1,4 +1,4 @@
-"""`Connection`: what happens to one call of a client on its way to the broker and back.
+"""`Connection`: simulates the faults of a client's calls to the broker, and the repetition of failed calls.
 
 librdkafka and our own requests repeat a call whose connection is lost, until its timeout. So the broker may
 get the call twice. A call fails only if the broker refuses it, or if no answer comes before its timeout.

@@ -708,7 +708,9 @@ def test_settings_that_are_not_allowed_are_refused(settings: dict[str, Any], say
 
 
 def test_a_partition_column_that_is_missing_is_named(folder: Path) -> None:
-    with pytest.raises(OperatorError, match="partition_by has 'day', which is none of the columns number"):
+    with pytest.raises(
+        OperatorError, match="partition_by names 'day', which is not among the columns number"
+    ):
         TableWorld(folder, SCHEMA, partition_by=["days(day)"]).job(numbers(1)).start()
 
 
