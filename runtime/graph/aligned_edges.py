@@ -91,8 +91,8 @@ class _Circles:
             single = forward or job.vertex(edge.source_vertex).parallelism == 1
             made = _Input(position, edge.source_vertex, position in aligned, forward, single)
             self._inputs[edge.target_vertex].append(made)
-        #: For each vertex: itself, and vertices with a subtask that has taken a checkpoint or ended when a
-        #: subtask of this vertex takes it.
+        #: For each vertex: itself, and vertices with a subtask that has taken the checkpoint or ended when a
+        #: subtask of this vertex takes the checkpoint.
         self._begun: dict[str, set[str]] = {}
         #: For each vertex: the vertices whose subtasks have all taken the checkpoint or ended at that moment.
         self._over: dict[str, set[str]] = {}

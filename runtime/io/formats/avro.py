@@ -191,7 +191,7 @@ class AvroDecoder:
         reader = None if self._reader is self._writer else self._reader
         try:
             rows = [self._read(stream, self._writer, reader) for _ in range(count)]
-        except Exception:  # damaged bytes raise anything; `values_of` finds them
+        except Exception:  # damaged bytes may raise any error; `values_of` finds them
             return None
         return RowBatch(rows) if stream.tell() == len(data) else None
 
@@ -202,7 +202,7 @@ class AvroDecoder:
             for _ in range(count):
                 self._read(stream, self._writer, None)
                 ends.append(stream.tell())
-        except Exception as error:  # damaged bytes raise anything
+        except Exception as error:  # damaged bytes may raise any error
             msg = f"its record {len(ends)} of {count} can't be read: {type(error).__name__}: {error}"
             raise ValueError(msg) from error
         if ends[-1] != len(data):
@@ -221,7 +221,7 @@ class AvroDecoder:
     def _slow_rows(self, values: Sequence[bytes]) -> Sequence[Any] | None:
         try:
             return [self._read_one(value) for value in values]
-        except Exception:  # damaged bytes raise anything; `_why` finds the error
+        except Exception:  # damaged bytes may raise any error; `_why` finds the error
             return None
 
     def _slow_columns(self, values: Sequence[bytes]) -> pa.RecordBatch | None:
@@ -264,7 +264,7 @@ class AvroDecoder:
             return None
         try:
             self._read(BytesIO(value), self._writer, None)
-        except Exception:  # damaged bytes raise anything
+        except Exception:  # damaged bytes may raise any error
             return None
         for field in self._reader["fields"]:
             try:
@@ -290,7 +290,7 @@ class _ColumnDecoder:
     def __call__(self, values: Sequence[bytes]) -> pa.RecordBatch | None:
         try:
             return self.decode(values)
-        except ValueError:  # also of Arrow
+        except ValueError:  # including `pa.ArrowInvalid`
             return None
 
     def decode(self, values: Sequence[bytes]) -> pa.RecordBatch | None:
@@ -315,7 +315,7 @@ class _ColumnDecoder:
             (column,) = without_panic(self._deserialize, [array], self._array_text).columns
             items = column.flatten()
             return self._checked(pa.RecordBatch.from_struct_array(items)) if len(items) == count else None
-        except ValueError:  # also of Arrow
+        except ValueError:  # including `pa.ArrowInvalid`
             return None
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:

@@ -34,7 +34,7 @@ def check_names(rows: Sequence[Any]) -> None:
 
     Raises:
         ValueError: A dict has two such keys.
-        RecursionError: A value contains itself, or is nested too deep.
+        RecursionError: A value contains itself, or is nested too deeply.
     """
     level: Sequence[Any] = rows
     for depth in range(_DEEPEST):
@@ -56,7 +56,7 @@ def check_names(rows: Sequence[Any]) -> None:
         if depth > _SHALLOW:
             # By identity, so that shared and recursive values are checked once.
             level = list({id(x): x for x in level}.values())
-    msg = "its values are nested too deep"
+    msg = "its values are nested too deeply"
     raise RecursionError(msg)
 
 

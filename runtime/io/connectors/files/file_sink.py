@@ -116,7 +116,7 @@ class FileSink(metaclass=NearestNames):
 
     @property
     def only_reads(self) -> bool:
-        """Whether no user function sees the records; a format may have one."""
+        """Whether no user function sees the records; a format may call one."""
         return getattr(self.form, "only_reads", True)
 
     @staticmethod

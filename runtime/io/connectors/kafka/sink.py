@@ -193,7 +193,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
             raise ConfigurationError(msg)
         if timeout <= longest:
             logger.warning(
-                "transaction_timeout is %g s, and a checkpoint may be complete %g s after the one before it. "
+                "transaction_timeout is %g s, but a checkpoint may complete %g s after the previous one. "
                 "Records are lost if the broker aborts a transaction before that",
                 timeout,
                 longest,

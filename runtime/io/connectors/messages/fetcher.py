@@ -224,7 +224,7 @@ class MessageFetcher:
 
     def ready(self, fetched: ReceivedBatch) -> None:
         if self._error is not None:
-            return  # else a busy split would put off the failure of another one for ever
+            return  # otherwise a busy split would delay the failure of another one for ever
         with self._lock:
             self._ready.append(fetched)
 

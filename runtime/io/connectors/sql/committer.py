@@ -47,7 +47,7 @@ class SqlCommitter:
 
     Args:
         prefix: Beginning of the names of all staged tables of this sink.
-        lineage: Place of this committer; a random number is added.
+        lineage: Job, operator and attempt of this committer; a random id is appended.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class Catalog:
     # -- before the start ---------------------------------------------------------------------------------
 
     def check_settings(self) -> None:
-        """Refuse a server that does not write changes to its log.
+        """Refuse a server whose log is not written for logical replication.
 
         Raises:
             ConnectorError: The server's `wal_level` is not `logical`.
@@ -261,7 +261,7 @@ class Catalog:
     # -- while the job runs -------------------------------------------------------------------------------
 
     def look(self, tables: Sequence[CdcTable]) -> tuple[int, str | None]:
-        """Return the LSN of the end of the log, and why the changes of a table no longer come, if so."""
+        """Return the LSN of the end of the log, and why the changes of a table no longer come, or `None`."""
         oids, names = [table.oid for table in tables], [_quoted(table.name) for table in tables]
         found = self._query("look at its tables", _LOOK, (oids, names, self._publication))
         by_oid = {oid: (name, other, is_published) for oid, name, other, is_published in found}

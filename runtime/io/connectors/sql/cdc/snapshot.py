@@ -54,7 +54,7 @@ def open_cursor(database: Postgres, table: CdcTable) -> None:
 
 
 def _ordered(name: str, kind: int) -> sql.Composable:
-    """A column of the key, in an order in which Python can compare, too."""
+    """A key column for `ORDER BY`, with a collation whose order Python can reproduce."""
     column = sql.Identifier(name)
     if kind in INTEGERS or kind == _UUID:
         return column
