@@ -15,7 +15,7 @@ answers with 503. Both have `Retry-After`.
 
 A request can't be read again. So a job that starts from an older savepoint does not get the requests that a
 later checkpoint covered. There is one listener, on the node of its subtask. It listens on loopback by
-default; any other `host` needs a token. For TLS put a proxy in front of it.
+default; a `host` that is not loopback needs a token. For TLS put a proxy in front of it.
 """
 
 from __future__ import annotations

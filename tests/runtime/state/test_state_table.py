@@ -67,7 +67,7 @@ def test_keyed_state_outside_of_a_record_is_refused() -> None:
     state = backend()
     count = state.bind(ValueState(name="count"))
     for use in (count.value, count.clear, lambda: count.update(1)):
-        with pytest.raises(RuntimeError, match="'count' was used where no record"):
+        with pytest.raises(RuntimeError, match="'count' was used outside the processing of a record"):
             use()
     state.set_current_key(None)
     count.update(1)

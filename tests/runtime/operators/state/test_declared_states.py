@@ -130,7 +130,8 @@ class AfterAll(KeyedProcessFunction[str, Pair, int]):
 
 def test_a_declared_state_has_no_value_in_open() -> None:
     with pytest.raises(
-        OperatorError, match=r"operator 'p' .* state 'seen' was used where no record .*\.py:\d+"
+        OperatorError,
+        match=r"operator 'p' .* state 'seen' was used outside the processing of a record.*\.py:\d+",
     ):
         harness_of(AfterAll())
 
