@@ -47,23 +47,19 @@ def matches_of(pattern: Pattern[Any], events: Sequence[Event]) -> list[Found]:
     """The matches of a pattern, which may have groups."""
     names = [leaf.name for leaf in leaves(pattern.steps) if not leaf.is_negative]
     found = []
-    for variant in without_groups(pattern.steps, len(events)):
-        steps = variant if pattern.steps[-1].is_negative else _without_negative_end(variant)
+    has_negative_end = pattern.steps[-1].is_negative
+    for steps in without_groups(pattern.steps, len(events)):
         if steps:
             of_steps = [names.index(step.name) for step in steps if not step.is_negative]
-            for match in Model(Pattern(steps, pattern.skip, pattern.limit), events).matches():
+            model = Model(
+                Pattern(steps, pattern.skip, pattern.limit), events, has_negative_end=has_negative_end
+            )
+            for match in model.matches():
                 taken: list[tuple[int, ...]] = [()] * len(names)
                 for leaf, indexes in zip(of_steps, match.taken, strict=True):
                     taken[leaf] += indexes
                 found.append(Found(tuple(taken), match.at))
     return found
-
-
-def _without_negative_end(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Drop negative steps in front of groups that are missing: they have no next step to wait for."""
-    while steps and steps[-1].is_negative:
-        steps = steps[:-1]
-    return steps
 
 
 def without_groups(
@@ -106,8 +102,16 @@ def _needed(steps: Sequence[Step]) -> int:
 
 
 class Model:
-    def __init__(self, pattern: Pattern[Any], events: Sequence[Event]) -> None:
+    """All matches of a pattern without groups.
+
+    Args:
+        has_negative_end: Whether a match waits for the negative steps at the end. It does not if they stand
+            before an optional group that is missing. Then they only forbid records between two others.
+    """
+
+    def __init__(self, pattern: Pattern[Any], events: Sequence[Event], *, has_negative_end: bool) -> None:
         self.events = events
+        self.has_negative_end = has_negative_end
         self.limit = inf if pattern.limit is None else pattern.limit
         self.steps = [step for step in pattern.steps if not step.is_negative]
         self.negative: list[list[Step]] = []
@@ -225,7 +229,7 @@ class Model:
             return
         if not all(later.is_optional for later in self.steps[step + 1 :]):
             return
-        if not self.negative[-1]:
+        if not self.has_negative_end:
             yield Found(taken, self.events[last][0])
             return
         if step == len(self.steps) - 1 and not self._was_stopped(taken, last):

@@ -64,6 +64,13 @@ def test_a_negative_step_in_front_of_an_optional_one_holds_until_a_step_takes_a_
     assert found(pattern, "a n c d") == []
 
 
+def test_not_next_in_front_of_an_optional_step_or_group_that_is_missing_still_forbids_records() -> None:
+    loop = begin("a").times(1, 2).not_next("not", where=letter("a2"))
+    for optional in (then(loop, "next", "b"), loop.next(begin("b"))):
+        assert found(optional.optional(), "a1 a2") == ["a1", "a2"]
+        assert found(optional.optional(), "a1 a3") == ["a1", "a1 a3", "a3"]
+
+
 def test_a_record_that_completes_the_match_does_not_lie_before_its_end() -> None:
     pattern = begin("a").not_followed_by("not", where=letter("b")).followed_by("b", where=letter("b"))
     assert found(pattern, "a1 b1") == ["a1 b1"]
