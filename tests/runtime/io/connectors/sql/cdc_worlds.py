@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
+import psycopg
 from serving.postgres import PASSWORD, PostgresServer
 from sql_worlds import FlakyCalls, FlakyDatabase
 
@@ -16,6 +17,7 @@ from penstock.runtime.io.connectors.sql.cdc.pgoutput import lsn_of
 from penstock.sql import PostgresCdcSource
 
 _SLOTS: Final = count()
+_END_OF_LOG: Final = "SELECT pg_current_wal_flush_lsn()::text"
 
 #: Seconds after which a test no longer waits for records.
 _PATIENCE: Final = 120.0
@@ -48,10 +50,24 @@ class ChangedDatabase(FlakyCalls):
         self.server, self.settings = server, settings
         self.url = server.new_database()
         self.slot = f"slot_{next(_SLOTS)}"
+        self._connection: psycopg.Connection[Any] | None = None
         self.run("CREATE PUBLICATION shop FOR ALL TABLES")
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
-        return self.server.run(*statements, database=self.url.rpartition("/")[2])
+        """Run statements in a connection that stays open; return the rows of the last one."""
+        try:
+            return self._run(statements)
+        except psycopg.OperationalError:
+            if self._connection is not None and not self._connection.broken:
+                raise
+            return self._run(statements)  # the server has restarted since the last call
+
+    def _run(self, statements: Sequence[str]) -> list[tuple[Any, ...]]:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self.url, autocommit=True)
+        for statement in statements:
+            cursor = self._connection.execute(statement)  # type: ignore[call-overload]
+        return cursor.fetchall() if cursor.description else []
 
     def make_slot(self) -> None:
         self.run(f"SELECT pg_create_logical_replication_slot('{self.slot}', 'pgoutput')")
@@ -65,7 +81,7 @@ class ChangedDatabase(FlakyCalls):
 
     def written(self) -> int:
         """The end of the log."""
-        ((lsn,),) = self.run("SELECT pg_current_wal_flush_lsn()::text")
+        ((lsn,),) = self.run(_END_OF_LOG)
         return lsn_of(lsn)
 
     def reported(self) -> int:
@@ -87,6 +103,8 @@ class ChangedDatabase(FlakyCalls):
             f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
             f"WHERE slot_name = '{self.slot}'",
         )
+        if self._connection is not None:
+            self._connection.close()
 
 
 class ChangedTable(ChangedDatabase):
@@ -102,8 +120,8 @@ class ChangedTable(ChangedDatabase):
 
     def write(self, records: Sequence[Any]) -> None:
         for record in records:
-            self.run(f"INSERT INTO orders VALUES ({record['number']})")
-            self._written.append((record, self.written()))
+            ((lsn,),) = self.run(f"INSERT INTO orders VALUES ({record['number']})", _END_OF_LOG)
+            self._written.append((record, lsn_of(lsn)))
 
 
 class StreamedTable(ChangedTable):
