@@ -40,6 +40,7 @@ from penstock.runtime.io.rocksdb.backend import open_state_backend
 from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.operators.chain import OperatorChain
+from penstock.runtime.operators.functions.fused_loop import FILE_OF_LOOPS
 from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.user_code.failure import close_after
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
@@ -55,26 +56,29 @@ from penstock.runtime.time.durations import as_seconds
 
 def running_call(frame: FrameType | None) -> str | None:
     """The user's function that a thread is running: `map function parse (job.py:12)`; `None` without one."""
+    loop: FrameType | None = None
     while frame is not None:
         describe = _CALLERS.get(frame.f_code)
         if describe is not None:
-            return describe(frame.f_locals)
+            return describe(frame.f_locals, loop)
+        if loop is None and frame.f_code.co_filename == FILE_OF_LOOPS:
+            loop = frame
         frame = frame.f_back
     return None
 
 
-def _of_operator(found: Mapping[str, Any]) -> str:
-    doing: str = found["self"].operators[found["index"]].doing
+def _of_operator(found: Mapping[str, Any], loop: FrameType | None) -> str:
+    doing: str = found["self"].doing(found["index"], loop)
     return doing
 
 
-def _of_source(found: Mapping[str, Any]) -> str:
+def _of_source(found: Mapping[str, Any], loop: FrameType | None) -> str:
     doing: str = found["self"].doing(found["what"])
     return doing
 
 
 #: Functions that describe a call from the local variables of a frame, by the frame's code.
-_CALLERS: Final[Mapping[CodeType, Callable[[Mapping[str, Any]], str]]] = {
+_CALLERS: Final[Mapping[CodeType, Callable[[Mapping[str, Any], FrameType | None], str]]] = {
     OperatorChain.call.__code__: _of_operator,
     SourceOperator.guarded.__code__: _of_source,
 }

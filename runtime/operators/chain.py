@@ -28,6 +28,10 @@ Side outputs of all operators receive only the watermarks that leave the chain. 
 later operator holds or drops. So an operator that makes watermarks is never chained after an operator whose
 side output is read and already has event time.
 
+**Runs.** Neighbouring `map`, `filter` and `flat_map` operators process a batch together, in a generated loop
+(`functions/fused_loop.py`). On the stack such a run is its last operator: the loop emits what that operator
+emits. Everything but records passes each operator of the run by itself.
+
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
 batches must not be in progress at once. No output may leave after a watermark or an end of data that must
 follow it.
@@ -39,9 +43,12 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
+from types import FrameType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
+from penstock.runtime.operators.functions.function_operator import FunctionOperator
+from penstock.runtime.operators.functions.fused_loop import FusedLoop, can_fuse, ends_run
 from penstock.runtime.operators.metrics import RECORDS_OF_INPUT, Metrics, OperatorStatistics
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged, TwoInputOperator
 from penstock.runtime.operators.operator_state import ListStates, RawState, SavedList
@@ -60,6 +67,13 @@ T = TypeVar("T")
 
 #: An operator's index, the call of its method, and the watermark or status that it processes, if any.
 _Call: TypeAlias = "tuple[int, Callable[[Operator], Iterator[Output]], TimeElement | None]"
+
+
+class _Run(NamedTuple):
+    """Operators that one loop runs, by their indices."""
+
+    operators: Sequence[int]
+    loop: FusedLoop
 
 
 #: Called with the operator's index, the tag of a side output or `None`, and the batch.
@@ -138,6 +152,9 @@ class OperatorChain:
         self._records_out = [0] * len(operators)
         #: Records that have reached the first operator on its second input.
         self._of_second_input = 0
+        #: Runs by the index of their first operator and of their last one; made by `open`.
+        self._runs_by_first: dict[int, _Run] = {}
+        self._runs_by_last: dict[int, _Run] = {}
         self._lists: Sequence[ListStates] = ()
         self._metrics: Mapping[str, Metrics] = {}
         self._flushing = [
@@ -156,6 +173,8 @@ class OperatorChain:
         for index in reversed(range(len(self.operators))):
             self._to_close.append(index)
             self.call(index, self.operators[index].open, contexts[self.ids[index]])
+        for run in self._find_runs():
+            self._runs_by_first[run.operators[0]] = self._runs_by_last[run.operators[-1]] = run
 
     def process(self, batch: Batch, input_index: int = 0) -> Work:
         """Put a batch through the chain; yield after every batch that left it.
@@ -324,8 +343,48 @@ class OperatorChain:
             raise
         except BaseException as error:
             # SystemExit, too: it would end a task's thread silently.
+            raise self._error_of(index, error) from error
+
+    def _error_of(self, index: int, error: BaseException) -> BaseException:
+        operator = self.operators[index]
+        record = operator.current_record
+        run = self._runs_by_last.get(index)
+        if run is not None and run.loop.is_running:
+            failed = run.loop.failed_call(error)
+            index, record = run.operators[failed.place], failed.record
             operator = self.operators[index]
-            raise error_at(self._locations[index], operator.doing, error, operator.current_record) from error
+        return error_at(self._locations[index], operator.doing, error, record)
+
+    def doing(self, index: int, frame: FrameType | None = None) -> str:
+        """Name of the code that an operator runs; `frame` is a frame of a generated loop, if one runs."""
+        run = self._runs_by_last.get(index)
+        if run is not None and frame is not None:
+            index = run.operators[run.loop.place_at(frame)]
+        return self.operators[index].doing
+
+    def _find_runs(self) -> Iterator[_Run]:
+        """Find neighbouring operators that can run in one loop; nothing else reads what they pass on."""
+        run: list[tuple[int, FunctionOperator]] = []
+        for index, operator in enumerate(self.operators):
+            follows = bool(run) and self._readers[run[-1][0]] == [index] and run[-1][0] not in self._emitting
+            if run and not (follows and can_fuse(operator) and not ends_run(run[-1][1])):
+                yield from self._run_of(run)
+                run = []
+            if can_fuse(operator):
+                assert isinstance(operator, FunctionOperator)
+                run.append((index, operator))
+        yield from self._run_of(run)
+
+    def _run_of(self, run: Sequence[tuple[int, FunctionOperator]]) -> Iterator[_Run]:
+        if len(run) < 2:
+            return
+        indices = [index for index, _ in run]
+
+        def passed(place: int, records: int) -> None:
+            self._records_out[indices[place]] += records
+            self._records_in[indices[place + 1]] += records
+
+        yield _Run(indices, FusedLoop([operator for _, operator in run], passed))
 
     def _call_all(self, call: Callable[[Operator], T]) -> dict[str, T]:
         """Results of `call` for every operator, from the first to the last, by operator id."""
@@ -388,9 +447,16 @@ class OperatorChain:
         for reader in readers:
             self._records_in[reader] += len(batch)
         return [
-            (reader, methodcaller(method, self._copied(index, batch, is_last=not number)), None)
+            self._call_of(reader, method, self._copied(index, batch, is_last=not number))
             for number, reader in enumerate(readers)
         ]
+
+    def _call_of(self, reader: int, method: str, batch: Batch) -> _Call:
+        run = self._runs_by_first.get(reader)
+        if run is None:
+            return reader, methodcaller(method, batch), None
+        loop = run.loop
+        return run.operators[-1], lambda _: loop.process(batch), None
 
     def _copied(self, index: int, batch: Batch, *, is_last: bool) -> Batch:
         """A batch for one of several readers; the last one may have the batch itself."""

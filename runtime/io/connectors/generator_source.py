@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from operator import length_hint
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.runtime.error_text import error_text
@@ -157,18 +158,17 @@ class GeneratorReader(Generic[T]):
 
     def _make(self, lane: _Lane, count: int) -> list[T]:
         indices = lane.split.first(count)
-        rows: list[T] = []
+        left = iter(indices)
         try:
-            # A loop, not map(): a StopIteration of the function must not look like the end of the records.
-            function, append = self._function, rows.append
+            # A comprehension, not map(): a StopIteration of the function must not look like the end.
+            function = self._function
             if self.makes_new_records:
-                for index in indices:
-                    append(own_copy(function(index)))
+                rows = [own_copy(function(index)) for index in left]
             else:
-                for index in indices:
-                    append(function(index))
+                rows = [function(index) for index in left]
         except Exception as error:  # the user's function
-            msg = f"GeneratorSource: the function failed for index {indices[len(rows)]}: {error_text(error)}"
+            index = indices[-1 - length_hint(left)]
+            msg = f"GeneratorSource: the function failed for index {index}: {error_text(error)}"
             raise ConnectorError(msg) from error
         lane.take(indices)
         return rows

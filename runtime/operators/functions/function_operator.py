@@ -89,6 +89,16 @@ class FunctionOperator(Operator):
         return self._class is None and all(map(only_reads, self._functions))
 
     @property
+    def function(self) -> Callable[..., Any]:
+        """The user's function; an object that a subtask makes of a class is there after `open`."""
+        return self._function
+
+    @property
+    def emission(self) -> Emission:
+        """The moment at which records are copied; valid after `open`."""
+        return self._emission
+
+    @property
     def _functions(self) -> Iterable[Callable[..., Any]]:
         return (self._function,)
 

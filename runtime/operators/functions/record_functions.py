@@ -94,8 +94,14 @@ class FlatMapOperator(FunctionOperator):
         function = self._function
         # Not map(): it would take a StopIteration of the user's function for the end of the batch.
         results = (function(row) for row in self._cursor.over(rows.rows))
-        yield from self._collector.collect(results, rows.timestamps)
+        yield from self.collected(results, rows.timestamps)
         self._cursor.done()
+
+    def collected(
+        self, results: Iterable[Any], timestamps: Iterable[int | list[int]] | None
+    ) -> Iterator[RowBatch]:
+        """Flatten results of the function into batches."""
+        return self._collector.collect(results, timestamps)
 
 
 class SplitOperator(FunctionOperator):
