@@ -167,7 +167,7 @@ class ReadableBatches:
 
     Args:
         schema: The schema of all batches; without it the first batch decides, and every column may be null.
-        of: End of error messages, after "which does not fit": the schema's owner, and the remedy. `{known}`
+        of: End of error messages, after "Rows must fit": the schema's owner, and the remedy. `{known}`
             is replaced by the schema.
         rounds: Whether 64-bit floats of Python are rounded in 32-bit columns. True by default with a schema,
             because the user has declared such columns.
@@ -234,7 +234,7 @@ class ReadableBatches:
     def _misfit(self, what: str) -> str:
         known = "" if self.schema is None else f" {shown(str(self.schema))}"
         of = self._of.replace("{known}", known)
-        return f"{what}, which does not fit {of}"
+        return f"{what}. Rows must fit {of}"
 
 
 def session_zone(session: SparkSession) -> str:

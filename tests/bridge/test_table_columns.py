@@ -47,7 +47,7 @@ def test_subtasks_and_attempts_write_the_columns_of_the_first_rows(tmp_path: Pat
     first, second = writer(table), writer(table, subtask=1)
     write(first, {"id": 1, "share": 0.5})
     told = (
-        r"a row has a column 'late'; .*does not fit the schema 'id: int64.* of table "
+        r"a row has a column 'late'; .*Rows must fit the schema 'id: int64.* of table "
         rf"{tmp_path}: map the rows before the sink, or write a new table with the schema="
     )
     with pytest.raises(BadRecordError, match=told):

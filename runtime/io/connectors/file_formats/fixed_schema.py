@@ -17,7 +17,7 @@ from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact
 class FixedSchema:
     """Converts rows and batches to one schema; only Python's floats may be rounded.
 
-    `advice` ends the error of a misfit.
+    `advice` is the last sentence of the error for a value that does not fit.
     """
 
     schema: pa.Schema
@@ -39,7 +39,8 @@ class FixedSchema:
         if not known.issuperset(chain.from_iterable(rows)):
             row = next(row for row in rows if not known.issuperset(row))
             unknown = [name for name in row if name not in known]
-            raise BadRecordError(self._misfit(f"a row has columns {unknown}; the row is {shown(row)}"))
+            what = f"a row has unknown columns {unknown}; the row is {shown(row)}"
+            raise BadRecordError(self._misfit(what))
         try:
             return self._columns_of(rows)
         except MisfitError as failure:
@@ -64,7 +65,7 @@ class FixedSchema:
 
     def _misfit(self, what: str) -> str:
         schema = shown(str(self.schema))
-        return f"{what}, which does not fit the Parquet schema {schema} of this sink. {self.advice}"
+        return f"{what}. Rows must fit the Parquet schema {schema} of this sink. {self.advice}"
 
 
 def refuse_odd_rows(rows: Sequence[Any]) -> None:

@@ -36,7 +36,7 @@ _MEANING: Final[Mapping[int, str]] = {
     47: _FENCED,
     48: "the transaction has already ended the other way, or never began",
     49: "Kafka does not know the producer: the transactional id was never used, or has expired since",
-    53: "the user may not write with this transactional id: allow it on the cluster",
+    53: "the user has no permission to write with this transactional id: allow it on the cluster",
     58: "the user or the password is wrong",
     90: _FENCED,
 }

@@ -162,7 +162,7 @@ def test_parquet_rows_go_into_row_groups_of_one_schema(tmp_path, context, permit
     [
         ({"i": "x"}, r"column 'i' of type int64 can't hold 'x' of type str.*one of the rows is {'i': 'x'}"),
         ({"i": 1.5}, r"column 'i' of type int64 can't hold 1\.5 of type float unchanged"),
-        ({"i": 1, "new": 2}, r"a row has columns \['new'\]"),
+        ({"i": 1, "new": 2}, r"a row has unknown columns \['new'\]"),
         ((1, 2), "a row of type tuple can't be written as Parquet"),
     ],
 )
