@@ -102,7 +102,7 @@ _FOREIGN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def nearest_argument(name: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown argument, as `nearest_name` does; also for names of other systems.
+    """Return a hint for an unknown argument: our name for another system's argument, else `nearest_name`.
 
     Example:
         >>> nearest_argument("interval", ["every", "storage"])

@@ -3,7 +3,7 @@
 Ray turns `_node_ip_address="127.0.0.1"` into the machine's own address, and its servers then listen on every
 interface. Ray keeps 127.0.0.1, and binds each server to loopback, only if the cluster can't have several
 machines. Ray has a switch for that on macOS and Windows (`RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`). The switch is
-set here while a cluster is started or joined, because Ray rewrites the loopback address also when it joins.
+set here while a cluster is started or joined, because Ray rewrites the loopback address even when it joins.
 
 Token authentication stays as in Ray: on for local clusters, with the token in `~/.ray/auth_token`. Ray does
 not send the token to an address that was given explicitly. Penstock sends it to clusters on this machine: to

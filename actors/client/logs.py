@@ -72,7 +72,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A part of one file, up to the end of a line; `is_refused` when this process may not read the file."""
+    """A part of one file, up to the end of a line; `is_refused` when this process can't read the file."""
 
     name: str
     header: dict[str, Any]

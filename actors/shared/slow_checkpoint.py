@@ -4,8 +4,8 @@
 had forwarded the barrier, and it forwarded the barrier after the last one of its inputs had arrived. So the
 path leads from the last subtask to the sender of its last barrier, and on to a source. The times on this path
 add up to the last acknowledgement, and the longest of them is the reason. The largest start delay is not the
-reason, because every subtask behind a slow one has it, too. The rest of the duration is not measured. It
-includes the write of the decision record. If the rest is longer than the longest part, no reason is known.
+reason, because every subtask downstream of a slow one has it, too. The rest of the duration is not measured.
+It includes the write of the decision record. If the rest is longer than the longest part, no reason is known.
 
 A barrier that waits in front of a subtask is that subtask's start delay, or its alignment if another input
 was earlier. Nothing is measured before the acknowledgement. So for a running checkpoint the reason is a

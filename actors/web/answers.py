@@ -100,7 +100,7 @@ def overview_of(known: KnownJob) -> dict[str, Any]:
 
 
 def _last_completed_at(report: JobReport) -> float | None:
-    """The newest checkpoint's completion time, also of an ended job without counters."""
+    """The newest checkpoint's completion time, even for an ended job without counters."""
     counted = report.checkpoints
     if counted is not None and counted.latest_completed_at is not None:
         return counted.latest_completed_at

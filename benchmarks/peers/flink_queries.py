@@ -1,6 +1,6 @@
 """The queries of Nexmark and the interval join in Flink's SQL.
 
-Flink's SQL can't run query 6, because its OVER window may not read results that change. Query 10 is left out,
+Flink's SQL can't run query 6, because its OVER window can't read results that change. Query 10 is left out,
 because it measures a file system, and query 12, because its results depend on the clock.
 """
 

@@ -203,7 +203,7 @@ def _struct(block: _Block, name: str, fields: Collection[FieldPath] | None) -> p
     chosen = _chosen(schema, (name,), fields)
     wanted = block.kinds == list(_KINDS).index(name)
     if 2 * np.count_nonzero(wanted) > len(wanted):
-        # Making values also for the few events of other kinds costs less than spreading the wanted ones.
+        # Making values for the few events of other kinds, too, costs less than spreading the wanted ones.
         columns = [makers[each.name](block) for each in chosen]
     else:
         part = block.part(wanted)

@@ -1,6 +1,6 @@
 """Unaligned checkpoints and aligned snapshots in one job.
 
-A savepoint must fit a changed graph, so it may not contain in-flight data. Nor may the checkpoint before a
+A savepoint must fit a changed graph, so it must not contain in-flight data. Nor must the checkpoint before a
 rescale that turns a rebalance into a forward connection. Their barriers are always aligned. Aligned barriers
 go to an aligner, the others to an unaligner. The side that handled the last barrier is active. A barrier for
 the other side activates that side, and subsumes the pending checkpoint of the former side.

@@ -213,7 +213,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         self._is_prepared = True
 
     def take_role(self, role: Role, lease_timeout: float, heartbeat_timeout: float) -> Place | Stale:
-        """Take a role; return `Stale` if the process holds another role, or may not take one.
+        """Take a role; return `Stale` if the process holds another role, or can't take one.
 
         Args:
             lease_timeout: Seconds without a call of the JobMaster after which the process ends itself.
@@ -378,7 +378,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         if self._lease.is_over(now):
             role = self._holder.role
             if role is not None:
-                # The task may be stuck in users' code, so the process is ended without asking it.
+                # The task may be stuck in users' code, so the process ends without waiting for it.
                 why = f"{role} heard from no JobMaster for {self._lease.silent:.0f} s"
                 self._host.exit(why, is_failure=True)
             elif self._may_be_offered:

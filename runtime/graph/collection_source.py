@@ -1,6 +1,6 @@
 """`CollectionSource`: values of the program as a source.
 
-The source does no input or output, so it is not in `io`, which this package may not import.
+The source does no input or output, so it is not in `io`, which this package must not import.
 """
 
 from __future__ import annotations

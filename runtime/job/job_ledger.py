@@ -101,7 +101,7 @@ class LostToOther:
 
 @dataclass(frozen=True, slots=True)
 class OnlyOlder:
-    """The newest checkpoint is damaged. A whole job may start from an older checkpoint; a region may not."""
+    """The newest checkpoint is damaged. A whole job may start from an older checkpoint; a region must not."""
 
 
 BeginOutcome: TypeAlias = AttemptStart | EndedBefore | LostToOther

@@ -3,7 +3,7 @@
 A table takes one commit for each checkpoint, however many subtasks write. So such a sink has two operators.
 Each subtask of the first one stages its output. Before the barrier it sends the committables to the second
 one, which has one subtask. Its part of the checkpoint holds the committables of all writers. When the
-checkpoint is complete it commits them together, in the order of checkpoints, also after a restore.
+checkpoint is complete it commits them together, in the order of checkpoints, even after a restore.
 
 The exchange between both is global, so even barriers of unaligned checkpoints overtake no data on it. A
 completed checkpoint thus covers exactly the committables that were sent before its barriers.

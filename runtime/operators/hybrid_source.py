@@ -3,7 +3,7 @@
 The source has two *phases*, the history and the live source. Its enumerator runs the enumerator of the
 current phase's source. For a source without an enumerator, it runs `OnRequest` in the history and `_Shares`
 in the live phase. Every split that a reader gets names its phase, and a live split also names the live
-source's start. So a reader, also after a restore, knows the source of each split.
+source's start. So a reader knows, even after a restore, the source of each split.
 
 **The switch.** The history has ended when no reader has a split, and no more splits will come. Only then does
 the live source begin, in all readers. So no record of the history follows a live record. A reader without
@@ -92,7 +92,7 @@ class HybridSource(Generic[T], metaclass=NearestNames):
 
     No record of the second source is read before the last record of the first. After a restart of the
     source's region alone this holds for each reader, but not between readers. Records are read exactly
-    once, also when a job is restored before, during or after the switch, and at another parallelism. Until
+    once, even when a job is restored before, during or after the switch, or at another parallelism. Until
     the switch a reader without splits keeps its watermark, unless the strategy has `with_idleness`.
 
     Args:

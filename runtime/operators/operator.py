@@ -340,7 +340,7 @@ class Operator:
         return None
 
     def close(self) -> None:
-        """Release everything; called once, also after a failure."""
+        """Release everything; called once, even after a failure."""
 
 
 class TwoInputOperator(Operator):

@@ -271,7 +271,7 @@ class NoKey(ColumnKey):
 
 
 def one_nan(keys: list[Any]) -> list[Any]:
-    """Decoded keys with `NAN` for every NaN, also in tuples; may return the same list."""
+    """Decoded keys with `NAN` for every NaN, including in tuples; may return the same list."""
     kinds = set(map(type, keys))
     if tuple in kinds and _has_nan(chain.from_iterable(key for key in keys if type(key) is tuple)):
         keys = [tuple(map(_with_nan, key)) if type(key) is tuple else key for key in keys]

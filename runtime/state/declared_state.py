@@ -192,7 +192,7 @@ def other_type(
 #: Redistribution of the values of a list state when a job starts from a snapshot.
 ListStateMode: TypeAlias = Literal["split_distribute", "union", "broadcast"]
 
-#: Names of lists that Penstock stores beside users' lists; users' lists can't use these names.
+#: Names of lists that Penstock stores in addition to users' lists; users' lists can't use these names.
 TAKEN: Final = ("committables", "splits", "watermark")
 
 T = TypeVar("T")

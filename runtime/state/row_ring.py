@@ -27,7 +27,7 @@ can leave out the last keys. Otherwise a thousand keys with a million rows each 
 search for rows up to a moment reads only the segments that have such rows.
 
 **Numbers.** Each new row gets the next number. In snapshots it distinguishes the rows of a key. No two live
-rows of a key have the same number, also after a restore: the next number is above all restored numbers.
+rows of a key have the same number, even after a restore: the next number is above all restored numbers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`TextColumn`: texts or bytes by slot, stored as in Arrow and not as Python objects.
+"""`TextColumn`: strings or bytes by slot, stored as in Arrow and not as Python objects.
 
-`values` has positions in a growing Arrow array of all texts. A written text is appended, so a slot that is
-written again or deleted leaves a text that no slot has. Before the array grows, such texts are dropped if
-they are at least half of all. So a text is copied a constant number of times on average.
+`values` has positions in a growing Arrow array of all strings. A written string is appended, so a slot that
+is written again or deleted leaves a string that no slot has. Before the array grows, such strings are dropped
+if they are at least half of all. So a string is copied a constant number of times on average.
 
 Operators must not change `values`, except for moving positions between slots of the same column.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, valid_of
 
-#: Number of texts, and of their bytes, for which a new column has room.
+#: Number of strings, and of their bytes, for which a new column has room.
 _FEWEST: Final = 1 << 10
 
 
@@ -38,7 +38,7 @@ def new_column(name: str, kind: pa.DataType) -> GrowingColumn:
 
 
 class TextColumn(GrowingColumn):
-    """Texts by slot; `values` has positions in all texts."""
+    """Strings by slot; `values` has positions in all strings."""
 
     def __init__(self, name: str, kind: pa.DataType) -> None:
         super().__init__(name, kind)
@@ -51,7 +51,7 @@ class TextColumn(GrowingColumn):
 
     @property
     def texts(self) -> int:
-        """Number of texts in memory, including those that no slot has."""
+        """Number of strings in memory, including those that no slot has."""
         return self._count
 
     def equals(self, slots: Slots, column: pa.Array) -> NDArray[np.bool_]:
@@ -66,7 +66,7 @@ class TextColumn(GrowingColumn):
         return equal
 
     def arrays_of(self, column: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Append the texts of a column; returns their positions and the mask."""
+        """Append the strings of a column; returns their positions and the mask."""
         offsets, texts = _parts(column.cast(self._large))
         self._make_room(len(column), len(texts))
         first, start = self._count, self._offsets[self._count]
@@ -85,7 +85,7 @@ class TextColumn(GrowingColumn):
         return pa.Array.from_buffers(self._large, self._count, buffers)
 
     def _make_room(self, texts: int, size: int) -> None:
-        """Make room for further texts with `size` bytes."""
+        """Make room for further strings with `size` bytes."""
         if self._fits(texts, size):
             return
         live = self.values[self.valid]
@@ -106,7 +106,7 @@ class TextColumn(GrowingColumn):
 
 
 def _parts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """The offsets of an array of large texts, and their bytes; the first offset belongs to the first byte."""
+    """The offsets of an array of large strings, and the bytes; the first offset belongs to the first byte."""
     if not len(column):
         return np.zeros(1, np.int64), np.empty(0, np.uint8)
     _, offsets, data = column.buffers()

@@ -3,7 +3,7 @@
 **Files of sources and sinks.** Source state names the files that are left to read. Sink state names the files
 that a commit renames. Without a check, a changed snapshot could read and rename any file that the workers can
 access. So connectors check every path of a snapshot first, unless the user sets `trust_paths=True`. A place
-is a file, a folder, or a glob pattern. Paths are compared as texts. Links inside a declared folder are
+is a file, a folder, or a glob pattern. Paths are compared as strings. Links inside a declared folder are
 followed: a user who may create a link there may also create files.
 
 **Folders of savepoints.** A savepoint may be in a folder of its own, outside of the checkpoint storage. A

@@ -273,7 +273,7 @@ class JetStreamSource(Generic[T_co], metaclass=NearestNames):
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end, also from a thread that has an event loop."""
+    """Run a coroutine to its end, even from a thread that has an event loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
 

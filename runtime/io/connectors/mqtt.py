@@ -2,7 +2,7 @@
 
 **Why at least once.** The source has a session at the broker, under its client id. The broker keeps each
 message with QoS 1 in the session until it is acknowledged. The source acknowledges it when a completed
-checkpoint covers it. So a message whose checkpoint is not complete comes again: none is lost.
+checkpoint covers it. So a message whose checkpoint is not complete is delivered again: none is lost.
 
 **Why not exactly once.** A message has no number and no id of its own. After a new connection the broker
 sends unacknowledged messages again. Packet ids don't identify these messages: a broker may give them new

@@ -8,7 +8,7 @@ sender repeats until it gets 200. An answer takes about one checkpoint interval.
 record was processed. With an idempotency key each record is processed once: the state of the job has the keys
 of the latest `remembered_keys` requests. A request with a known key is answered, and makes no record. A
 sender must repeat a request with the same key, and before `remembered_keys` other requests have come. Without
-keys, a record may come again.
+keys, a record may be repeated.
 
 **Back-pressure.** At most `max_unacknowledged` requests wait. More are answered with 429, and a job that ends
 answers with 503. Both have `Retry-After`.

@@ -3,7 +3,7 @@
 - `format`: the protocols `Format`, `Decoder` and `Encoder`. `parts` finds the bad values of a batch.
 - `plain`: bytes and text. `json_format`, `json_schema`, `avro`, `protobuf`: one format each. The format of
   CSV lines is with the readers of CSV files.
-- `json_rows`, `json_columns`, `json_text`: parsers and writer of JSON, also for files.
+- `json_rows`, `json_columns`, `json_text`: parsers and writer of JSON, for single values and for files.
 - `avro_schema`: Avro's types as columns. `avro_resolution`: resolves a writer's schema against a reader's.
   `avro_encoder` writes records.
 - `json_learning`: the schema of JSON, learned from a sample. `protobuf_rows`: rows of recursive messages.

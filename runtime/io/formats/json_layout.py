@@ -42,7 +42,7 @@ _MOST_BYTES: Final = (1 << 31) - 1
 
 #: Maximum number of digits that are read from two words: of an integer, and of a float.
 _MOST_DIGITS, _MOST_FLOAT_DIGITS = 16, 15
-#: Maximum width of texts that are copied by numpy, if all texts of a block have it.
+#: Maximum width of strings that are copied by numpy, if all strings of a block have it.
 _WIDEST_COPY: Final = 256
 
 _Places: TypeAlias = npt.NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 A source learns it once, when the job starts without a snapshot. Each split contains the schema, so all
 subtasks and every restored job have the same columns. Integers and floats together become floats. A field
-that is null in all objects becomes text, and texts that look like times stay texts.
+that is null in all objects becomes a string, and strings that look like times stay strings.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def checked_batch_format(batch_format: str) -> BatchFormat:
 
 
 def checked_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose columns may be null; refuse a name that occurs twice, also in structs."""
+    """Return a schema whose columns may be null; refuse a name that occurs twice, even in structs."""
     check_field_names(schema)
     return pa.schema([field.with_nullable(True) for field in schema])
 

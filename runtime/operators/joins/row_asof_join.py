@@ -11,7 +11,7 @@ table has the version of each key. When the watermark advances, events are handl
 
 Each event needs only the state at its moment, because events of one moment are ordered. If the join looks
 back, right rows come before the left rows of the same timestamp. If it only looks ahead, they come after
-them. If a right row with the left row's timestamp may not be its partner, both orders are reversed. Right
+them. If a right row with the left row's timestamp must not be its partner, both orders are reversed. Right
 rows of one timestamp come in the order of arrival, so the last one remains the version. If the join looks
 ahead, the last one comes first, so waiting left rows get it.
 

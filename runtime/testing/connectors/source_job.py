@@ -191,7 +191,7 @@ class SourceJob:
         self.close()
 
     def read_until(self, is_so: Callable[[], object], what: str) -> None:
-        """Poll until a condition holds, also after the last record of a source without an end.
+        """Poll until a condition holds, even after the last record of a source without an end.
 
         Raises:
             AssertionError: The condition does not hold after `most_polls` polls; `what` is the message.

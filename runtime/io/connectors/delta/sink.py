@@ -2,7 +2,7 @@
 
 **Exactly once.** Each subtask stages its files before the barrier (`staging.py`). One committer names them in
 the table's log when the checkpoint is complete (`committer.py`). The commit contains an *application
-transaction*: a name and a version. Delta accepts a version of a name only once, also from two processes at a
+transaction*: a name and a version. Delta accepts a version of a name only once, even from two processes at a
 time. So a repeated commit changes nothing.
 
 **Lineage.** The name is that of the committer which has pre-committed the files: job, operator, attempt and a

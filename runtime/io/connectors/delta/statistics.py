@@ -2,7 +2,7 @@
 
 Readers skip files by them. Bounds that are too narrow would make readers lose rows. Some readers also take a
 missing bound for an empty range. So each column that can have bounds has some. Bounds are wider than the
-values for long texts, for infinite numbers, and for columns with NaN, which Parquet's bounds ignore. Bytes
+values for long strings, for infinite numbers, and for columns with NaN, which Parquet's bounds ignore. Bytes
 and nested columns have no bounds in Delta.
 """
 
@@ -50,7 +50,7 @@ def file_statistics(metadata: Any, with_nan: Container[str] = ()) -> str:
 
 def _bounds(column: Any, found: list[Any], *, has_nan: bool) -> tuple[Any, Any] | None:
     if not all(each.has_min_max for each in found):
-        # Parquet leaves out bounds of very long texts and bytes, and of numbers that are all NaN.
+        # Parquet leaves out bounds of very long strings and bytes, and of numbers that are all NaN.
         if column.physical_type in ("FLOAT", "DOUBLE"):
             return -_LARGEST, _LARGEST
         return ("", _LAST_CHARACTER * _LONGEST_TEXT) if column.logical_type.type == "STRING" else None

@@ -98,7 +98,7 @@ class CsvDialect:
         return open_for_lines(filesystem, split.path, split.size, self.stored_as)
 
     def rows_of(self, lines: Iterable[str], *, strict: bool) -> CsvRows:
-        """Parse lines into rows of texts; with `strict`, a misplaced quote is an error."""
+        """Parse lines into rows of strings; with `strict`, a misplaced quote is an error."""
         quoting: Any = csv.QUOTE_MINIMAL if self.quotechar is not None else csv.QUOTE_NONE
         return csv.reader(
             lines,
@@ -211,7 +211,7 @@ def to_float(text: str) -> float:
     return float(text)
 
 
-#: Functions that convert texts to Python's types.
+#: Functions that convert strings to Python's types.
 CONVERTERS: Final[dict[Any, Callable[[str], Any] | None]] = {
     None: None,
     str: None,
@@ -238,7 +238,7 @@ _TIME: Final = _DAY + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 #: Decimal digits that a float keeps.
 _DIGITS: Final = 15
 _NOT_ZERO: Final = r"^-?[0.]*[1-9]"
-#: Expressions that all texts of an inferred type match; a column has the first type that fits.
+#: Regular expressions that all strings of an inferred type match; a column has the first type that fits.
 _PATTERNS: Final = {
     pa.int64(): ("^(?:0|-?[1-9][0-9]{0,17})$",),
     pa.float64(): (
@@ -263,7 +263,7 @@ def declared_types(types: Mapping[str, Any]) -> dict[str, pa.DataType]:
 
 
 def inferred_type(texts: Sequence[str]) -> pa.DataType:
-    """Infer the type of a column from some of its texts; empty texts are nulls of any type.
+    """Infer the type of a column from some of its strings; empty strings are nulls of any type.
 
     Example:
         >>> inferred_type(["1", "", "-2"]), inferred_type(["1", "2.5"]), inferred_type(["007"])
@@ -280,7 +280,7 @@ def inferred_type(texts: Sequence[str]) -> pa.DataType:
 
 
 def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the values of an inferred type; empty texts are null.
+    """Return the values of an inferred type; empty strings are null.
 
     Raises:
         pa.ArrowInvalid: A text is not exactly a value of this type.
@@ -302,13 +302,13 @@ def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def keeps_texts(kind: pa.DataType) -> bool:
-    """Whether a CSV column keeps its texts unchanged, so that Arrow finds no nulls in it."""
+    """Whether a CSV column keeps its strings unchanged, so that Arrow finds no nulls in it."""
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     return is_text(value) or is_bytes(value)
 
 
 def without_texts(column: pa.Array, texts: Sequence[str]) -> pa.Array:
-    """Return a text column with the given texts replaced by null."""
+    """Return a text column with the given strings replaced by null."""
     import pyarrow.compute as pc  # late: sources of other formats don't need it
 
     found = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

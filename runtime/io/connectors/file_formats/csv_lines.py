@@ -29,7 +29,7 @@ from penstock.runtime.record.row_columns import NoPythonValueError, dicts_of_arr
 
 @dataclass(frozen=True, slots=True)
 class CsvLines:
-    """CSV: each value is one row, decoded to a dict of texts; columns in `schema` have typed values.
+    """CSV: each value is one row, decoded to a dict of strings; columns in `schema` have typed values.
 
     Args:
         columns: Names of all columns, in their order; by default those of the schema.

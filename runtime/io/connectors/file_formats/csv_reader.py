@@ -69,7 +69,7 @@ class CsvFormat:
 
     Attributes:
         columns: Names of all columns (without a header), or of the wanted columns (with a header).
-        types: Functions that convert texts, by column; with `in_columns`, Arrow types by column.
+        types: Functions that convert strings, by column; with `in_columns`, Arrow types by column.
         in_columns: Whether Arrow parses the files into typed columns.
         infers: Whether the types of the other columns are inferred from a sample; else they are text. Used
             with `in_columns` only.

@@ -315,7 +315,7 @@ def open_split(form: FileFormat, split: Any, filesystem: FileSystem) -> SplitRea
 
 
 def has_plain_records(form: FileFormat) -> bool:
-    """Whether records are texts or bytes, which have no fields."""
+    """Whether records are strings or bytes, which have no fields."""
     return isinstance(form, TextFormat) or isinstance(getattr(form, "format", None), (Text, Raw))
 
 
@@ -399,7 +399,7 @@ def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
 def _typed(
     name: str, texts: Sequence[str | None], kind: Any, inferred: pa.DataType | None = None
 ) -> pa.Array:
-    """Convert the texts of folders to the declared type, or else to the inferred type; infer it if needed."""
+    """Convert the values of folders to the declared type, else to the inferred type; infer it if needed."""
     present = [text for text in texts if text is not None]
     values = pa.array(texts, pa.string())
     try:

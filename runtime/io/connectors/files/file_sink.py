@@ -8,7 +8,7 @@ names are deleted later. Files are never overwritten, and files of other jobs ar
 
 A job that starts without a snapshot refuses a directory with committed files of another job (`if_exists`).
 There is no way to replace them: the other job may still run, or be restored from a snapshot. It would then
-miss files that it has committed, or commit more files beside those of this job.
+miss files that it has committed, or commit more files in addition to those of this job.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FileSink(metaclass=NearestNames):
             committed. The files lack these columns; `FileSource` reads them from the folders. Values are
             text, integers, dates, booleans or null.
         if_exists: Behaviour of a job that starts without a snapshot, if the directory has committed files of
-            another job. `"error"` fails the job before it writes. `"append"` adds files beside them.
+            another job. `"error"` fails the job before it writes. `"append"` adds files to them.
     """
 
     _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json", "text": "records(directory, Text())"})

@@ -332,7 +332,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
                 `"container"` for Avro, `"length_delimited"` for Protobuf, bytes and values with a schema
                 registry, and `"lines"` for other formats.
             split_size: Maximum bytes of a file that one subtask reads at a time; a file of
-                `"length_delimited"` is one part.
+                `"length_delimited"` is one split.
             on_error: Handling of values that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
             batch_format: `"rows"` or `"arrow"`.
 

@@ -88,7 +88,7 @@ class WatchingEnumerator:
     """Assigns the splits of new files; a reader has one split, or several small ones.
 
     Args:
-        cleaner: Cleans up covered files. `None` leaves all files, also those that the state counts as read.
+        cleaner: Cleans up covered files. `None` leaves all files, even those that the state counts as read.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ def _usual(field: pa.Field) -> pa.Field:
 
 
 def _usual_type(kind: Any) -> pa.DataType:
-    """A type without 64-bit offsets, which pyiceberg gives to all texts, bytes and lists."""
+    """A type without 64-bit offsets, which pyiceberg gives to all strings, bytes and lists."""
     if kinds.is_large_string(kind):
         return pa.string()
     if kinds.is_large_binary(kind):

@@ -20,7 +20,7 @@ itself, on the new head, without a look at the marker. So its retries are switch
 commit takes effect later, it either finds the head unchanged and leaves its marker, or is refused. Both are
 right.
 
-**Order.** Each checkpoint is a snapshot of its own, in the order of checkpoints, also after an aborted one.
+**Order.** Each checkpoint is a snapshot of its own, in the order of checkpoints, even after an aborted one.
 Files of two checkpoints are never in one snapshot. So each snapshot adds exactly what lies between two
 barriers.
 

@@ -142,7 +142,7 @@ class KafkaFetcher:
             return None
 
     def lag(self, splits: Iterable[KafkaPartitionSplit]) -> SourceLag | None:
-        """Compare positions with the last known ends; `None` unless all ends are known. For any thread."""
+        """Compare positions with the last known ends; `None` unless all are known. Any thread may call it."""
         ends, found = self._ends, []
         now = self._cluster.clients.monotonic()
         for split in splits:

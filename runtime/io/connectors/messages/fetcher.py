@@ -7,7 +7,7 @@ them. So memory is bounded, and a slow job slows the reads.
 A receiver whose broker can't be reached is started again, and continues after the last message that it put
 into the inbox. After `give_up_after` without an answer the attempt fails.
 
-**Lag.** The fetcher asks the receivers for the ends of their splits every two seconds, also while inboxes are
+**Lag.** The fetcher asks the receivers for the ends of their splits every two seconds, even while inboxes are
 full. So the reported lag of a slow job grows as its splits grow.
 """
 

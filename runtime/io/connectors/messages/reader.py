@@ -13,8 +13,8 @@ identifies it. Only with such positions is delivery exactly once. The position o
 id, and the position of a webhook is the keys of its latest requests. MQTT has no positions, so its delivery
 is at least once.
 
-A lost acknowledgement loses no message, because the message comes again. The reader never acknowledges in
-`snapshot` or at its end.
+A lost acknowledgement loses no message, because the message is delivered again. The reader never acknowledges
+in `snapshot` or at its end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Postgres`: a connection to PostgreSQL by psycopg.
 
 Rows travel as CSV of `COPY`, which Arrow writes and reads in C++. An empty field is null, and a quoted one is
-not, so texts and nulls stay apart.
+not, so empty strings and nulls stay apart.
 
 **Bounds.** `statement_timeout` and `lock_timeout` bound what the server does. They don't help if the server
 or the network is stuck. So a timer shuts the socket down when a call takes longer than these timeouts.

@@ -1,4 +1,4 @@
-"""Finds values that are null although their column excludes null, also in nested columns."""
+"""Finds values that are null although their column excludes null, including in nested columns."""
 
 from __future__ import annotations
 

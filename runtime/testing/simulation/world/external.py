@@ -3,8 +3,8 @@
 Every run has a copy of its own of the model. All simulated processes of the run share that copy, and it
 outlives them. So it must hold everything that the real system would hold, and nothing that a client holds.
 
-The seed of a run determines the fate of each call. A call is answered, slow or refused, it hangs, or its
-answer is lost. A process may die before a call and before its answer. There is one thread. So a slow call
+The seed of a run determines the fate of each call. A call is answered, is slow, is refused or hangs, or
+its answer is lost. A process may die before a call and before its answer. There is one thread. So a slow call
 lets the time of the whole world pass, and a call that hangs takes its whole timeout. No call fails after the
 faults have stopped.
 """

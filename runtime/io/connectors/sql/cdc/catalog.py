@@ -186,7 +186,7 @@ class Catalog:
             threading.Event().wait(_AGAIN)
 
     def end_now(self) -> int:
-        """Write a record to the log, and return the LSN behind it, which the stream will surely reach."""
+        """Write a record to the log, and return the LSN after it, which the stream will surely reach."""
         ((lsn,),) = self._query(
             "write to its log", "SELECT pg_logical_emit_message(true, 'penstock', 'end')::text"
         )

@@ -1,6 +1,6 @@
 """`ChangeBatch`: collects changes, and makes a batch of records of them.
 
-Values come as texts. Those of one column are converted together, as `SqlSource` converts them. So rows are
+Values come as strings. Those of one column are converted together, as `SqlSource` converts them. So rows are
 collected by *shape*: a table with its columns, and the columns that the rows have. Records keep their order.
 """
 

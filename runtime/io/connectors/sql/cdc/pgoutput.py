@@ -14,7 +14,7 @@ from penstock.runtime.errors import ConnectorError
 
 
 class Unchanged:
-    """The value of a column that the server does not send, because it is stored apart and did not change."""
+    """The unchanged value of a column that the server stores out of line (TOAST) and does not send."""
 
     def __repr__(self) -> str:
         return "UNCHANGED"
@@ -84,7 +84,7 @@ def read_begin(data: bytes, at: int) -> Begin:
 
 
 def read_commit(data: bytes, at: int) -> int:
-    """The LSN behind the commit."""
+    """The LSN after the commit."""
     end: int = _COMMIT.unpack_from(data, at)[2]
     return end
 
@@ -118,7 +118,7 @@ def read_oid(data: bytes, at: int) -> int:
 
 
 def read_row(data: bytes, at: int) -> tuple[list[Value], int]:
-    """The values of a row, and the offset in `data` behind it.
+    """The values of a row, and the offset in `data` after it.
 
     Raises:
         ConnectorError: A value is of a kind that was not requested.

@@ -13,7 +13,7 @@ confirms an LSN when a completed checkpoint covers it, and never earlier. Keepal
 move the position while no change comes. So the log of a database with quiet tables is removed, too.
 
 **Two attempts.** PostgreSQL lets only one process at a time read a slot. A new attempt ends the connections
-of earlier ones, which it knows by their names. A process that lives on can confirm only what a completed
+of earlier ones, which it knows by their names. A process that still runs can confirm only what a completed
 checkpoint covers.
 
 **What must never happen.** The source never confirms an LSN that no completed checkpoint covers. It never

@@ -21,7 +21,7 @@ from typing import Final, Self, TypeAlias
 
 from penstock.runtime.io.connectors.sql.cdc.pgoutput import TableColumn
 
-#: Values of the primary key: integers, or texts in the order of their bytes.
+#: Values of the primary key: integers, or strings in the order of their bytes.
 Key: TypeAlias = tuple[int | str, ...]
 
 #: Number of transactions after which their 32-bit ids repeat.
@@ -162,7 +162,7 @@ class CdcSplit:
 
 
 def key_reader(columns: Sequence[TableColumn], key: Sequence[str]) -> Callable[[Sequence[object]], Key]:
-    """Return a function that reads the key from the values of a row, which are texts of the server."""
+    """Return a function that reads the key from the values of a row in the server's text format."""
     names = [name for name, _, _ in columns]
     places = [(names.index(name), columns[names.index(name)][1] in INTEGERS) for name in key]
 
