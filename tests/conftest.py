@@ -34,7 +34,7 @@ if _HERE not in sys.path:
     sys.path.append(_HERE)
 
 from deep import DEEP  # noqa: E402 (the path comes first)
-from serving import apache_kafka, browser, prometheus, table_jars  # noqa: E402
+from serving import apache_kafka, browser, iceberg_rest, prometheus, table_jars  # noqa: E402
 
 settings.register_profile(
     "busy machine", deadline=None, max_examples=40 * DEEP, suppress_health_check=[HealthCheck.too_slow]
@@ -61,6 +61,12 @@ _PROGRAMS: Final = (
         table_jars.program(),
         "of tables that Spark reads",
         "Spark can't read tables here; `make table-jars` fetches the jars into .venv",
+    ),
+    (
+        "rest_catalog",
+        iceberg_rest.program(),
+        "with a REST catalog of Iceberg",
+        "there is no such catalog here; `make table-jars` fetches it into .venv",
     ),
 )
 
