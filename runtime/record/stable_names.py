@@ -80,6 +80,7 @@ HOMES: Final[dict[str, str]] = {
     "IcebergSource": "penstock.runtime.io.connectors.iceberg.source.IcebergSource",
     "IcebergSplit": "penstock.runtime.io.connectors.iceberg.reader.IcebergSplit",
     "IcebergStagedFile": "penstock.runtime.io.connectors.iceberg.data_files.StagedDataFile",
+    "IcebergStagedRows": "penstock.runtime.io.connectors.iceberg.staged_rows.StagedRows",
     "IndexRange": "penstock.runtime.io.connectors.generator_source.IndexRange",
     "JetStreamSource": "penstock.runtime.io.connectors.jetstream.JetStreamSource",
     "JetStreamSplit": "penstock.runtime.io.connectors.jetstream.JetStreamSplit",

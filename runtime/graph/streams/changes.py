@@ -39,30 +39,14 @@ class AppliesChanges(Protocol):
     change_kind: str | None
 
 
-@runtime_checkable
-class OnlyAdds(Protocol):
-    """A sink of a table that can't replace or delete rows.
-
-    Attributes:
-        only_adds: Always true.
-    """
-
-    only_adds: bool
-
-
 def check_sink(graph: StreamGraph, inputs: Sequence[Upstream], operator_id: str, sink: object) -> None:
     """Refuse changes that a table would treat as additions; other sinks write each change as a record."""
     maker = graph.maker_of_changes(inputs)
-    if maker is None or not isinstance(sink, AppliesChanges | OnlyAdds):
+    if maker is None or not isinstance(sink, AppliesChanges):
         return
     assert maker.changes is not None, "it makes changes"
     column, what = maker.changes.change_kind, f"sink {operator_id!r}: {_shown(maker)}"
     kind = type(sink).__name__
-    if isinstance(sink, OnlyAdds):
-        refuse(
-            f"{what} emits changes, and this {kind} adds each record. Map the records before the sink to add "
-            "each change as a row"
-        )
     if column is not None and sink.change_kind != column:
         refuse(
             f"{what} emits changes, whose kinds are in the column {column!r}, and this {kind} has "

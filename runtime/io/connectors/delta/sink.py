@@ -29,7 +29,9 @@ from penstock.runtime.io.connectors.errors import checked_setting
 from penstock.runtime.io.connectors.file_formats.parquet_encoder import is_codec
 from penstock.runtime.io.connectors.filesystem import absolute
 from penstock.runtime.io.connectors.local_files import filesystem_for
+from penstock.runtime.io.connectors.tables.keys import checked_columns, checked_key
 from penstock.runtime.io.connectors.tables.types import table_schema
+from penstock.runtime.io.connectors.tables.writer import check_compaction
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.redaction import without_secrets
@@ -96,24 +98,12 @@ class DeltaSink(metaclass=NearestNames):
         check_installed()
         object.__setattr__(self, "path", absolute("path", self.path))
         checked_setting("schema_mode", self.schema_mode, get_args(SchemaMode))
-        for name in ("partition_by", "key"):
-            value = getattr(self, name)
-            columns = tuple(value)
-            if isinstance(value, str) or len(set(columns)) < len(columns) or not all(columns):
-                msg = f"{name}={value!r} is not allowed: give a list of distinct column names"
-                raise ConfigurationError(msg)
-            object.__setattr__(self, name, columns)
-        if self.change_kind is not None and (not self.key or self.change_kind in self.key):
-            msg = (
-                f"change_kind={self.change_kind!r} needs key=, which must not contain this column: a change "
-                "applies to the row of a key"
-            )
+        object.__setattr__(self, "partition_by", checked_columns("partition_by", self.partition_by))
+        object.__setattr__(self, "key", checked_key(self.key, self.change_kind))
+        if self.target_file_size < 1:
+            msg = f"target_file_size={self.target_file_size} is not allowed: give at least 1"
             raise ConfigurationError(msg)
-        sizes = ("target_file_size", self.target_file_size), ("compact_at", self.compact_at)
-        for name, size in (*sizes, ("compact_below", self.compact_below)):
-            if size is not None and size < 1:
-                msg = f"{name}={size} is not allowed: give at least 1"
-                raise ConfigurationError(msg)
+        check_compaction(self.compact_below, self.compact_at)
         if not is_codec(self.compression):
             msg = f"compression={self.compression!r} is not a codec of pyarrow, such as 'snappy' or 'zstd'"
             raise ConfigurationError(msg)

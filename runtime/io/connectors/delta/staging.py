@@ -22,7 +22,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from penstock.runtime.io.connectors.delta.changes import DELETED, without_change_kind
 from penstock.runtime.io.connectors.delta.statistics import file_statistics
 from penstock.runtime.io.connectors.delta.tables import arrow_schema_of, find_table
 from penstock.runtime.io.connectors.delta.writable import check_partitioned
@@ -30,6 +29,7 @@ from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.files.file_sink_writer import file_safe
 from penstock.runtime.io.connectors.files.folders import NULL, Folders
 from penstock.runtime.io.connectors.filesystem import FileSystem
+from penstock.runtime.io.connectors.tables.changes import DELETED, without_change_kind
 from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
 from penstock.runtime.io.connectors.tables.types import table_schema
 from penstock.runtime.io.connectors.tables.writer import StagingTableWriter

@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
 
-from penstock.runtime.io.connectors.delta.changes import DELETED
 from penstock.runtime.io.connectors.delta.staging import StagedFile
 from penstock.runtime.io.connectors.filesystem import FileSystem
+from penstock.runtime.io.connectors.tables.changes import DELETED
+from penstock.runtime.io.connectors.tables.keys import last_of_each
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
-
-_ROW = "__penstock_row"
 
 
 def merge(table: DeltaTable, rows: pa.Table, key: Sequence[str], properties: CommitProperties) -> None:
@@ -57,16 +54,7 @@ def staged_rows(
     rows = pa.concat_tables(parts)
     if not pc.any(rows.column(DELETED)).as_py():
         rows = rows.drop_columns([DELETED])  # most checkpoints have only upserts
-    keys = [_as_merged(rows.column(name)) for name in key]
-    numbered = pa.table([*keys, pa.array(np.arange(rows.num_rows))], names=[*key, _ROW])
-    last = numbered.group_by(list(key)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
-    return rows.take(last)
-
-
-def _as_merged(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Replace -0.0 by 0.0 in keys, because a merge finds the same row for both."""
-    zero = pa.scalar(0.0, keys.type) if kinds.is_floating(keys.type) else None
-    return keys if zero is None else pc.add(keys, zero)
+    return last_of_each(rows, key)
 
 
 def _filled(rows: pa.Table, schema: pa.Schema) -> pa.Table:

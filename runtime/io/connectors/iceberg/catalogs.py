@@ -2,13 +2,14 @@
 
 A catalog is a server or a database. A call that hangs would hold up the checkpoints of a job for ever. So
 each call runs in a daemon thread, and the task waits for `timeout` at most. A call that is late may still
-take effect: it is one request, and the next attempt finds its effect in the table.
+take effect: it is one request, and the next attempt finds its effect in the table. Work on many rows is a
+call for each batch. So the length of a call depends on the storage, and not on the size of the table.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -85,6 +86,11 @@ class TableClient:
                 )
                 raise ConnectorError(msg) from None
             raise self.failed(what, error) from error
+
+    def each(self, what: str, batches: Iterator[T]) -> Iterator[T]:
+        """Iterate over batches that are read from the storage; each of them is a call."""
+        while (batch := self.call(what, lambda: next(batches, None))) is not None:
+            yield batch
 
     def failed(self, what: str, error: Exception) -> ConnectorError:
         cause = redacted(str(error)).split("\n", 1)[0]

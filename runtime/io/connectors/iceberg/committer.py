@@ -1,4 +1,7 @@
-"""`IcebergCommitter`: appends the staged files of all subtasks to a table, one snapshot for each checkpoint.
+"""`IcebergCommitter`: commits what all subtasks have staged to a table, one snapshot for each checkpoint.
+
+Without a key it adds the staged files to the table (`snapshots.py`). With a key it merges the staged rows
+(`merging.py`), and the snapshot replaces the files that had rows with these keys.
 
 **The marker.** A snapshot has properties. Those of this committer name its *lineage* and the number of the
 commit in it. A lineage is one committer: job, operator, attempt and a random number. Its numbers count its
@@ -14,7 +17,8 @@ undone ones before it.
 the marker before either has committed. A commit requires that the head of the branch is still the snapshot in
 whose history the committer has looked. The catalog checks this and makes the change in one step, so it
 refuses the second commit. The second committer then looks again. pyiceberg would repeat a refused append by
-itself, on the new head, without a look at the marker. So its retries are switched off (`_as_of`).
+itself, on the new head, without a look at the marker. So its retries are switched off (`snapshots.py`). A merge is
+computed for the head that it has read, so it is made again from the start.
 
 **Answers that don't come.** The call is abandoned after `catalog_timeout`, and the attempt fails. If the
 commit takes effect later, it either finds the head unchanged and leaves its marker, or is refused. Both are
@@ -28,6 +32,10 @@ barriers.
 number of the table at its barrier, `base`, so its marker has a greater one. If snapshots after `base` are not
 kept, the marker may have been there. Then the live files decide: if they contain one of the commit's files,
 it was made. If they don't, a compaction may have replaced them. The committer then fails instead of guessing.
+Files of a merge have the lineage and the number in their names.
+
+**Nothing to change.** A merge that only deletes rows that are not there makes an empty snapshot. Without its
+marker a repetition would delete rows that were added later.
 
 It must never commit files of another table, which has another id. It must never commit files that don't
 exist: a snapshot with a missing file makes the whole table unreadable.
@@ -36,16 +44,26 @@ exist: a snapshot with a missing file makes the whole table unreadable.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
+
+import pyarrow.compute as pc
 
 from penstock.runtime.errors import ConnectorError, LostOutputError
 from penstock.runtime.io.connectors.daemon_threads import first_missing
+from penstock.runtime.io.connectors.files.file_sink_writer import file_safe
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
-from penstock.runtime.io.connectors.iceberg.data_files import StagedDataFile, keeping_manifests
+from penstock.runtime.io.connectors.iceberg.compaction import compact
+from penstock.runtime.io.connectors.iceberg.data_files import StagedDataFile
 from penstock.runtime.io.connectors.iceberg.history import MAIN, ancestors, head_of, sequence_of
+from penstock.runtime.io.connectors.iceberg.merging import merge
+from penstock.runtime.io.connectors.iceberg.snapshots import append_files, replace_files
+from penstock.runtime.io.connectors.iceberg.staged_rows import StagedRows, rows_of
+from penstock.runtime.io.connectors.iceberg.writer import IcebergWriter, target_file_size
+from penstock.runtime.io.connectors.tables.keys import KeySet
 from penstock.runtime.operators.last_commit import LastCommit
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.record.elements import Batch, RowBatch
@@ -71,17 +89,25 @@ class IcebergCommit:
     Attributes:
         lineage: The committer that has pre-committed the files.
         number: Number of the checkpoint among those of this committer, from 1.
+        files: Data files; with a key, staged rows.
         table: Id of the table.
         branch: The branch that the sink had, whatever it has now.
         base: Last sequence number of the table when the files were pre-committed.
+        key: The key by which the rows are merged; empty if the files become part of the table.
     """
 
     lineage: str
     number: int
-    files: tuple[StagedDataFile, ...]
+    files: tuple[StagedDataFile, ...] | tuple[StagedRows, ...]
     table: str
     branch: str
     base: int
+    key: tuple[str, ...]
+
+    @property
+    def merged_prefix(self) -> str:
+        """Beginning of the names of the files that a merge writes."""
+        return f"part-{file_safe(self.lineage)}-{self.number}-merged"
 
 
 class IcebergCommitter:
@@ -90,11 +116,11 @@ class IcebergCommitter:
     def __init__(self, sink: IcebergSink, client: TableClient, context: SinkContext) -> None:
         self._sink = sink
         self._client = client
-        self._job = context.job_id
-        self._operator = context.operator_id
+        self._about = {"penstock.job": context.job_id, "penstock.operator": context.operator_id}
         self._lineage = f"penstock-{context.job_id}-{context.operator_id}-{context.attempt}-{uuid4()}"
         self._number = 0
-        self._staged: list[StagedDataFile] = []
+        self._staged: list[StagedDataFile | StagedRows] = []
+        self._small = 0
         self._last_commit: LastCommit | None = None
 
     def write(self, batch: Batch) -> None:
@@ -104,8 +130,8 @@ class IcebergCommitter:
     def prepare_commit(self) -> Sequence[IcebergCommit]:
         if not self._staged:
             return ()
-        specs = {file.spec for file in self._staged}
-        if len(specs) > 1:
+        key = tuple(self._sink.key)
+        if not key and len({file.spec for file in self._staged}) > 1:
             msg = (
                 f"table {self._sink.table}: its partitions have changed during a checkpoint. The next "
                 "attempt writes with the new ones"
@@ -116,14 +142,16 @@ class IcebergCommitter:
         self._check_same(table_id)
         self._check_columns(table)
         self._number += 1
-        staged, self._staged = self._staged, []
-        branch = self._sink.branch
-        return [IcebergCommit(self._lineage, self._number, tuple(staged), table_id, branch, base)]
+        staged: Any = tuple(self._staged)
+        self._staged = []
+        return [IcebergCommit(self._lineage, self._number, staged, table_id, self._sink.branch, base, key)]
 
     def commit(self, committables: Sequence[IcebergCommit], permit: CommitPermit) -> None:
         self._last_commit = None
         for commit in committables:
             self._commit(commit, permit)
+        if committables and self._sink.compact_below is not None:
+            self._compact(committables[-1].branch, self._sink.compact_below)
         if self._sink.audit is not None:
             self._publish(self._sink.audit)
 
@@ -134,38 +162,92 @@ class IcebergCommitter:
         self._client.close()
 
     def _commit(self, commit: IcebergCommit, permit: CommitPermit) -> None:
-        def append(table: Table) -> bool | None:
+        def make(table: Table) -> bool | None:
             if self._client.call("read its history", lambda: self._is_committed(table, commit)):
                 return True
             if self._makes_branch(table, commit.branch):
                 return None  # look again: another committer may have written the branch meanwhile
+            if self._client.call("look for its files", lambda: self._has_lost(table, commit)):
+                return None  # look again: the other committer removes staged rows after its commit
             self._append(table, commit, permit)
             return True
 
-        self._client.change(append, lambda: self._table_of(commit))
+        self._client.change(make, lambda: self._table_of(commit))
 
     def _append(self, table: Table, commit: IcebergCommit, permit: CommitPermit) -> None:
         properties = {
             LINEAGE: commit.lineage,
             NUMBER: str(commit.number),
-            "penstock.job": self._job,
-            "penstock.operator": self._operator,
+            **self._about,
             "penstock.checkpoint": str(permit.checkpoint_id),
         }
-        merges = table.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
-
-        def append() -> int:
-            with _as_of(table, commit.files[0].spec).transaction() as transaction:
-                update = transaction.update_snapshot(properties, branch=commit.branch)
-                with update.merge_append() if merges else update.fast_append() as snapshot:
-                    for file in commit.files:
-                        snapshot.append_data_file(file.as_data_file())
-                    return snapshot.snapshot_id
-
-        self._client.call("look for its files", lambda: self._check_files(table, commit))
-        number = self._client.call("commit a checkpoint", append)
+        if commit.key:
+            number, made = self._merge(table, commit, properties)
+        else:
+            made = cast("Sequence[StagedDataFile]", commit.files)
+            number = self._client.call(
+                "commit a checkpoint", lambda: append_files(table, commit.branch, made, properties)
+            )
+        if self._sink.compact_below is not None:
+            below = self._small_below(table, self._sink.compact_below)
+            self._small += sum(file.size < below for file in made)
         rows = sum(file.rows for file in commit.files)
         self._last_commit = LastCommit(str(number), rows, len(commit.files))
+
+    def _merge(
+        self, table: Table, commit: IcebergCommit, properties: Mapping[str, str]
+    ) -> tuple[int, Sequence[StagedDataFile]]:
+        """Merge staged rows, and return the id of the snapshot and its new files."""
+        staged = cast("Sequence[StagedRows]", commit.files)
+        rows, deletes = rows_of(self._client, table, staged, commit.key)
+        with closing(IcebergWriter(self._sink, self._client, commit.merged_prefix, table)) as writer:
+            merged = merge(
+                self._client,
+                table,
+                head_of(table, commit.branch),
+                KeySet(rows, commit.key),
+                rows.filter(pc.invert(deletes)),
+                writer,
+            )
+            files = self._client.call("end the merged files", writer.prepare_commit)
+
+        def commit_merge() -> int:
+            if not merged.replaced:
+                return append_files(table, commit.branch, files, properties)
+            return replace_files(
+                table, commit.branch, merged.replaced, files, merged.where, properties, changes_rows=True
+            )
+
+        number = self._client.call("commit a checkpoint", commit_merge)
+        self._client.call("remove staged rows", lambda: [table.io.delete(file.path) for file in staged])
+        return number, files
+
+    def _compact(self, branch: str, below: int) -> None:
+        """Join small files once enough of them were written; another writer's commit puts it off."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        if self._small < self._sink.compact_at:
+            return
+        table = self._client.load()
+        head = head_of(table, branch)
+        assert head is not None, "the branch has a commit"
+        prefix = f"part-{file_safe(self._lineage)}-joined"
+        try:
+            with closing(IcebergWriter(self._sink, self._client, prefix, table)) as writer:
+                below = self._small_below(table, below)
+                compact(self._client, table, branch, head, below, writer, self._about)
+        except ConnectorError as error:
+            if not isinstance(error.__cause__, CommitFailedException):
+                raise
+            logger.info(
+                "table %s: a compaction gave way to another writer; the next one repeats it", self._sink.table
+            )
+        else:
+            self._small = 0
+
+    def _small_below(self, table: Table, below: int) -> int:
+        """Files of the target size are never small: a compaction could not make them larger."""
+        return min(below, target_file_size(table))
 
     def _is_committed(self, table: Table, commit: IcebergCommit) -> bool:
         if any(_number_in(snapshot, commit.lineage) >= commit.number for snapshot in table.snapshots()):
@@ -189,7 +271,8 @@ class IcebergCommitter:
             if manifest.sequence_number <= commit.base:
                 continue  # it is older than the files
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                if entry.data_file.file_path in paths:
+                path = entry.data_file.file_path
+                if path in paths or (commit.key and commit.merged_prefix in path):
                     return True
         msg = (
             f"table {self._sink.table}: the snapshots that may show whether checkpoint number "
@@ -213,7 +296,8 @@ class IcebergCommitter:
         """Fail before the checkpoint if a column was dropped: its values would never be seen."""
         known = table.schema().field_ids
         for file in self._staged:
-            dropped = file.counts["column_sizes"].keys() - known
+            columns = file.columns if isinstance(file, StagedRows) else file.counts["column_sizes"]
+            dropped = set(columns) - known
             if dropped:
                 msg = (
                     f"table {self._sink.table}: a column of uncommitted rows was dropped, with the id "
@@ -221,18 +305,27 @@ class IcebergCommitter:
                 )
                 raise ConnectorError(msg)
 
-    def _check_files(self, table: Table, commit: IcebergCommit) -> None:
+    def _has_lost(self, table: Table, commit: IcebergCommit) -> bool:
+        """Whether another committer may have merged rows of the commit, and removed their files.
+
+        Raises:
+            LostOutputError: A file is missing.
+        """
         places = [table.location(), table.properties.get("write.data.path", table.location())]
         for file in commit.files:
             check_declared(_plain(file.path), map(_plain, places))
-        missing = first_missing(lambda file: table.io.new_input(file.path).exists(), commit.files)
-        if missing is not None:
-            msg = (
-                f"table {self._sink.table}: committed data is missing. A completed checkpoint covers the "
-                f"file {missing.path}, which is neither in the table nor in its folder. remove_orphan_files "
-                "removes uncommitted files that are older than its limit. Restore an older checkpoint"
-            )
-            raise LostOutputError(msg)
+        files: Sequence[StagedDataFile | StagedRows] = commit.files
+        missing = first_missing(lambda file: table.io.new_input(file.path).exists(), files)
+        if missing is None:
+            return False
+        if commit.key and self._is_committed(self._table_of(commit), commit):
+            return True
+        msg = (
+            f"table {self._sink.table}: committed data is missing. A completed checkpoint covers the "
+            f"file {missing.path}, which is neither in the table nor in its folder. remove_orphan_files "
+            "removes uncommitted files that are older than its limit. Restore an older checkpoint"
+        )
+        raise LostOutputError(msg)
 
     def _table_of(self, commit: IcebergCommit) -> Table:
         table = self._client.find()
@@ -315,14 +408,3 @@ def _number_in(snapshot: Snapshot, lineage: str) -> int:
 def _plain(location: str) -> str:
     """A location whose parts can be compared: a local path without its scheme."""
     return location.removeprefix("file://")
-
-
-def _as_of(table: Table, spec: int) -> Table:
-    """The table for one commit of files of a partition spec, which the library does not repeat by itself.
-
-    The library takes both from the table's metadata, and sends neither of them to the catalog.
-    """
-    properties = {**table.properties, "commit.retry.num-retries": "0"}
-    table.metadata = table.metadata.model_copy(update={"properties": properties, "default_spec_id": spec})
-    table.io = keeping_manifests(table.io)
-    return table

@@ -12,8 +12,8 @@ import pyarrow as pa
 from penstock.runtime.errors import ConnectorError, LostInputError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
-from penstock.runtime.io.connectors.iceberg.columns import arrow_columns
 from penstock.runtime.io.connectors.iceberg.history import ancestors, head_of, sequence_of
+from penstock.runtime.io.connectors.iceberg.scanning import batches_of
 from penstock.runtime.operators.lag import SourceLag, SplitLag, VersionLag
 from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
@@ -216,27 +216,16 @@ class IcebergReader:
         return next(self._batches, None)
 
     def _read(self, split: IcebergSplit) -> Iterator[pa.RecordBatch]:
-        from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.io.pyarrow import ArrowScan
-
         table = self._table_with(split)
         task = self._task(table, split)
         wanted = self._wanted(table, split)
-        schema = arrow_columns(wanted)
         skipped = split.row
-        scan = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue())
         try:
-            # The public method holds a whole file in memory, but it also applies deletes.
-            batches = (
-                scan.to_record_batches([task])
-                if task.delete_files
-                else scan._record_batches_from_scan_tasks_and_deletes([task], {})
-            )
-            for batch in batches:
+            for batch in batches_of(table.metadata, table.io, task, wanted):
                 left = batch.slice(skipped) if skipped < batch.num_rows else batch.slice(0, 0)
                 skipped -= batch.num_rows - left.num_rows
                 if left.num_rows:
-                    yield left.cast(schema)
+                    yield left
         except (OSError, pa.ArrowException, ValueError) as error:
             msg = (
                 f"table {self._source.table}: {task.file.file_path} of snapshot {split.snapshot} can't be "

@@ -20,8 +20,11 @@ from penstock.runtime.io.connectors.iceberg.catalogs import TableClient, checked
 from penstock.runtime.io.connectors.iceberg.columns import PartitionColumn
 from penstock.runtime.io.connectors.iceberg.committer import IcebergCommitter
 from penstock.runtime.io.connectors.iceberg.history import MAIN
+from penstock.runtime.io.connectors.iceberg.staged_rows import RowStagingWriter
 from penstock.runtime.io.connectors.iceberg.writer import IcebergWriter, check_table
+from penstock.runtime.io.connectors.tables.keys import checked_key
 from penstock.runtime.io.connectors.tables.types import table_schema
+from penstock.runtime.io.connectors.tables.writer import check_compaction
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.sinks import SinkContext
 from penstock.runtime.redaction import without_secrets
@@ -51,8 +54,16 @@ class IcebergSink(metaclass=NearestNames):
         partition_by: Partitions of a new table, in Spark's syntax: `"day"`, `"days(at)"`, `"bucket(16,
             id)"`, `"truncate(4, name)"`. An existing table keeps its own, which must be the same if this is
             given.
+        key: Columns whose values identify a row. With a key a record replaces the row with the same key, and
+            is added if there is none. Without a key all records are added.
+        change_kind: Column with the kind of each change, which is not written. `"insert"` and
+            `"update_postimage"` replace or add the row of the key. `"delete"` and `"update_preimage"` delete
+            it. Needs `key`.
         schema_mode: `"fixed"` refuses records with columns that the table lacks. `"merge"` adds these columns
             to the table before the first file that has them is written.
+        compact_below: Bytes below which a file is small. Once `compact_at` small files were written, they are
+            joined. `None` never compacts.
+        compact_at: Number of small files that begins a compaction.
         properties: Table properties of a new table, such as `{"write.parquet.compression-codec": "zstd"}`.
         branch: Branch of the table that is written. It begins with the snapshot of `main` if it does not
             exist.
@@ -69,7 +80,6 @@ class IcebergSink(metaclass=NearestNames):
     """
 
     only_reads: ClassVar[bool] = True
-    only_adds: ClassVar[bool] = True
 
     table: str
     schema: pa.Schema | None = None
@@ -77,7 +87,11 @@ class IcebergSink(metaclass=NearestNames):
     catalog: Mapping[str, str] = field(repr=False)
     catalog_name: str = "default"
     partition_by: Sequence[str] = ()
+    key: Sequence[str] = ()
+    change_kind: str | None = None
     schema_mode: SchemaMode = "fixed"
+    compact_below: int | None = None
+    compact_at: int = 32
     properties: Mapping[str, str] = field(default_factory=dict)
     branch: str = MAIN
     audit: Callable[[DataScan], bool] | None = None
@@ -92,6 +106,8 @@ class IcebergSink(metaclass=NearestNames):
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
         for text in self.partition_by:
             PartitionColumn.of(text)
+        object.__setattr__(self, "key", checked_key(self.key, self.change_kind))
+        check_compaction(self.compact_below, self.compact_at)
         if self.audit is not None and self.branch == MAIN:
             msg = "audit needs a branch other than main: give branch=, such as 'audit'"
             raise ConfigurationError(msg)
@@ -122,7 +138,8 @@ class IcebergSink(metaclass=NearestNames):
         """
         operator = file_safe(context.operator_id)
         prefix = f"part-{context.job_id}-{operator}-{context.subtask}-{context.attempt}"
-        return IcebergWriter(self, self._client(), prefix)
+        kind = RowStagingWriter if self.key else IcebergWriter
+        return kind(self, self._client(), prefix)
 
     def committer(self, context: SinkContext) -> IcebergCommitter:
         """Make the committer."""

@@ -21,7 +21,7 @@ from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
 from penstock.runtime.io.connectors.iceberg.columns import PartitionColumn, arrow_columns, check_partition
-from penstock.runtime.io.connectors.iceberg.data_files import DataFileOutput, StagedDataFile, staged
+from penstock.runtime.io.connectors.iceberg.data_files import DataFileOutput, staged
 from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
 from penstock.runtime.io.connectors.tables.types import table_schema
 from penstock.runtime.io.connectors.tables.writer import StagingTableWriter
@@ -37,15 +37,31 @@ _NEWEST_FORMAT: Final = 2
 
 
 class IcebergWriter(StagingTableWriter):
-    def __init__(self, sink: IcebergSink, client: TableClient, prefix: str) -> None:
+    def __init__(
+        self, sink: IcebergSink, client: TableClient, prefix: str, table: Table | None = None
+    ) -> None:
+        """Make a writer.
+
+        Args:
+            table: A state of the table whose columns and partitions the files have. By default the newest
+                one; it is made if it does not exist and its columns are known.
+        """
         # The table decides the size of files once it is known.
-        super().__init__(sink.table, adds_columns=sink.adds_columns, target_file_size=1)
+        super().__init__(
+            sink.table,
+            key=sink.key if table is None else (),  # rows of the table may have others
+            adds_columns=sink.adds_columns,
+            exempts_rows=table is None and sink.change_kind is not None,
+            target_file_size=1,
+        )
         self._sink = sink
         self._client = client
         self._prefix = prefix
         self._table: Table | None = None
         self._file_schema: pa.Schema | None = None
-        if sink.schema is not None:
+        if table is not None:
+            self.fix(self._use(table))
+        elif sink.schema is not None:
             self.fix(self.first_schema(sink.schema))
         elif (table := client.find()) is not None:
             self.fix(self._use(table))
@@ -90,7 +106,7 @@ class IcebergWriter(StagingTableWriter):
         codec = "none" if codec == "uncompressed" else codec
         return OpenFile(path, DataFileOutput(table.io, path), codec, self._file_schema)
 
-    def staged(self, partition: tuple[Any, ...], file: OpenFile) -> StagedDataFile:
+    def staged(self, partition: tuple[Any, ...], file: OpenFile) -> Any:
         return staged(file, self._opened, partition)
 
     def close(self) -> None:
@@ -142,7 +158,7 @@ class IcebergWriter(StagingTableWriter):
     def _use(self, table: Table) -> pa.Schema:
         check_table(self._sink, table)
         self._table = table
-        self.target_file_size = int(table.properties.get("write.target-file-size-bytes", 512 * 1024 * 1024))
+        self.target_file_size = target_file_size(table)
         self._file_schema = arrow_columns(table.schema(), ids=True)
         return arrow_columns(table.schema())
 
@@ -150,6 +166,10 @@ class IcebergWriter(StagingTableWriter):
     def _opened(self) -> Table:
         assert self._table is not None, "the records have a schema, so there is a table"
         return self._table
+
+
+def target_file_size(table: Table) -> int:
+    return int(table.properties.get("write.target-file-size-bytes", 512 * 1024 * 1024))
 
 
 def check_table(sink: IcebergSink, table: Table) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.runtime.errors import ConnectorError
+from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.file_formats.fixed_schema import FixedSchema, refuse_odd_rows
 from penstock.runtime.io.connectors.tables.nulls import excludes_null, null_in
@@ -27,6 +27,18 @@ from penstock.runtime.record.own_types import batches_of_rows
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 #: Maximum number of files that one subtask has open.
 _MOST_OPEN: Final = 100
+
+
+def check_compaction(compact_below: int | None, compact_at: int) -> None:
+    """Check the settings of a sink that compacts.
+
+    Raises:
+        ConfigurationError: One of them is less than 1.
+    """
+    for name, size in (("compact_at", compact_at), ("compact_below", compact_below)):
+        if size is not None and size < 1:
+            msg = f"{name}={size} is not allowed: give at least 1"
+            raise ConfigurationError(msg)
 
 
 class StagingTableWriter(ABC):

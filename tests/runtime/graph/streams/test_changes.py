@@ -53,11 +53,11 @@ def test_a_table_of_a_database_that_would_add_changes_is_refused(sales: DataStre
         best(sales).sink("table", SqlSink("sqlite:///data/shop.db", "best"))
 
 
-def test_a_table_that_only_adds_rows_is_refused(sales: DataStream[Any]) -> None:
-    sink = IcebergSink("shop.best", catalog={})
-    with pytest.raises(GraphError, match=r"emits changes, and this IcebergSink adds each record\. Map"):
-        best(sales).sink("table", sink)
-    best(StreamEnvironment("mapped").from_collection("sales", ROWS)).map(same).sink("table", sink)
+def test_a_table_of_iceberg_needs_the_key_and_the_kind_of_changes(sales: DataStream[Any]) -> None:
+    with pytest.raises(GraphError, match=r"emits changes, .* this IcebergSink has change_kind=None"):
+        best(sales).sink("table", IcebergSink("shop.best", catalog={}))
+    keyed = IcebergSink("shop.best", catalog={}, key=["shop"], change_kind="change")
+    best(StreamEnvironment("keyed").from_collection("sales", ROWS)).sink("table", keyed)
 
 
 def test_a_filter_keeps_changes_and_a_function_makes_other_records(sales: DataStream[Any]) -> None:

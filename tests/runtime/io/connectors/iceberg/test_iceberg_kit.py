@@ -50,6 +50,25 @@ class TestIcebergSink(SinkTests):
         return {"number": {}}
 
 
+class UpsertedTable(OutputTable):
+    """A table into which an `IcebergSink` merges rows by their key, and whose files it joins."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.settings = {"key": ["number"], "compact_below": 1_000_000, "compact_at": 3}
+
+
+class TestUpsertingIcebergSink(SinkTests):
+    simulated = DEEP > 1
+    steps = STEPS
+
+    def make_world(self, folder: Path) -> UpsertedTable:
+        return UpsertedTable(folder)
+
+    def bad_record(self) -> Any:
+        return {"number": None}
+
+
 class InputTable(TableWorld):
     """A table that pyiceberg writes, three records at a time."""
 

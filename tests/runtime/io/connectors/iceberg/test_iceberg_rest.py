@@ -199,14 +199,14 @@ class TestSinkOfRestCatalog(SinkTests):
     steps = ("complete", "last write")
 
     @pytest.fixture(autouse=True)
-    def _server(self, server: CatalogServer) -> Iterator[None]:
-        self._world = RestWorld(server)
-        yield
-        if self._world.opened.table_exists(TABLE):
-            self._world.opened.drop_table(TABLE)
+    def _server(self, server: CatalogServer) -> None:
+        self.server = server
 
     def make_world(self, folder: Path) -> RestWorld:
-        return self._world
+        world = RestWorld(self.server)
+        if world.opened.table_exists(TABLE):
+            world.opened.drop_table(TABLE)
+        return world
 
     def bad_record(self) -> Any:
         return {"number": {}}
