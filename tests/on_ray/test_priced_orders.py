@@ -1,4 +1,7 @@
-"""The example of orders from PostgreSQL and prices from a folder, killed on the way and counted by hand."""
+"""The example of orders from PostgreSQL and prices from a folder, killed on the way and counted by hand.
+
+Spark, DuckDB, pyiceberg and `IcebergSource` read the table.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,22 @@ import sys
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from jobs.driving import after_checkpoints, eventually, finish, kill_subtask, submit, wait_until
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from ray import cloudpickle
+from serving.iceberg_by_spark import rows_by_spark
 from serving.postgres import PostgresServer, postgres_server
+
+from penstock.iceberg import IcebergSource
+from penstock.runtime.testing.source_harness import SourceHarness
 
 _EXAMPLES = str(Path(__file__).resolve().parents[2] / "examples")
 if _EXAMPLES not in sys.path:
@@ -83,19 +92,33 @@ def quantities(rows: list[dict[str, Any]]) -> dict[int, int]:
     return {order: quantity for order, quantity in found.items() if quantity}
 
 
-def test_each_change_is_booked_once_with_its_price_though_the_reader_is_killed(
-    server: PostgresServer, tmp_path: Path
-) -> None:
+@dataclass(frozen=True)
+class Booked:
+    """The table of a job that was killed on the way.
+
+    Attributes:
+        expected: Quantity of each order that the database has at the end.
+    """
+
+    warehouse: Path
+    prices: Prices
+    expected: dict[int, int]
+    restarts: int
+
+
+@pytest.fixture(scope="module")
+def booked(server: PostgresServer, ray_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Booked:
+    folder = tmp_path_factory.mktemp("priced")
     server.run(
         "CREATE TABLE orders (id bigint PRIMARY KEY, item text, quantity int)",
         "ALTER TABLE orders REPLICA IDENTITY FULL",
         "CREATE PUBLICATION shop FOR TABLE orders",
         f"INSERT INTO orders SELECT n, 'item ' || n % {ITEMS}, 1 + n % 5 FROM generate_series(1, {ORDERS}) n",
     )
-    prices, warehouse = Prices(tmp_path / "prices"), tmp_path / "warehouse"
+    prices, warehouse = Prices(folder / "prices"), folder / "warehouse"
     prices.add(0)
     # Only new prices move event time, so each order waits for those that may be valid for it.
-    job = submit(priced_orders.priced_orders(server.url, tmp_path / "prices", warehouse, idle=3600))
+    job = submit(priced_orders.priced_orders(server.url, folder / "prices", warehouse, idle=3600))
 
     def is_followed() -> bool:
         """Whether the snapshot is read."""
@@ -129,13 +152,56 @@ def test_each_change_is_booked_once_with_its_price_though_the_reader_is_killed(
     eventually("all bookings", all_booked)
     job.stop()
     result = finish(job)
+    return Booked(warehouse, prices, expected, result.statistics.restarts)
 
-    assert result.statistics.restarts >= 1
-    rows = bookings(warehouse)
-    assert quantities(rows) == expected
+
+def test_each_change_is_booked_once_with_its_price_though_the_reader_is_killed(booked: Booked) -> None:
+    assert booked.restarts >= 1
+    rows, prices = bookings(booked.warehouse), booked.prices
+    assert quantities(rows) == booked.expected
     assert [row["price"] for row in rows] == [prices.at(row["item"], row["at"]) for row in rows]
     assert all(row["amount"] == row["quantity"] * row["price"] for row in rows)
     assert len({row["price"] // 100 for row in rows}) > 1, "prices have changed meanwhile"
+
+
+def counted(rows: Sequence[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row[name] for name in priced_orders.SCHEMA.names) for row in rows)
+
+
+def test_duckdb_and_the_source_read_the_same_bookings_as_the_library(booked: Booked) -> None:
+    catalog = priced_orders.catalog_in(booked.warehouse)
+    expected = counted(bookings(booked.warehouse))
+    table = load_catalog("default", **catalog).load_table(priced_orders.TABLE)
+    files = [path.removeprefix("file://") for path in table.inspect.files().column("file_path").to_pylist()]
+    names = ", ".join(f'"{name}"' for name in priced_orders.SCHEMA.names)
+    assert Counter(duckdb.sql(f"SELECT {names} FROM read_parquet($1)", params=[files]).fetchall()) == expected
+    with SourceHarness(IcebergSource(priced_orders.TABLE, catalog=catalog)) as harness:
+        assert counted(harness.read_all()) == expected
+
+
+def test_each_snapshot_is_that_of_one_checkpoint_and_contains_the_one_before(booked: Booked) -> None:
+    catalog = load_catalog("default", **priced_orders.catalog_in(booked.warehouse))
+    table = catalog.load_table(priced_orders.TABLE)
+    summaries = [each.summary.additional_properties for each in table.snapshots() if each.summary]
+    checkpoints = [int(each["penstock.checkpoint"]) for each in summaries]
+    assert checkpoints == sorted(set(checkpoints))
+    before: Counter[tuple[Any, ...]] = Counter()
+    for snapshot in table.snapshots():
+        rows = counted(table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist())
+        assert before < rows
+        before = rows
+
+
+@pytest.mark.table_jars
+def test_spark_reads_each_booking_once_in_each_snapshot(booked: Booked) -> None:
+    catalog = priced_orders.catalog_in(booked.warehouse)
+    table = load_catalog("default", **catalog).load_table(priced_orders.TABLE)
+    by_library = [
+        counted(table.scan(snapshot_id=each.snapshot_id).to_arrow().to_pylist()) for each in table.snapshots()
+    ]
+    by_spark = rows_by_spark("default", catalog, priced_orders.TABLE)
+    assert [counted(rows) for rows in by_spark] == by_library
+    assert quantities(by_spark[-1]) == booked.expected
 
 
 def readers(job: Any) -> list[Any]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -230,6 +231,8 @@ _CLIENT_OPTIONS: Final = frozenset(
 
 
 _OF_STORE: Final = re.compile(r"^(aws|azure|google)_")
+#: A duration as deltalake takes it.
+_DURATION: Final = re.compile(r"(?P<number>[0-9]+) *(?:(?P<seconds>s|sec|seconds?)|m|min|minutes?)")
 
 
 def object_file_system(location: str, storage_options: Mapping[str, str]) -> ObjectFileSystem:
@@ -242,19 +245,34 @@ def object_file_system(location: str, storage_options: Mapping[str, str]) -> Obj
     root = f"{parts.scheme}://{parts.netloc}"
     client: Any = {}
     config: Any = {}
+    retry: Any = {}
     for name, value in storage_options.items():
         # Other libraries have `AWS_ALLOW_HTTP` for `allow_http`.
         plain = _OF_STORE.sub("", name.lower())
         if plain in _CLIENT_OPTIONS:
             client[plain] = value
+        elif plain == "retry_timeout":
+            retry[plain] = _duration(root, value)
+        elif plain == "max_retries" and value.isdecimal():
+            retry[plain] = int(value)
         else:
             config[name.lower()] = value
     try:
-        return ObjectFileSystem(from_url(root, config=config, client_options=client), root)
+        store = from_url(root, config=config, client_options=client, retry_config=retry or None)
+        return ObjectFileSystem(store, root)
     except (BaseError, ValueError) as error:
         reason = _first_line(error)
         msg = f"{root}: the object store can't be opened: {reason}. Check the URL and storage_options"
         raise ConnectorError(msg) from error
+
+
+def _duration(root: str, text: str) -> timedelta:
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        msg = f"{root}: retry_timeout={text!r} is no duration: give seconds or minutes, such as '30s' or '2m'"
+        raise ConnectorError(msg)
+    number = int(found["number"])
+    return timedelta(seconds=number) if found["seconds"] else timedelta(minutes=number)
 
 
 class ObjectInputFile:

@@ -17,8 +17,8 @@ undone ones before it.
 the marker before either has committed. A commit requires that the head of the branch is still the snapshot in
 whose history the committer has looked. The catalog checks this and makes the change in one step, so it
 refuses the second commit. The second committer then looks again. pyiceberg would repeat a refused append by
-itself, on the new head, without a look at the marker. So its retries are switched off (`snapshots.py`). A merge is
-computed for the head that it has read, so it is made again from the start.
+itself, on the new head, without a look at the marker. So its retries are switched off (`snapshots.py`).
+A merge is computed for the head that it has read, so it is made again from the start.
 
 **Answers that don't come.** The call is abandoned after `catalog_timeout`, and the attempt fails. If the
 commit takes effect later, it either finds the head unchanged and leaves its marker, or is refused. Both are

@@ -8,7 +8,7 @@ next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -36,3 +36,35 @@ def ancestors(table: Table, head: int | None) -> Iterator[Snapshot]:
 def sequence_of(snapshot: Snapshot | None) -> int:
     """Sequence number of a snapshot; 0 before the first one, and in tables of format version 1."""
     return 0 if snapshot is None else snapshot.sequence_number or 0
+
+
+#: Totals in the summary of a snapshot, and what it adds to them and takes from them.
+_TOTALS: Final = (
+    ("total-records", "added-records", "deleted-records"),
+    ("total-data-files", "added-data-files", "deleted-data-files"),
+    ("total-files-size", "added-files-size", "removed-files-size"),
+)
+
+
+def totals_of(snapshot: Snapshot | None) -> tuple[int, ...]:
+    """Rows, data files and bytes of the table at a snapshot; empty if its summary lacks them."""
+    found = _properties(snapshot)
+    if any(total not in found for total, _, _ in _TOTALS):
+        return ()
+    return tuple(int(found[total]) for total, _, _ in _TOTALS)
+
+
+def totals_before(snapshot: Snapshot) -> tuple[int, ...]:
+    """The totals of the snapshot before it, which may have expired."""
+    found = _properties(snapshot)
+    return tuple(
+        total - int(found.get(added, 0)) + int(found.get(removed, 0))
+        for total, (_, added, removed) in zip(totals_of(snapshot), _TOTALS, strict=False)
+    )
+
+
+def _properties(snapshot: Snapshot | None) -> Mapping[str, str]:
+    if snapshot is None or snapshot.summary is None:
+        return {}
+    found: Mapping[str, str] = snapshot.summary.additional_properties
+    return found

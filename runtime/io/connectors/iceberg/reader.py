@@ -12,7 +12,13 @@ import pyarrow as pa
 from penstock.runtime.errors import ConnectorError, LostInputError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
-from penstock.runtime.io.connectors.iceberg.history import ancestors, head_of, sequence_of
+from penstock.runtime.io.connectors.iceberg.history import (
+    ancestors,
+    head_of,
+    sequence_of,
+    totals_before,
+    totals_of,
+)
 from penstock.runtime.io.connectors.iceberg.scanning import batches_of
 from penstock.runtime.operators.lag import SourceLag, SplitLag, VersionLag
 from penstock.runtime.operators.source import ConnectorContext, Polled
@@ -34,10 +40,41 @@ class PlannedFile:
     Attributes:
         path: Location of the file.
         rows: Number of rows of the file, including deleted rows, which are not read.
+        format: Format of the file; `None` if rows of it are deleted. Its reader then lists the files of the
+            snapshot again, to find the deletes.
+        spec: Id of its partition spec.
+        partition: Values of its partition fields.
     """
 
     path: str
     rows: int
+    format: str | None = None
+    spec: int = 0
+    partition: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, task: FileScanTask) -> PlannedFile:
+        file = task.file
+        if task.delete_files:
+            return cls(file.file_path, file.record_count)
+        partition = tuple(file.partition[place] for place in range(len(file.partition)))
+        return cls(file.file_path, file.record_count, file.file_format.value, file.spec_id, partition)
+
+    def as_task(self) -> FileScanTask:
+        """Describe a file without deletes for the library."""
+        from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+        from pyiceberg.table import FileScanTask
+        from pyiceberg.typedef import Record
+
+        file = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=self.path,
+            file_format=FileFormat(self.format),
+            partition=Record(*self.partition),
+            record_count=self.rows,
+        )
+        file.spec_id = self.spec
+        return FileScanTask(file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +85,7 @@ class IcebergSplit:
         snapshot: The snapshot that is read, or was read last; `None` before the first one.
         table: Id of the table.
         sequence: Sequence number of the snapshot.
+        totals: Rows, data files and bytes of the table at the snapshot, for a split that follows a branch.
         files: Files of this snapshot that are not read to their end.
         row: Number of rows of the first file that were read.
         until: Last snapshot to read, if the split follows a branch; `None` follows it without an end.
@@ -62,6 +100,7 @@ class IcebergSplit:
     row: int = 0
     until: int | None = None
     follows: bool = False
+    totals: tuple[int, ...] = ()
 
     @property
     def rows_left(self) -> int | None:
@@ -149,8 +188,17 @@ class IcebergReader:
                 "list new files", lambda: tuple(planned(table, following.snapshot_id, only_added=True))
             )
         self._version = self._version_of(table, following.snapshot_id, behind)
-        number = sequence_of(following)
-        self._continue(replace(split, snapshot=following.snapshot_id, sequence=number, files=files, row=0))
+        number, totals = sequence_of(following), totals_of(following)
+        self._continue(
+            replace(
+                split,
+                snapshot=following.snapshot_id,
+                sequence=number,
+                totals=totals,
+                files=files,
+                row=0,
+            )
+        )
         return Polled(ready_at=self._clock.monotonic())
 
     def _load(self, split: IcebergSplit) -> Table:
@@ -193,11 +241,18 @@ class IcebergReader:
         return VersionLag(str(number), str(head), behind, at)
 
     def _is_next(self, oldest: Snapshot, split: IcebergSplit) -> bool:
-        """Whether the table's oldest snapshot directly follows the split's snapshot, which has expired."""
-        if split.snapshot is not None and oldest.parent_snapshot_id == split.snapshot:
-            return True
+        """Whether the table's oldest snapshot directly follows the split's snapshot, which has expired.
+
+        The library removes the id of an expired parent. The number alone does not tell a successor from the
+        first snapshot after a rollback; the totals of the table do.
+        """
+        if split.snapshot is not None and oldest.parent_snapshot_id is not None:
+            return oldest.parent_snapshot_id == split.snapshot
         number = sequence_of(oldest)
-        return number == split.sequence + 1 if number else split.snapshot is None
+        if not number:
+            return split.snapshot is None
+        before = totals_before(oldest)
+        return number == split.sequence + 1 and not (split.totals and before and split.totals != before)
 
     def _has_input(self, snapshot: Snapshot) -> bool:
         operation = "append" if snapshot.summary is None else snapshot.summary.operation.value
@@ -250,6 +305,8 @@ class IcebergReader:
 
     def _task(self, table: Table, split: IcebergSplit) -> FileScanTask:
         assert split.snapshot is not None, "a file belongs to a snapshot"
+        if split.files[0].format is not None:
+            return split.files[0].as_task()
         snapshot, only_added = split.snapshot, split.follows
         if self._tasks is None or self._tasks[0] != (snapshot, only_added):
             found = self._client.call(
@@ -297,7 +354,7 @@ def planned(table: Table, snapshot: int, *, only_added: bool = False) -> Iterato
     """The files of a snapshot in the order of their paths, or those that it adds."""
     tasks = _tasks(table, snapshot, only_added=only_added)
     for task in sorted(tasks, key=lambda task: task.file.file_path):
-        yield PlannedFile(task.file.file_path, task.file.record_count)
+        yield PlannedFile.of(task)
 
 
 def _tasks(table: Table, snapshot: int, *, only_added: bool) -> list[FileScanTask]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.iceberg.catalogs import TableClient, checked_table
-from penstock.runtime.io.connectors.iceberg.history import MAIN, ancestors, head_of, sequence_of
+from penstock.runtime.io.connectors.iceberg.history import MAIN, ancestors, head_of, sequence_of, totals_of
 from penstock.runtime.io.connectors.iceberg.reader import IcebergReader, IcebergSplit, PlannedFile, planned
 from penstock.runtime.io.connectors.tables.reading import check_reading
 from penstock.runtime.names import NearestNames
@@ -110,7 +110,10 @@ class IcebergSource(metaclass=NearestNames):
         splits = [IcebergSplit(chosen, (file,), table_id) for file in files]
         if self.watch is not None:
             last = None if chosen is None else table.snapshot_by_id(chosen)
-            splits.insert(0, IcebergSplit(chosen, (), table_id, sequence_of(last), follows=True))
+            follower = IcebergSplit(
+                chosen, (), table_id, sequence_of(last), follows=True, totals=totals_of(last)
+            )
+            splits.insert(0, follower)
         return splits
 
     def _chosen(self, table: Table, head: int | None) -> int | None:

@@ -37,8 +37,8 @@ def checked_key(key: Any, change_kind: str | None) -> tuple[str, ...]:
     columns = checked_columns("key", key)
     if change_kind is not None and (not columns or change_kind in columns):
         msg = (
-            f"change_kind={change_kind!r} needs key=, which must not contain this column: a change applies to "
-            "the row of a key"
+            f"change_kind={change_kind!r} needs key=, which must not contain this column: a change applies "
+            "to the row of a key"
         )
         raise ConfigurationError(msg)
     return columns

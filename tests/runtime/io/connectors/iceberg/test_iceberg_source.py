@@ -12,6 +12,7 @@ from iceberg_jobs import TABLE, TableWorld, in_order, numbers
 
 from penstock.iceberg import IcebergSource
 from penstock.runtime.errors import ConfigurationError, ConnectorError, OperatorError
+from penstock.runtime.io.connectors.iceberg import reader
 from penstock.runtime.operators.lag import VersionLag
 from penstock.runtime.testing.source_harness import SourceHarness
 
@@ -239,6 +240,39 @@ def test_a_table_that_was_rolled_back_fails_the_job(world: TableWorld) -> None:
         world.table.manage_snapshots().rollback_to_snapshot(first).commit()
         with pytest.raises(OperatorError, match="or the branch was rolled back"):
             rows_so_far(harness)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_rollback_whose_snapshots_have_expired_fails_the_job(world: TableWorld, rows: int) -> None:
+    """The new snapshot has the number of the one that is awaited, and names no parent any more."""
+    first = snapshots(world)[0]
+    with SourceHarness(source_of(world, watch=1)) as harness:
+        assert sorted(numbers_of(harness)) == list(range(6))
+        world.table.manage_snapshots().rollback_to_snapshot(first).commit()
+        world.append(numbers(rows, 100))
+        expire(world, *snapshots(world)[:3])
+        (left,) = world.table.snapshots()
+        assert (left.sequence_number, left.parent_snapshot_id) == (4, None)
+        with pytest.raises(OperatorError, match="or the branch was rolled back"):
+            rows_so_far(harness)
+
+
+def test_the_files_of_the_first_snapshot_are_listed_once_for_all_subtasks(
+    world: TableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.append([{"number": 6}, {"number": 7}])
+    source = source_of(world)
+    listed = []
+    tasks = reader._tasks
+
+    def counted(*given: Any, **how: Any) -> Any:
+        listed.append(given)
+        return tasks(*given, **how)
+
+    monkeypatch.setattr(reader, "_tasks", counted)
+    with SourceHarness(source) as harness:
+        assert in_order(harness.read_all()) == list(range(8))
+    assert len(listed) == 1
 
 
 # -- settings -------------------------------------------------------------------------------------------

@@ -543,7 +543,7 @@ def test_settings_that_are_not_allowed_are_refused(settings: dict[str, Any], say
 
 
 def test_a_key_that_is_no_column_or_has_parts_is_refused(folder: Path) -> None:
-    with pytest.raises(OperatorError, match="key has 'no', which is none of the columns id, state"):
+    with pytest.raises(OperatorError, match="key names 'no', which is not among the columns id, state"):
         TableWorld(folder, ORDERS, key=["no"]).job([]).start()
     TableWorld(folder).opened.drop_table(TABLE)
     schema = pa.schema({"id": pa.list_(pa.int64())})
