@@ -52,6 +52,10 @@ _LINGER: Final = 0.002
 _LONGEST: Final = 0.02
 #: Size in bytes at which a batch is full, since rows may be large.
 _MOST_BYTES: Final = 8 << 20
+#: Rows of the first page of a table, whose size is not known.
+_FIRST_ROWS: Final = 64
+#: Factor by which a page may have more rows than the one before it; later rows may be larger.
+_GROWTH: Final = 8
 #: Seconds between two tries to take a slot that another process holds.
 _AGAIN: Final = 0.2
 #: Ids of types that are built in are below this one.
@@ -199,11 +203,13 @@ class CdcReceiver:
         relation = Relation(table.oid, schema, name, "f", table.columns, (True,) * len(table.columns))
         key_of = key_reader(table.columns, table.key)
         await asyncio.to_thread(open_cursor, database, table)
+        most = _FIRST_ROWS
         while True:
-            limit = min(inbox.max_rows, self._source.page_rows)
+            limit = min(inbox.max_rows, self._source.page_rows, most)
             rows = await asyncio.to_thread(fetch, database, limit, len(table.columns))
             for row in rows:
                 self._changes.add("insert", relation, row, commit)
+            most = _rows_that_fit(rows)
             is_last = len(rows) < limit
             table = table.read_to(None if is_last else key_of(rows[-1]), snapshot)
             self._tables[table.oid] = table
@@ -539,3 +545,10 @@ class CdcReceiver:
         if read is None:
             read = self._keys[relation.oid] = key_reader(relation.columns, table.key)
         return verdict[table.chunk_of(read(values))]
+
+
+def _rows_that_fit(rows: Sequence[Sequence[Value]]) -> int:
+    """Number of rows for the next page, if they are as large as those of a page."""
+    size = sum(len(value) for row in rows for value in row if isinstance(value, bytes))
+    fit = len(rows) * _MOST_BYTES // max(size, 1)
+    return max(1, min(fit, len(rows) * _GROWTH))

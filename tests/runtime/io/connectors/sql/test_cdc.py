@@ -16,6 +16,7 @@ from penstock import StreamEnvironment
 from penstock.aggregates import Count
 from penstock.operators import ArrowBatch
 from penstock.runtime.errors import ConfigurationError, ConnectorError, GraphError
+from penstock.runtime.io.connectors.sql.cdc import receiver
 from penstock.sql import PostgresCdcSource, SqlSink, SqlSource
 
 
@@ -289,6 +290,17 @@ def test_values_are_those_of_sql_source(shop: ChangedDatabase, context: Callable
         "span": ("interval", "'1 day 2 hours'"),
         "limited": ("positive", "5"),
         "mood": ("mood", "'ok'"),
+        "short": ("varchar(3)", "'ü'"),
+        "plain": ("json", '\'{"b": 1,  "a": 2}\''),
+        "address": ("inet", "'10.0.0.1/8'"),
+        "texts": ("text[]", "ARRAY['a\"b', NULL, '', 'c,d']"),
+        "range": ("int4range", "'[1,5)'"),
+        "bits": ("bit(3)", "B'101'"),
+        "zoned": ("timetz", "'12:30+02'"),
+        "money": ("money", "12.5"),
+        "object": ("oid", "4000000000"),
+        "infinite": ("float8", "'-Infinity'"),
+        "ancient": ("timestamp", "'0044-03-15 10:00:00'"),
     }
     declared = ", ".join(f"{name} {kind}" for name, (kind, _) in columns.items())
     values = ", ".join(value for _, value in columns.values())
@@ -307,6 +319,26 @@ def test_values_are_those_of_sql_source(shop: ChangedDatabase, context: Callable
     assert repr([{**row, "_change_type": "insert"} for row in expected]) == repr(
         found
     )  # NaN differs from NaN
+
+
+@pytest.mark.parametrize("phase", ["snapshot", "stream"])
+def test_a_batch_of_large_rows_has_few_of_them(
+    shop: ChangedDatabase, context: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    monkeypatch.setattr(receiver, "_MOST_BYTES", 100_000)
+    shop.run("CREATE TABLE orders (id bigint PRIMARY KEY, item text)")
+    insert = "INSERT INTO orders SELECT n, repeat('x', 10000) FROM generate_series(1, 200) n"
+    shop.run(insert if phase == "snapshot" else "INSERT INTO orders VALUES (0, '')")
+    job = CdcJob(shop.cdc(), context)
+    if phase == "stream":
+        job.batches(1)
+        shop.run(insert)
+    batches = job.batches(200)
+    job.close()
+    sizes = [len(batch) for batch in batches if len(batch)]
+    assert sum(sizes) == 200
+    # The size of the rows of the first page is not known.
+    assert max(sizes[1:] if phase == "snapshot" else sizes) <= 12
 
 
 def test_arrow_batches_have_all_columns(shop: ChangedDatabase, context: Callable[..., Any]) -> None:
