@@ -2,7 +2,7 @@
 
 Python would raise a `TypeError` for the first record, in a subtask of a running job. This check finds the
 mistake where the program passes the function. It never refuses a function that might work: it skips functions
-without a signature. Of a decorated function it checks the parameters of the wrapper.
+without a signature. For a decorated function it checks the parameters of the wrapper.
 """
 
 from __future__ import annotations

@@ -153,9 +153,9 @@ def gc(
 ) -> None:
     """Delete the records and the printed lines of ended jobs from the cluster.
 
-    An upgrade of such a job that was killed can no longer be repeated, because its saved program is deleted,
-    too. Checkpoints and savepoints are never touched. `penstock status --storage` still shows a job whose
-    report is in that storage.
+    If an upgrade of such a job was interrupted, it can no longer be repeated: the saved program of the job is
+    deleted, too. Checkpoints and savepoints are never touched. `penstock status --storage` still shows a job
+    whose report is in that storage.
     """
     seconds = _seconds(older_than)
     join(None, address)

@@ -1,15 +1,16 @@
 """The reason why a checkpoint takes long: one subtask, and the part of its checkpoint that took longest.
 
-**The critical path.** A checkpoint ends with the last acknowledgement. That subtask wrote its state after it
-had forwarded the barrier, and it forwarded the barrier after the last one of its inputs had arrived. So the
-path leads from the last subtask to the sender of its last barrier, and on to a source. The times on this path
-add up to the last acknowledgement, and the longest of them is the reason. The largest start delay is not the
-reason, because every subtask downstream of a slow one has it, too. The rest of the duration is not measured.
-It includes the write of the decision record. If the rest is longer than the longest part, no reason is known.
+**The critical path.** A checkpoint ends with the last acknowledgement. The subtask that sent it had written
+its state after it forwarded the barrier. It had forwarded the barrier after the barriers of all its inputs
+arrived. So the path leads from this subtask to the sender of its last barrier, and on to a source. The times
+on this path add up to the last acknowledgement, and the longest of them is the reason. The largest start
+delay is not the reason, because every subtask downstream of a slow one has it, too. The rest of the duration
+is not measured. It includes the write of the decision record. If the rest is longer than the longest part, no
+reason is known.
 
-A barrier that waits in front of a subtask is that subtask's start delay, or its alignment if another input
-was earlier. Nothing is measured before the acknowledgement. So for a running checkpoint the reason is a
-subtask that has not acknowledged although all of its senders have.
+The wait of a barrier in front of a subtask counts as that subtask's start delay. It counts as its alignment
+if the barrier of another input came earlier. Nothing is measured before the acknowledgement. So for a running
+checkpoint the reason is a subtask that has not acknowledged although all of its senders have.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def takes_long(seconds: float, every: float | None) -> bool:
 def explain_completed(graph: GraphInfo, details: CheckpointDetails) -> SlowCheckpoint | None:
     """The longest time on the critical path of a completed checkpoint.
 
-    Returns `None` if nothing was measured, or if more time was not measured than this part took.
+    Returns `None` if nothing was measured, or if the part that was not measured is longer than this time.
     """
     steps = [*_critical_path(graph, details.subtasks)]
     if not steps or details.record.status is not CheckpointStatus.COMPLETED:

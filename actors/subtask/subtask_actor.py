@@ -136,7 +136,7 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
     async def deliver(
         self, token: str, attempt: int, channel: int, first: int, frame: FirstArgument, *pieces: bytes
     ) -> int:
-        """Receive a frame as `arguments_of` cuts it; the answer returns the sender's credit."""
+        """Receive a frame as `arguments_of` cuts it; return the value of a `DeliveryAnswer`."""
         elements = elements_of(frame, pieces)
         take = partial(self.take_frame, token, attempt, channel, first, elements)
         answer: DeliveryAnswer = await answered(take)

@@ -1,9 +1,9 @@
 """`OperatorHarness`: one operator in one subtask, without a cluster.
 
 The harness runs the same code as a job: operator chain, keyed state backend with incremental snapshots, value
-codec and redistribution of state. Time passes only when a test advances it, or while `end_of_data` waits for
-coroutines. Snapshots stay in memory. So tests of restored state, and of commits that wait for their
-checkpoint, also hold on a cluster. The harness resembles Flink's `OneInputStreamOperatorTestHarness` and the
+codec and redistribution of state. So tests of restored state, and of commits that wait for their checkpoint,
+also hold on a cluster. Time passes only when a test advances it, or while `end_of_data` waits for coroutines.
+Snapshots stay in memory. The harness resembles Flink's `OneInputStreamOperatorTestHarness` and the
 `TopologyTestDriver` of Kafka Streams.
 """
 

@@ -90,7 +90,10 @@ class Avro:
         return self.schema if self.reader_schema is None else self.reader_schema
 
     def decoder(self, batch_format: BatchFormat) -> Decoder:
-        """Create a decoder; columns need a schema, or else a subject, whose newest schema they then have."""
+        """Create a decoder.
+
+        Columns need a schema. With a registry and no schema, they have the newest schema of the subject.
+        """
         batch_format = checked_batch_format(batch_format)
         reader = self.read_schema
         if self.registry is None:

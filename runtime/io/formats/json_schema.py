@@ -1,6 +1,6 @@
 """JSON values that are validated against a JSON Schema.
 
-jsonschema-rs validates the values that Python's parser returns. With a registry each value begins with the
+jsonschema-rs validates the values after they are parsed. With a registry each value begins with the
 id of its schema. The reader validates values against its own schema if it has one, otherwise against that
 registered schema.
 """
@@ -92,7 +92,7 @@ class JsonSchema:
         )
 
     def _columns(self) -> pa.Schema:
-        """The columns of all batches; without a schema of its own those of the subject's newest one."""
+        """The columns of all batches; without `columns` and `schema`, of the subject's newest schema."""
         if self.columns is not None:
             return self.columns
         if self.schema is not None:
