@@ -47,7 +47,7 @@ def test_a_job_goes_on_where_the_snapshot_was_taken(fixture: str, tmp_path: Path
     assert committed(folder / "out") == expected
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("fixture", FIXTURES)
 def test_a_job_goes_on_at_another_parallelism(fixture: str, parallelism: int, tmp_path: Path) -> None:
     folder = copy_of(DATA / fixture, tmp_path)

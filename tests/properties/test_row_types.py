@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ from penstock.windows import EventTimeSessionWindows, SlidingEventTimeWindows, T
 
 V: Final = pc.field("v")
 #: Of each law; more of them found nothing more.
-EXAMPLES: Final = 40
+EXAMPLES: Final = 16 * DEEP
 #: Values of every type that an expression may meet, beside those that it can't hold.
 VALUES: Final = (
     None,

@@ -215,7 +215,9 @@ def test_a_stop_that_is_sent_again_when_the_job_has_ended_is_answered(client: Cl
     location = ended(client, asked)["result"]["location"]
     job.current = replace(job.current, status=JobStatus.FINISHED)
     deadline = time.monotonic() + PATIENCE
-    while client.get(f"/v1/jobs/{JOB}") and client.change("POST", stop, {}).status != 409:  # a look asks the job
+    while (
+        client.get(f"/v1/jobs/{JOB}") and client.change("POST", stop, {}).status != 409
+    ):  # a look asks the job
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert client.change("POST", stop, {"triggerId": TRIGGER_ID}).status == 202

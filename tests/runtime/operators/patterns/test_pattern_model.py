@@ -7,6 +7,7 @@ from math import inf
 from typing import Any
 
 import pytest
+from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pattern_model import matches_of, placed
@@ -135,7 +136,7 @@ def run(pattern: Pattern[str], events: list[tuple[int, str]]) -> OneKey:
     return key
 
 
-@settings(max_examples=400)
+@settings(max_examples=80 * DEEP)
 @given(pattern=patterns(), steps=EVENTS)
 def test_a_matcher_finds_what_the_model_finds(pattern: Pattern[str], steps: list[tuple[int, str]]) -> None:
     events = timed(steps)
@@ -143,7 +144,7 @@ def test_a_matcher_finds_what_the_model_finds(pattern: Pattern[str], steps: list
     assert sorted(run(pattern, events).advance_to(1 << 60).matches) == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=40 * DEEP)
 @given(pattern=patterns(), steps=EVENTS, data=st.data())
 def test_partial_matches_may_be_saved_and_restored_after_any_record(
     pattern: Pattern[str], steps: list[tuple[int, str]], data: st.DataObject
@@ -160,7 +161,7 @@ def test_partial_matches_may_be_saved_and_restored_after_any_record(
     assert sorted(map(joined, matches)) == sorted(run(pattern, events).matches)
 
 
-@settings(max_examples=200)
+@settings(max_examples=40 * DEEP)
 @given(pattern=patterns(is_limited=True), steps=EVENTS, data=st.data())
 def test_skipping_leaves_what_no_emitted_match_discards(
     pattern: Pattern[str], steps: list[tuple[int, str]], data: st.DataObject
@@ -195,7 +196,7 @@ def test_skipping_leaves_what_no_emitted_match_discards(
 
 
 @pytest.mark.usefixtures("either_backend")
-@settings(max_examples=60)
+@settings(max_examples=20 * DEEP)
 @given(pattern=patterns(), data=st.data())
 def test_an_operator_finds_what_the_model_finds_whatever_the_order_and_the_restores(
     pattern: Pattern[str], data: st.DataObject
