@@ -139,11 +139,11 @@ class JsonColumns:
             return text, f"{what} is a JSON value of type {type(parsed).__name__}, but columns need objects"
         unknown = [name for name in parsed if name not in names]
         if unknown and self._unknown == "error":
-            return text, f"field {unknown[0]!r} is not one of the columns {names}: give schema="
+            return text, f"field {unknown[0]!r} is not one of the columns {names}: give a schema= that has it"
         for name in names:
             if name in parsed and not self._fits(name, parsed[name]):
                 kind = self.schema.field(name).type
-                return text, f"field {name!r} does not fit its column of type {kind}: give schema="
+                return text, f"field {name!r} does not fit its column of type {kind}: give a schema= that fits"
         try:
             parse_objects(text.encode("utf-8", "surrogatepass"), self.schema, self._unknown)
         except pa.ArrowException as error:

@@ -96,11 +96,11 @@ def test_why_a_line_is_bad_is_said_with_file_and_offset(write, read_all):
     for line, message in (
         (
             '{"a": "x"}',
-            r"field 'a' does not fit its column of type int64: give schema=",
+            r"field 'a' does not fit its column of type int64: give a schema= that fits",
         ),
         (
             '{"a": 1, "b": 2}',
-            r"field 'b' is not one of the columns \['a'\]: give schema=",
+            r"field 'b' is not one of the columns \['a'\]: give a schema= that has it",
         ),
         (
             "[1]",
