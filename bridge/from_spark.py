@@ -135,7 +135,7 @@ def transfer_statistics(job: JobHandle) -> list[ReceiveBufferStatistics]:
         ConfigurationError: The job does not run on Ray.
         NoAnswerError: A receive buffer does not answer, or Ray can't reach it.
     """
-    prefix = buffer_prefix(_on_ray(job).job_id)
+    prefix = buffer_prefix(job_on_ray(job).job_id)
     names = sorted(name for name in living_actors() if name.startswith(prefix))
     calls: list[RepeatedCall[ReceiveBufferStatistics]] = []
     for name in names:
@@ -167,7 +167,7 @@ def wait_for_transfer(job: JobHandle, timeout: Duration | None = None) -> list[R
         TimeoutError: The transfer is not complete after `timeout`.
     """
     seconds = None if timeout is None else seconds_in("timeout", timeout)
-    handle = _on_ray(job)
+    handle = job_on_ray(job)
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
         status = handle.status()
@@ -190,7 +190,7 @@ def wait_for_transfer(job: JobHandle, timeout: Duration | None = None) -> list[R
         time.sleep(_POLL)
 
 
-def _on_ray(job: JobHandle) -> RayJobHandle:
+def job_on_ray(job: JobHandle) -> RayJobHandle:
     if not isinstance(job, RayJobHandle):
         msg = f"{job!r:.80} is not a job on Ray; pass the handle that env.submit() returns"
         raise ConfigurationError(msg)

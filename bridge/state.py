@@ -25,6 +25,7 @@ from penstock.runtime.io.state_frames import parts_of_table, refuse_repeated_key
 from penstock.runtime.io.state_parts import (
     Conversion,
     Convert,
+    OpenState,
     PartFiles,
     SavepointDraft,
     StateKind,
@@ -244,16 +245,30 @@ def read_state(
     query = StateQuery(absolute_location("snapshot", snapshot), operator, state, conversion)
     opened = query.open()
     parts = tuple(opened.parts())
-    numbers = spark.range(0, len(parts), 1, len(parts))
     if schema is None:
-        found = numbers.mapInArrow(ReadParts(query, parts), TYPES).collect()
-        schema = _unified([pa.ipc.read_schema(pa.py_buffer(bytes(row.schema))) for row in found])
-        if schema is None:
-            opened.check()
-            msg = f"state {state!r} of {operator!r} is empty, so its types are not known: give schema="
-            raise ConfigurationError(msg)
+        schema = schema_of_state(spark, query, opened)
     schema = readable_schema(schema)
+    numbers = spark.range(0, len(parts), 1, len(parts))
     return numbers.mapInArrow(ReadParts(query, parts, schema), spark_schema_of(schema))
+
+
+def schema_of_state(spark: SparkSession, query: StateQuery, opened: OpenState) -> pa.Schema:
+    """The Arrow types of a state's columns, which the executors find in the state.
+
+    Raises:
+        ConfigurationError: The state does not exist, or is empty.
+    """
+    parts = tuple(opened.parts())
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    found = numbers.mapInArrow(ReadParts(query, parts), TYPES).collect()
+    schema = _unified([pa.ipc.read_schema(pa.py_buffer(bytes(row.schema))) for row in found])
+    if schema is None:
+        opened.check()
+        msg = (
+            f"state {query.state!r} of {query.operator!r} is empty, so its types are not known: give schema="
+        )
+        raise ConfigurationError(msg)
+    return schema
 
 
 @checked_keywords

@@ -246,6 +246,16 @@ def storage_of(opened: OpenedSnapshot) -> SnapshotStorage:
     return open_location(location)
 
 
+def url_of(opened: OpenedSnapshot) -> str:
+    """The URL of a snapshot itself, also if it was found as the newest one of a job."""
+    assert opened.checkpoint.metadata is not None, "it was read"
+    return (
+        f"{opened.storage.url.rstrip('/')}/{opened.checkpoint.metadata.path.removesuffix(METADATA)}".rstrip(
+            "/"
+        )
+    )
+
+
 #: Kinds of keyed state, and the redistribution modes of an operator's list state.
 StateKind: TypeAlias = Literal["keyed", "list", "map", "columns", "split_distribute", "union", "broadcast"]
 

@@ -20,5 +20,6 @@ if TYPE_CHECKING:
     from penstock.bridge.spark_table import SparkTable as SparkTable
     from penstock.bridge.state import read_state as read_state
     from penstock.bridge.state import write_state as write_state
+    from penstock.bridge.state_table import state_table as state_table
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -47,14 +47,16 @@ def test_every_cell_was_executed_once_and_in_order(notebook: Any) -> None:
     assert [output.execution_count for output in results] == of_cells
 
 
-def test_it_shows_the_graph_of_the_job_and_the_day_of_a_sensor(notebook: Any) -> None:
+def test_it_shows_the_graph_of_the_job_and_pictures_of_results_and_of_state(notebook: Any) -> None:
     (graph,) = graphs(notebook)
     for operator in ("readings  source(SparkSource)", "smooth    process(Smooth)", "key_group by sensor_of"):
         assert operator in graph
-    (curve,) = curves(notebook)
-    picture = base64.b64decode(curve)
-    assert picture.startswith(b"\x89PNG")
-    assert len(picture) > 10_000, "dots and a line"
+    day, bars = map(base64.b64decode, curves(notebook))
+    assert day.startswith(b"\x89PNG")
+    assert len(day) > 10_000, "dots and a line"
+    assert bars.startswith(b"\x89PNG")
+    assert len(bars) > 3_000, "two bars for each sensor"
+    assert "the second query has read a newer checkpoint: True" in shown(notebook)
 
 
 def test_it_shows_tables_and_says_that_each_reading_was_there_once(notebook: Any) -> None:

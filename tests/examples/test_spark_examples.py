@@ -53,7 +53,7 @@ def test_the_notebook_runs_and_shows_what_is_committed(tmp_path: Path, ray_folde
         patch.setenv("RAY_TMPDIR", ray_folder)
         patch.delenv("RAY_ADDRESS", raising=False)
         notebook = executed(tmp_path)
-    assert len(graphs(notebook)) == len(curves(notebook)) == 1
+    assert (len(graphs(notebook)), len(curves(notebook))) == (1, 2)
     assert not [output for output in outputs(notebook) if output.output_type == "error"]
     committed = without_pixels(nbformat.read(NOTEBOOK, as_version=4))
     assert without_pixels(for_readers(notebook)) == committed
