@@ -23,6 +23,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
@@ -61,6 +62,26 @@ def row_size(batch: pa.RecordBatch) -> float:
     """
     size, rows = int(batch.get_total_buffer_size()), int(batch.num_rows)
     return max(1.0, size / max(1, rows))
+
+
+def with_zeros_under_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Replace the bytes under nulls, which may be arbitrary, so that equal rows have equal bytes."""
+    columns = [_with_zeros_under_nulls(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _with_zeros_under_nulls(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if kinds.is_struct(kind):
+        fields = [_with_zeros_under_nulls(each) for each in column.flatten()]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=column.is_null())
+    has_width = kinds.is_primitive(kind) or kinds.is_decimal(kind) or kinds.is_fixed_size_binary(kind)
+    if not column.null_count or not has_width:
+        return column
+    (zero,) = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(-(-kind.bit_width // 8)))])
+    filled = column.fill_null(zero)
+    valid = np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
+    return pa.Array.from_buffers(kind, len(column), [pa.py_buffer(valid), filled.buffers()[1]])
 
 
 def message_size(batch: pa.RecordBatch) -> int:

@@ -1,4 +1,4 @@
-"""`NeededPart`: the columns and rows of a DataFrame that a job needs.
+"""`NeededPart`: the columns and rows of a DataFrame that a job needs, and the steps that run in Spark.
 
 The graph knows them when it is built. They travel with the settings of the receive buffers to the rendezvous,
 and from there to the program with the Spark session. So each job that reads a DataFrame gets its own part.
@@ -32,6 +32,8 @@ class NeededPart:
         places: Positions of the needed columns, in the order of the DataFrame; `None` for all columns.
         conditions: Conditions that all needed rows fulfil. The job's own filter still runs.
         filters_all: Whether the conditions are the whole filter of the job.
+        steps: The steps of the job that run in Spark's Python workers, pickled in the program that builds the
+            graph; empty for none. Only Spark's workers unpickle them.
 
     Example:
         >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64()})
@@ -42,6 +44,7 @@ class NeededPart:
     places: tuple[int, ...] | None = None
     conditions: tuple[Condition, ...] = ()
     filters_all: bool = False
+    steps: bytes = b""
 
     @classmethod
     def of(cls, schema: pa.Schema, needed: NeededColumns, padded: Collection[str] = ()) -> NeededPart:

@@ -5,11 +5,12 @@ acknowledges when there is room, so a slow job makes the task wait, and with it 
 all its frames are acknowledged, because this process owns them until then.
 
 Frame boundaries depend only on the rows and bytes of the batches. So another attempt that computes the same
-rows cuts the same frames.
+rows cuts the same frames. That also holds behind steps of the job that run here (`source_steps.py`).
 """
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ import ray
 
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.shared.actor_calls import answer_of
-from penstock.bridge.arrow import cut, row_size
+from penstock.actors.shared.system_ports import SystemClock
+from penstock.bridge.arrow import cut, row_size, with_zeros_under_nulls
 from penstock.bridge.receive_buffer_messages import (
     Frame,
     PushOutcome,
@@ -29,6 +31,7 @@ from penstock.bridge.receive_buffer_messages import (
     different_rows,
     find_buffer,
 )
+from penstock.runtime.operators.source_steps import StepsAtSource
 
 #: Maximum number of unacknowledged frames of a task.
 OUTSTANDING: Final = 4
@@ -36,6 +39,10 @@ OUTSTANDING: Final = 4
 FRAME_BYTES: Final = 4 * 1024 * 1024
 #: Maximum rows of a frame.
 FRAME_ROWS: Final = 131_072
+
+#: Minimum rows of a batch for the steps of the job, unless its bytes are those of a frame. The steps cost as
+#: much for a batch of few rows.
+STEP_ROWS: Final = 65_536
 
 #: Schema of a task's report, as a DDL string of Spark.
 SUMMARY: Final = "partition int, buffer int, frames long, rows long"
@@ -53,6 +60,7 @@ class PushPartition:
         buffers: Names of the receive buffers; the first one assigns partitions.
         schema: The Arrow schema of all frames, serialised; columns are taken by position.
         run: Id of this attempt to transfer the epoch.
+        steps: The job's steps that run here, pickled; empty for none.
     """
 
     address: str
@@ -60,6 +68,8 @@ class PushPartition:
     schema: bytes
     epoch: int
     run: str
+    job_id: str = ""
+    steps: bytes = b""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Push one partition, and return one row with its counts."""
@@ -73,7 +83,7 @@ class PushPartition:
         join_existing(self.address)
         first = self._buffer(0)
         call = first.assign.remote(self.epoch, partition)
-        coming = frames(batches, pa.ipc.read_schema(pa.py_buffer(self.schema)))
+        coming = frames(self._rows(batches, partition))
         ready = list(islice(coming, 1))  # Spark computes a frame while the buffer is chosen
         try:
             index: int = answer_of(call, f"{self.buffers[0]}, asked which reader takes partition {partition}")
@@ -86,6 +96,15 @@ class PushPartition:
         pusher.settle(0)
         first.partition_done.remote(self.epoch, partition)
         yield pa.record_batch([[partition], [index], [pusher.frames], [pusher.rows]], schema=_ARROW_SUMMARY)
+
+    def _rows(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch | None]:
+        """The batches with the columns of the job, and after its steps that run here; see `frames`."""
+        rows = fitted(batches, pa.ipc.read_schema(pa.py_buffer(self.schema)))
+        if not self.steps:
+            return rows
+        steps = pickle.loads(self.steps)  # from the program that built the graph
+        found = StepsAtSource(steps, self.job_id, partition, SystemClock()).run(joined(rows))
+        return (None if batch is None else with_zeros_under_nulls(batch) for batch in found)
 
     def _buffer(self, index: int) -> Any:
         try:
@@ -137,17 +156,25 @@ class _Pusher:
                 raise TransferError(msg)
 
 
-def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[list[pa.RecordBatch]]:
-    """Combine small batches and cut large batches into frames."""
+def frames(batches: Iterable[pa.RecordBatch | None]) -> Iterator[list[pa.RecordBatch]]:
+    """Combine small batches and cut large batches into frames; all batches of a frame have one schema.
+
+    `None` ends a frame.
+    """
     gathered: list[pa.RecordBatch] = []
     size = 0.0
     rows = 0
     for whole in batches:
-        fitted = _fitted(whole, schema)
-        bytes_a_row = row_size(fitted)
-        for batch in cut(fitted, FRAME_BYTES, FRAME_ROWS):
+        if whole is None:
+            if gathered:
+                yield gathered
+            gathered, size, rows = [], 0.0, 0
+            continue
+        bytes_a_row = row_size(whole)
+        for batch in cut(whole, FRAME_BYTES, FRAME_ROWS):
             more = batch.num_rows * bytes_a_row
-            if gathered and (size + more > FRAME_BYTES or rows + batch.num_rows > FRAME_ROWS):
+            is_full = size + more > FRAME_BYTES or rows + batch.num_rows > FRAME_ROWS
+            if gathered and (is_full or not _are_alike(gathered[0], batch)):
                 yield gathered
                 gathered, size, rows = [], 0.0, 0
             gathered.append(batch)
@@ -155,6 +182,25 @@ def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[lis
             rows += batch.num_rows
     if gathered:
         yield gathered
+
+
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches of one schema for the steps of the job."""
+    waiting: list[pa.RecordBatch] = []
+    size = rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.get_total_buffer_size()
+        rows += batch.num_rows
+        if rows >= STEP_ROWS or size >= FRAME_BYTES:
+            yield pa.concat_batches(waiting)
+            waiting, size, rows = [], 0, 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _are_alike(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
+    return bool(one.schema.equals(other.schema, check_metadata=True))
 
 
 def encoded(batches: list[pa.RecordBatch]) -> pa.Buffer:
@@ -170,6 +216,11 @@ def _write(batches: list[pa.RecordBatch], sink: pa.NativeFile) -> None:
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
+
+
+def fitted(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give the batches the names and types of the job's columns."""
+    return (_fitted(batch, schema) for batch in batches)
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -25,6 +25,7 @@ from penstock.bridge.receive_buffer_messages import DIED, UNREACHABLE, BufferSet
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
 from penstock.runtime.operators.source import ConnectorContext, NeededColumns, Polled
+from penstock.runtime.operators.source_steps import SourceStep
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
 #: Maximum bytes of one read of a receive buffer.
@@ -224,6 +225,18 @@ class SparkSource:
     def reading(self, needed: NeededColumns) -> SparkSource:
         """Return a source for which Spark transfers only the needed columns and rows."""
         part = NeededPart.of(self.arrow_schema, needed, self.padded)
+        return replace(self, buffers=replace(self.buffers, part=part))
+
+    @property
+    def steps_run_in(self) -> str:
+        return "Spark"
+
+    def running(self, steps: Sequence[SourceStep]) -> SparkSource | None:
+        """Return a source whose rows go through these steps in Spark's workers; `None` for dicts."""
+        if self.batch_format != "arrow":
+            return None
+        cloudpickle: Any = ray.cloudpickle
+        part = replace(self.buffers.part, steps=cloudpickle.dumps(tuple(steps)))
         return replace(self, buffers=replace(self.buffers, part=part))
 
     def splits(self, parallelism: int) -> Sequence[BufferSplit]:

@@ -135,7 +135,7 @@ class JobBuffers:
         run = secrets.token_hex(4)
         if not all(self.ask("begin", epoch, run)):
             return False
-        push = PushPartition(self.address, self.names, self.schema, epoch, run)
+        push = PushPartition(self.address, self.names, self.schema, epoch, run, self.job_id, self.part.steps)
         summaries = self.part.rows_of(df).mapInArrow(push, SUMMARY).collect()
         expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
         for summary in summaries:

@@ -18,6 +18,13 @@ unless a step before it computes columns or assigns timestamps. A source with a 
 such a step. A filter after the timestamps is not pushed, because the rows that it drops must still move the
 watermark.
 
+**Steps** on columns can run where a source's rows are (`RunsSteps`). They are filters, selections, computed
+columns, pushable functions of `map_batches`, and the combiner of an aggregation without windows. They are
+followed like filters. In the place of each step the job has an operator that passes the records on. So ids,
+chains and snapshots do not change. Steps that need timestamps or call other functions of the user stay in the
+job. So do steps with resources or a chain of their own. A combiner of windows stays, too: only the job knows
+which records are late.
+
 A column that an operator reads must never be left out.
 """
 
@@ -30,6 +37,7 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
+from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode
 from penstock.runtime.operators.aggregation.keyed_aggregate import CombineOperator, KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
@@ -38,7 +46,9 @@ from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggr
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.expression_operators import FilterExpressionOperator, SelectOperator
 from penstock.runtime.operators.expressions import fields_of
-from penstock.runtime.operators.source import DescribesPart, NeededColumns, ReadsInPart
+from penstock.runtime.operators.functions.record_functions import MapBatchesOperator
+from penstock.runtime.operators.source import DescribesPart, NeededColumns, ReadsInPart, RunsSteps
+from penstock.runtime.operators.source_steps import PassesOn, SourceStep
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.time.watermarks import WatermarkStrategy
 
@@ -103,12 +113,58 @@ def _of_expressions(expressions: Sequence[pc.Expression], names: Sequence[str] =
 
 def pushed_down(graph: StreamGraph) -> list[StreamNode]:
     """The nodes of a graph, with sources, filters and selections that leave out what no step reads."""
-    return [
+    nodes = [
         _narrowed_source(number, graph, read)
         if graph.node(number).operator.source is not None
         else _narrowed(graph.node(number), read)
         for number, read in enumerate(_columns_read(graph))
     ]
+    for number, node in enumerate(nodes):
+        if isinstance(node.operator.source, RunsSteps) and node.operator.watermarks is None:
+            _move_steps(number, graph, nodes)
+    return nodes
+
+
+def _move_steps(number: int, graph: StreamGraph, nodes: list[StreamNode]) -> None:
+    """Let a source run the steps after it that it can run; others pass its records on instead."""
+    node = nodes[number]
+    source = node.operator.source
+    assert isinstance(source, RunsSteps)
+    moved = list(_movable_steps(number, graph, nodes))
+    ids = graph.operator_ids()
+    steps = []
+    for at in moved:
+        operator = nodes[at].operator
+        assert operator.factory is not None, "it is no source"
+        location = OperatorLocation(ids[at], None, 1, operator.defined_at)
+        steps.append(SourceStep(location, operator.factory))
+    running = source.running(steps) if steps else None
+    if running is None:
+        return
+    nodes[number] = replace(node, operator=replace(node.operator, source=running))
+    for at in moved:
+        operator = nodes[at].operator
+        name = f"{operator.name}, in {running.steps_run_in}"
+        nodes[at] = replace(nodes[at], operator=replace(operator, name=name, factory=partial(PassesOn)))
+
+
+def _movable_steps(number: int, graph: StreamGraph, nodes: Sequence[StreamNode]) -> Iterator[int]:
+    for at in _steps_behind(number, graph):
+        step = nodes[at]
+        has_wishes = step.disable_chaining or step.start_new_chain or step.num_cpus or step.num_gpus
+        is_partitioned = step.inputs[0].partitioner is not None
+        if has_wishes or step.resources or is_partitioned:
+            return
+        match _operator_of(step):
+            case operator, _ if operator in (FilterExpressionOperator, SelectOperator):
+                yield at
+            case operator, _ if operator is MapBatchesOperator and _is_pushable(step):
+                yield at
+            case operator, (_, aggregation) if operator is CombineOperator and aggregation.is_built_in:
+                yield at
+                return
+            case _:
+                return
 
 
 def _columns_read(graph: StreamGraph) -> list[_Columns | None]:
@@ -221,10 +277,16 @@ def _narrowed_source(number: int, graph: StreamGraph, read: _Columns | None) -> 
     return replace(node, operator=replace(node.operator, source=part, name=name))
 
 
+def _is_pushable(step: StreamNode) -> bool:
+    """Whether a step of `map_batches` may run at the source."""
+    factory = step.operator.factory
+    return isinstance(factory, partial) and factory.keywords.get("pushable", False)
+
+
 def _pushed_filter(number: int, graph: StreamGraph) -> pc.Expression | None:
     """The conditions that all rows of a source meet when they reach a step other than a filter."""
     pushed = None
-    for step in _steps_behind(number, graph):
+    for step in map(graph.node, _steps_behind(number, graph)):
         match _operator_of(step):
             case operator, (pc.Expression() as wanted,) if operator is FilterExpressionOperator:
                 pushed = wanted if pushed is None else pushed & wanted
@@ -235,7 +297,7 @@ def _pushed_filter(number: int, graph: StreamGraph) -> pc.Expression | None:
     return pushed
 
 
-def _steps_behind(number: int, graph: StreamGraph) -> Iterator[StreamNode]:
+def _steps_behind(number: int, graph: StreamGraph) -> Iterator[int]:
     """The steps after a node, as long as each is the only reader of the step before it."""
     while True:
         readers = [(at, up) for at, node in enumerate(graph.nodes) for up in node.inputs if up.node == number]
@@ -245,7 +307,7 @@ def _steps_behind(number: int, graph: StreamGraph) -> Iterator[StreamNode]:
         step = graph.node(number)
         if upstream.tag is not None or len(step.inputs) != 1 or _is_read_aside(number, graph):
             return
-        yield step
+        yield number
 
 
 def _is_read_aside(number: int, graph: StreamGraph) -> bool:

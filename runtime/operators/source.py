@@ -341,6 +341,20 @@ class DescribesPart(Protocol):
         ...
 
 
+@runtime_checkable
+class RunsSteps(Protocol):
+    """Optional for a source of Penstock: steps on columns run where its rows are."""
+
+    @property
+    def steps_run_in(self) -> str:
+        """Name of the place where the steps run."""
+        ...
+
+    def running(self, steps: Sequence[Any]) -> RunsSteps | None:
+        """A source that puts its records through these steps (`SourceStep`); `None` if it can't."""
+        ...
+
+
 class SplitEnumeratorContext(Protocol):
     """Calls that an enumerator may make."""
 

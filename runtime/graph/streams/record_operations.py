@@ -16,6 +16,7 @@ from penstock.runtime.graph.streams.async_operations import AsyncOperations
 from penstock.runtime.graph.streams.checked_call import (
     OPTION_NAMES,
     OperatorOptions,
+    check_flag,
     checked_with_keywords,
     checked_with_options,
     refuse,
@@ -273,6 +274,7 @@ class RecordOperations(AsyncOperations[T_co]):
         batch_format: Literal["arrow"],
         *,
         schema: pa.Schema | None = None,
+        pushable: bool = False,
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[dict[str, Any]]: ...
@@ -296,6 +298,7 @@ class RecordOperations(AsyncOperations[T_co]):
         batch_format: Literal["arrow"],
         *,
         schema: pa.Schema | None = None,
+        pushable: bool = False,
         fn_constructor_args: Iterable[Any] = (),
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         id: str | None = None,
@@ -309,6 +312,7 @@ class RecordOperations(AsyncOperations[T_co]):
         batch_format: Literal["rows", "arrow"] = "rows",
         *,
         schema: pa.Schema | None = None,
+        pushable: bool = False,
         fn_constructor_args: Iterable[Any] = (),
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         id: str | None = None,
@@ -331,6 +335,9 @@ class RecordOperations(AsyncOperations[T_co]):
             schema: Columns of the Arrow batches that the function receives. With a schema, rows that lack
                 values can share a batch with others. A row or batch that does not fit without loss fails the
                 job; only Python's floats may be rounded.
+            pushable: Whether the function may run in Spark's Python workers, on batches of `from_spark`. It
+                then runs again when Spark repeats a task, and must give the same rows. An object of a class
+                lives as long as a task. Only for `arrow`.
             fn_constructor_args: Positional arguments for the constructor of a class.
             fn_constructor_kwargs: Keyword arguments for the constructor of a class.
             **options: See `OperatorOptions`; `num_gpus=1` gives each subtask a GPU of its own.
@@ -353,8 +360,11 @@ class RecordOperations(AsyncOperations[T_co]):
             refuse(f"map_batches: batch_format must be 'rows' or 'arrow', not {batch_format!r}")
         if schema is not None and (batch_format != "arrow" or not isinstance(schema, pa.Schema)):
             refuse(f"map_batches: schema= is a pyarrow.Schema for batch_format='arrow', not {schema!r:.80}")
+        check_flag("map_batches", "pushable", pushable)
+        if pushable and batch_format != "arrow":
+            refuse("map_batches: pushable=True is for batch_format='arrow', because Spark's rows are columns")
         given = given_function("map_batches", function, fn_constructor_args, fn_constructor_kwargs, "batch")
-        factory = partial(MapBatchesOperator, given, batch_format, schema)
+        factory = partial(MapBatchesOperator, given, batch_format, schema, pushable=pushable)
         return self._apply("map_batches", given, factory, id, options)
 
     @checked_with_options

@@ -84,6 +84,8 @@ class Aggregation:
 
     def __init__(self, key_names: Sequence[str], functions: Mapping[str, AnyAggregate]) -> None:
         self.key_names = tuple(key_names)
+        #: Whether no function is the user's own.
+        self.is_built_in = not any(isinstance(each, VectorizedAggregate) for each in functions.values())
         self._functions = {
             name: adapted(name, function) if isinstance(function, VectorizedAggregate) else function
             for name, function in functions.items()
@@ -125,7 +127,9 @@ class Aggregation:
         return {name: f.column + OF for name, f in self._by_row.items() if f.of_new_pairs}
 
     def and_also(self, functions: Mapping[str, AnyAggregate]) -> Aggregation:
-        return Aggregation(self.key_names, {**self._functions, **functions})
+        both = Aggregation(self.key_names, {**self._functions, **functions})
+        both.is_built_in &= self.is_built_in
+        return both
 
     def partials(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """Return one row per key of a batch: the columns of the key, then the partial results."""

@@ -194,8 +194,12 @@ class MapBatchesOperator(FunctionOperator):
         function: Callable[[Any], Any] | FunctionClass,
         batch_format: BatchFormat = "rows",
         schema: pa.Schema | None = None,
+        *,
+        pushable: bool = False,
     ) -> None:
         super().__init__(function)
+        #: Whether the function may run where the rows of the source are.
+        self.pushable = pushable
         if batch_format not in get_args(BatchFormat):
             msg = f'map_batches has no batch_format {batch_format!r}: it is "rows" or "arrow"'
             raise ConfigurationError(msg)

@@ -1,0 +1,117 @@
+"""Steps that run where a source's rows are, for example in Spark's Python workers, and not in the job.
+
+The steps are the job's own operators in a chain of their own (`StepsAtSource`), so they give the same rows.
+Their places in the job are taken by `PassesOn`, so ids, chains and snapshots of the job stay as they are.
+
+A part of the input, such as a partition of a DataFrame, may be computed several times. What the steps emit
+must then be the same. So it depends on the batches of the part alone: no clock and no barrier decides when a
+combiner sends its partial results. It sends them after `FLUSH_ROWS` rows, and at the end of the part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+
+from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.operators.chain import OperatorChain, Work
+from penstock.runtime.operators.operator import (
+    BatchFormats,
+    Operator,
+    OperatorContext,
+    OperatorFactory,
+    Output,
+)
+from penstock.runtime.operators.source import ConnectorContext
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import ArrowBatch, Batch
+
+#: Rows of the input after which a combiner sends its partial results.
+FLUSH_ROWS: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStep:
+    """A step behind a source: its place in the job, for errors, and its operator."""
+
+    location: OperatorLocation
+    factory: OperatorFactory
+
+
+class PassesOn(Operator):
+    """Stands in the job for a step that has run where the source's rows are."""
+
+    batch_format: ClassVar[BatchFormats] = "both"
+    isolates = False
+
+    @property
+    def only_reads(self) -> bool:
+        return True
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        yield batch
+
+
+class StepsAtSource:
+    """Runs the steps on one part of the input.
+
+    Args:
+        part: Number of the part, for the context of the operators.
+
+    Raises:
+        OperatorError: A step failed; names it, and the user's line.
+
+    Example:
+        >>> import pyarrow.compute as pc
+        >>> from penstock.runtime.operators.expression_operators import FilterExpressionOperator
+        >>> from penstock.runtime.testing.manual_time import ManualClock
+        >>> step = SourceStep(OperatorLocation("odd"), lambda: FilterExpressionOperator(pc.field("n") > 1))
+        >>> steps = StepsAtSource([step], "job", 0, ManualClock())
+        >>> [batch.to_pydict() for batch in steps.run([pa.record_batch({"n": [1, 2]})])]
+        [{'n': [2]}]
+    """
+
+    def __init__(self, steps: Sequence[SourceStep], job_id: str, part: int, clock: Clock) -> None:
+        self._emitted: list[pa.RecordBatch] = []
+        operators = [(step.location, step.factory()) for step in steps]
+        self._chain = OperatorChain(operators, self._emit, lambda _: None)
+        self._contexts = {
+            step.location.operator: OperatorContext(
+                step.location, ConnectorContext(job_id, job_id, step.location.operator, part, 1, 1, clock)
+            )
+            for step in steps
+        }
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | None]:
+        """Put the batches of a part through the steps; yields what they emit.
+
+        Yields `None` after partial results that should be sent before the end of the part.
+        """
+        chain, rows = self._chain, 0
+        try:
+            chain.open(self._contexts)
+            for batch in batches:
+                yield from self._done(chain.process(ArrowBatch(batch)))
+                rows += batch.num_rows
+                if rows >= FLUSH_ROWS:
+                    rows = 0
+                    yield from self._done(chain.prepare_snapshot_pre_barrier())
+                    yield None
+            yield from self._done(chain.end_of_data())
+        finally:
+            chain.close()
+
+    def _emit(self, _: int, tag: str | None, batch: Any) -> None:
+        assert tag is None, "no step with a side output runs at a source"
+        assert isinstance(batch, ArrowBatch), "the steps work on columns"
+        self._emitted.append(batch.batch)
+
+    def _done(self, work: Work) -> Iterator[pa.RecordBatch]:
+        for _ in work:
+            emitted, self._emitted = self._emitted, []
+            yield from emitted
+        emitted, self._emitted = self._emitted, []
+        yield from emitted
