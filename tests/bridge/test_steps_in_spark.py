@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import DataStream, DiscardSink, StreamEnvironment, WatermarkStrategy
-from penstock.aggregates import ColumnAggregate, Count, First, Sum, VectorizedAggregate
+from penstock.aggregates import ColumnAggregate, Count, First, Min, Sum, VectorizedAggregate
 from penstock.bridge.arrow import with_zeros_under_nulls
 from penstock.bridge.push_partition import encoded, frames
 from penstock.bridge.receive_buffer_messages import BufferSettings
@@ -322,9 +322,9 @@ def digest_of_frames() -> str:
     with env.temporarily():
         computed.filter(pc.field("root") > 1, id="f").sink("out", DiscardSink())
         sent = run(env, [batch])
-    computed.key_by(["up", "day"]).aggregate("sums", s=Sum("sum"), r=Sum("root"), n=Count("time")).sink(
-        "out", DiscardSink()
-    )
+    computed.key_by(["up", "day"]).aggregate(
+        "sums", s=Sum("sum"), r=Sum("root"), n=Count("time"), least=Min("int64")
+    ).sink("out", DiscardSink())
     sent += run(env, narrowed(env, [batch, batch.slice(7)]))
     for frame in frames(sent):
         digest.update(encoded(frame))
@@ -335,7 +335,7 @@ def test_frames_do_not_depend_on_what_memory_held_before() -> None:
     """Receive buffers compare frames by their bytes, so that also the bytes under nulls count."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
     found = set()
-    for number, fill in enumerate((0, 85, 255)):
+    for number, fill in enumerate((0, 255)):
         environment = {
             **os.environ,
             "MALLOC_PERTURB_": str(fill),
