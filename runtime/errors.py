@@ -160,6 +160,10 @@ class ObjectExistsError(StorageError):
     """A put-if-absent failed: an object is already stored under this path."""
 
 
+class FolderNotFoundError(StorageError):
+    """A local folder does not exist, or is a file."""
+
+
 class StorageTimeoutError(StorageError):
     """A call to a storage hung and was abandoned; it may still take effect at any later time."""
 
@@ -241,6 +245,10 @@ class RescaleError(PenstockError):
 
 class RestoreError(PenstockError):
     """A job can't start from the snapshot that it was given; the message says why and what to do."""
+
+
+class UnusableSnapshotError(RestoreError):
+    """The snapshot that a job was given is missing, incomplete or damaged: no program can start from it."""
 
 
 class StateMismatchError(RestoreError):

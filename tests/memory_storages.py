@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.runtime.errors import StorageError
+from penstock.runtime.errors import FolderNotFoundError, StorageError
 from penstock.runtime.snapshot.storage import MemoryStorage
 
 
@@ -23,12 +23,12 @@ class MemoryPlaces:
         """The storage at a URL.
 
         Raises:
-            StorageError: Nothing was ever put there.
+            FolderNotFoundError: Nothing was ever put there.
         """
         if url not in self.storages:
             if not create:
                 msg = f"{url} is not a folder; check the path"
-                raise StorageError(msg)
+                raise FolderNotFoundError(msg)
             self.storages[url] = MemoryStorage(url)
         return self.storages[url]
 

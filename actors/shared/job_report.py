@@ -28,7 +28,7 @@ from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.executor import JobStatistics, JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo
-from penstock.runtime.job.failover import FailureCause, FailureRecord
+from penstock.runtime.job.failover import FailureCause, FailureKind, FailureRecord
 from penstock.runtime.job.job_state import RescaleRecord, Transition
 from penstock.runtime.names import NearestMembers, nearest_name
 from penstock.runtime.record.elements import SnapshotKind
@@ -44,6 +44,12 @@ from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 
 #: The format that `to_dict` writes.
 FORMAT: Final = 1
+
+#: Warning for a job without checkpoints, when it is submitted and in its reports.
+NO_CHECKPOINTS: Final = (
+    "the job takes no checkpoints: nothing survives a failure, and sinks commit once, when the input has "
+    "ended. Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
+)
 
 #: Maximum number of recent checkpoints in a report. It also lists some earlier failed ones and savepoints.
 CHECKPOINTS_SHOWN: Final = 20
@@ -252,8 +258,12 @@ class JobReport(NearestMembers):
             savepoint=self.savepoint,
             drained=self.drained,
             earlier_savepoints=sum(taken.kind is SnapshotKind.SAVEPOINT for taken in self.savepoints),
-            restored_from=self.restored_from,
+            restored_from=self.restored_from if self._could_open_its_snapshot else None,
         )
+
+    @property
+    def _could_open_its_snapshot(self) -> bool:
+        return not self.failures or self.failures[-1].root.kind is not FailureKind.SNAPSHOT
 
     def vertex_of(self, operator: str) -> str:
         """Return the vertex of an operator; `job-master` stands for the JobMaster, `ray` for Ray itself.

@@ -29,6 +29,7 @@ from penstock.runtime.checkpoint.log.records import CheckpointCompleted, LogView
 from penstock.runtime.errors import (
     ConfigurationError,
     CorruptSnapshotError,
+    FolderNotFoundError,
     ObjectNotFoundError,
     RestoreError,
     StorageError,
@@ -282,6 +283,9 @@ def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
         return _newest_of_job(parent, name, open_location)
     except CorruptSnapshotError as error:
         msg = f"the job can't start from {url}: {error}"
+        raise RestoreError(msg) from error
+    except FolderNotFoundError as error:
+        msg = f"there is no snapshot at {url}: {error}"
         raise RestoreError(msg) from error
 
 

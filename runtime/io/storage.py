@@ -47,7 +47,13 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore, from_url
 
 from penstock.runtime.config.checks import Location, location
-from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StorageTimeoutError
+from penstock.runtime.errors import (
+    FolderNotFoundError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StorageTimeoutError,
+)
 from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.names import nearest_name
 from penstock.runtime.ports import SnapshotStorage
@@ -431,7 +437,7 @@ def _open_local(url: str, name: str, create: bool, made: list[Path]) -> SyncedFi
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         elif not path.is_dir():
             msg = f"{url} is not a folder; check the path{_meant(path)}"
-            raise StorageError(msg)
+            raise FolderNotFoundError(msg)
         return SyncedFiles(PosixDisk(path), _new_token)
     except (FileExistsError, NotADirectoryError) as error:
         msg = f"{url} can't be a checkpoint storage: it, or a part of its path, is a file; name a folder"

@@ -221,11 +221,15 @@ MAX_SECONDARY: Final = 16
 
 
 class FailureKind(Enum):
-    """The failed part: an operator, a process, damaged state in the restored checkpoint, or another part."""
+    """The failed part: an operator, a process, damaged state in the restored checkpoint, or another part.
+
+    `SNAPSHOT`: the snapshot that the user named can't be opened.
+    """
 
     OPERATOR = "operator"
     PROCESS = "process"
     STATE = "state"
+    SNAPSHOT = "snapshot"
     OTHER = "other"
 
 

@@ -25,7 +25,7 @@ from penstock.runtime.checkpoint.recovery import (
 )
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.restart import RestartMemory
-from penstock.runtime.errors import CorruptSnapshotError, RestoreError
+from penstock.runtime.errors import CorruptSnapshotError, RestoreError, UnusableSnapshotError
 from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
@@ -441,4 +441,7 @@ class JobLedger:
         if self._open_location is None:
             msg = f"this JobMaster can't open {self._restore_from}, the snapshot to start from"
             raise RestoreError(msg)
-        return open_snapshot(self._restore_from, self._open_location).checkpoint
+        try:
+            return open_snapshot(self._restore_from, self._open_location).checkpoint
+        except RestoreError as error:
+            raise UnusableSnapshotError(str(error)) from error

@@ -12,9 +12,15 @@ from dataclasses import replace
 
 from penstock.runtime.config.restart import GiveUp
 from penstock.runtime.error_text import cause_text, error_text
-from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, PenstockError, RestoreError
+from penstock.runtime.errors import (
+    CorruptSnapshotError,
+    JobIdTakenError,
+    PenstockError,
+    RestoreError,
+    UnusableSnapshotError,
+)
 from penstock.runtime.job.context import JobContext
-from penstock.runtime.job.failover import FailureCause
+from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State
@@ -106,7 +112,11 @@ class Beginning(State):
             job.enter(Failed(job, text), text)
             job.is_fenced = True
             return
-        cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError | RestoreError))
+        cause = FailureCause(
+            text,
+            recoverable=not isinstance(error, CorruptSnapshotError | RestoreError),
+            kind=FailureKind.SNAPSHOT if isinstance(error, UnusableSnapshotError) else FailureKind.OTHER,
+        )
         job.enter(Failing(job, cause, is_deployed=False), text)
 
 

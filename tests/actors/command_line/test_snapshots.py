@@ -17,7 +17,7 @@ from penstock.actors.command_line.app import app
 from penstock.runtime.checkpoint.coordinator.completion import complete_elsewhere
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import ConfigurationError, RestoreError, StorageError
+from penstock.runtime.errors import ConfigurationError, RestoreError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -135,18 +135,16 @@ def test_coordinators_and_master_hooks_are_shown_without_unpickling_them(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("place", "error", "message"),
+    ("place", "message"),
     [
-        ("nothing", StorageError, "nothing is not a folder"),
-        ("", RestoreError, "there is no snapshot at .*name the folder of a savepoint"),
+        ("nothing", "there is no snapshot at .*/nothing: .*/nothing is not a folder"),
+        ("", "there is no snapshot at .*name the folder of a savepoint"),
     ],
 )
-def test_an_error_names_the_place_without_a_snapshot(
-    saved: Path, place: str, error: type[Exception], message: str
-) -> None:
+def test_an_error_names_the_place_without_a_snapshot(saved: Path, place: str, message: str) -> None:
     for command in (["inspect"], ["restore"]):
         more = ["python"] if command == ["restore"] else []
-        with pytest.raises(error, match=message):
+        with pytest.raises(RestoreError, match=message):
             run(*command, saved.parent / place, *more)
 
 

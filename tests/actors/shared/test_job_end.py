@@ -12,6 +12,7 @@ from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.job_config import JobConfig, settings_as_text
 from penstock.runtime.graph.executor import JobStatistics
+from penstock.runtime.job.failover import FailureCause, FailureKind, FailureRecord
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
@@ -70,6 +71,10 @@ def test_a_job_without_a_snapshot_of_its_own_continues_from_the_one_that_it_star
     failed = ended(JobStatus.FAILED, last=None, restore_from="/saved/savepoint-1")
     assert failed.restored_from == "/saved/savepoint-1"
     assert end_of(failed) == JobEnd(snapshot="/saved/savepoint-1")
+    incompatible = FailureRecord(1, 0.0, FailureCause("state of 'lines'", recoverable=False))
+    assert end_of(replace(failed, failures=(incompatible,))).snapshot == "/saved/savepoint-1"
+    missing = FailureRecord(1, 0.0, FailureCause("there is no snapshot", kind=FailureKind.SNAPSHOT))
+    assert end_of(replace(failed, failures=(missing,))).lines() == ("kept: nothing",)
     repeats = end_of(ended(JobStatus.CANCELLED, restore_from="/saved/savepoint-1"))
     assert repeats.snapshot is None, "it has committed output since"
     assert end_of(ended(last=None, restore_from="/saved/savepoint-1")).snapshot is None, "it has finished"

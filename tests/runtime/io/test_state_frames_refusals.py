@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from state_tables import Strange, entries_of, keyed, of_another_job, restored, with_chunks
 
-from penstock import ConfigurationError, StorageError
+from penstock import ConfigurationError, RestoreError
 from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError
 from penstock.runtime.record.arrow_types import NoArrowTypeError
 from penstock.runtime.record.value_codec import ValueCodec
@@ -96,6 +96,6 @@ def test_arguments_that_can_not_be_meant_are_told(tmp_path: Path) -> None:
         write_state(pa.table({"key": [[1]], "value": [1]}), tmp_path / "t", "count")
     with pytest.raises(ConfigurationError, match="kind='lists' is not allowed"):
         write_state(keyed({}), tmp_path / "t", "count", kind="lists")  # type: ignore[arg-type]
-    with pytest.raises(StorageError, match="nowhere is not a folder"):
+    with pytest.raises(RestoreError, match="nowhere is not a folder"):
         read_state(tmp_path / "nowhere", "count")
     assert [*tmp_path.glob("t/*")] == []  # what was refused has left nothing

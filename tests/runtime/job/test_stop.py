@@ -14,7 +14,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 )
 from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.errors import RestoreError, StorageError
-from penstock.runtime.job.failover import FailureCause
+from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
@@ -125,6 +125,18 @@ def test_a_job_that_starts_from_the_savepoint_of_a_stop_runs() -> None:
     again.timers.advance(0)
     again.come_up()
     assert again.cluster.restored[-1].location is None  # now it has a checkpoint of its own
+
+
+def test_a_job_whose_snapshot_is_not_there_fails_at_once() -> None:
+    """No restart finds it, whatever the restart strategy says."""
+    run = Run(restore_from="/saved/nothing")
+    run.scheduler.start()
+    run.runner.run_all()
+
+    assert (run.state, run.scheduler.statistics().restarts) == (JobState.FAILED, 0)
+    (failure,) = run.scheduler.statistics().failures
+    assert failure.root.kind is FailureKind.SNAPSHOT
+    assert "there is no snapshot at /saved/nothing: /saved/nothing is not a folder" in failure.root.message
 
 
 def test_the_first_checkpoint_of_a_job_that_starts_from_a_savepoint_keeps_what_finished_subtasks_kept() -> (

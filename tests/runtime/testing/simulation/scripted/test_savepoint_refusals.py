@@ -117,7 +117,7 @@ def test_a_savepoint_that_is_not_whole_is_refused(
 
 
 def test_a_place_that_is_not_there_is_named(places: MemoryPlaces) -> None:
-    with pytest.raises(StorageError, match="/nowhere is not a folder"):
+    with pytest.raises(RestoreError, match="/nowhere is not a folder"):
         found_at(places, "/nowhere")
 
 
