@@ -32,8 +32,8 @@ from penstock.actors.client.interrupts import InterruptsHeld, interrupts_deliver
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.own_masters import OwnMasters
 from penstock.actors.client.ray_notices import NOTICES, take_notices_of_processes
-from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.graph_shipping import pack_job
+from penstock.actors.shared.job_report import NO_CHECKPOINTS
 from penstock.actors.shared.output_capture import log_key
 from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.config.job_config import JobConfig

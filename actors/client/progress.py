@@ -27,8 +27,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from penstock.actors.master.job_reporter import NO_CHECKPOINTS
-from penstock.actors.shared.job_report import JobReport, headline
+from penstock.actors.shared.job_report import NO_CHECKPOINTS, JobReport, headline
 from penstock.runtime.error_text import escaped, shortened
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.executor import JobStatus

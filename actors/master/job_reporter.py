@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from penstock.actors.shared.job_report import (
     CHECKPOINTS_SHOWN,
+    NO_CHECKPOINTS,
     HistoryEntry,
     JobMasterProcess,
     JobReport,
@@ -48,12 +49,6 @@ from penstock.runtime.task.statistics import RateWindow, SubtaskStatistics
 from penstock.runtime.time.durations import as_seconds
 
 logger = logging.getLogger(__name__)
-
-#: Warning for a job without checkpoints, when it is submitted and in its reports.
-NO_CHECKPOINTS = (
-    "the job takes no checkpoints: nothing survives a failure, and sinks commit once, when the input has "
-    "ended. Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
-)
 
 #: Maximum numbers of older failed checkpoints and of older savepoints in a report.
 _RARE_SHOWN = 5

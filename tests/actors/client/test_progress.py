@@ -19,8 +19,7 @@ from penstock.actors.client.progress import (
     TerminalDisplay,
     find_display,
 )
-from penstock.actors.master.job_reporter import NO_CHECKPOINTS
-from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.job_report import NO_CHECKPOINTS, JobReport
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo

@@ -7,8 +7,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from penstock import JobStatus
-from penstock.actors.master.job_reporter import NO_CHECKPOINTS, JobReporter
-from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskProcess, Takeover
+from penstock.actors.master.job_reporter import JobReporter
+from penstock.actors.shared.job_report import (
+    NO_CHECKPOINTS,
+    JobMasterProcess,
+    JobReport,
+    SubtaskProcess,
+    Takeover,
+)
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import AwaitedAcknowledgements
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig
