@@ -113,7 +113,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                 terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}:\n{text}")
     skipped = terminalreporter.stats.get("skipped", ())
     for marker, program, tests, reason in _PROGRAMS:
-        left_out = [report for report in skipped if marker in report.keywords]
+        left_out = [report for report in skipped if marker in getattr(report, "keywords", ())]
         if left_out and program is None:
             terminalreporter.write_line(f"{len(left_out)} tests {tests} were left out: {reason}", red=True)
 

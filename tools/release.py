@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -106,9 +107,13 @@ def build(root: Path) -> list[Path]:
     _run(root, "pytest", "-q", *COMPATIBILITY)
     shutil.rmtree(dist, ignore_errors=True)
     _run(root, "build", "--no-isolation")
-    _run(root, "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", "docs/_site")
-    with tarfile.open(dist / f"penstock-{version}-docs.tar.gz", "w:gz") as docs:
-        docs.add(root / "docs" / "_site", f"penstock-{version}-docs")
+    with tempfile.TemporaryDirectory() as folder:
+        site = Path(folder) / "site"
+        options = ("-q", "-W", "--keep-going", "-d", f"{folder}/trees", "-b", "html")
+        _run(root, "sphinx", *options, "docs", str(site))
+        (site / ".buildinfo").unlink(missing_ok=True)
+        with tarfile.open(dist / f"penstock-{version}-docs.tar.gz", "w:gz") as docs:
+            docs.add(site, f"penstock-{version}-docs")
     files = sorted(dist.iterdir())
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
     (dist / "SHA256SUMS").write_text(sums, encoding="utf-8")

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -49,6 +50,10 @@ def test_a_dated_clone_becomes_a_release(tmp_path: Path) -> None:
     built = {file.name for file in (clone / "dist").iterdir()}
     files = {f"penstock-{version}{end}" for end in ("-py3-none-any.whl", ".tar.gz", "-docs.tar.gz")}
     assert built == files | {"SHA256SUMS"}
+    with tarfile.open(clone / "dist" / f"penstock-{version}-docs.tar.gz") as site:
+        pages = {member.name.partition("/")[2] for member in site.getmembers()}
+    assert {"index.html", "tutorial.html", "searchindex.js", "llms.txt"} <= pages
+    assert not any(name.startswith(".") for name in pages), "files that only Sphinx needs"
     for line in (clone / "dist" / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split()
         assert hashlib.sha256((clone / "dist" / name).read_bytes()).hexdigest() == digest

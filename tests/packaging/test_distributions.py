@@ -37,7 +37,9 @@ def package_files() -> set[str]:
 
 def copy_of_the_checkout(target: Path) -> None:
     """The packaged files of a fresh clone; links stay links."""
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    texts = ("README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in")
+    for name in ("pyproject.toml", *texts, "tests/test_layers.py"):
+        (target / name).parent.mkdir(exist_ok=True)
         (target / name).write_bytes((ROOT / name).read_bytes())
     for file in package_files():
         source = PurePosixPath(file).relative_to("penstock")
@@ -96,7 +98,8 @@ def test_the_sdist_holds_every_file_as_a_file(distributions: Path) -> None:
     wanted = {f"src/{name}" for name in package_files()}
     assert wanted <= members.keys()
     assert all(members[name].isreg() for name in wanted)
-    assert {"LICENSE", "README.md", "pyproject.toml"} <= members.keys()
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml"} <= members.keys()
+    assert not any(name.startswith("tests") for name in members), "tests need a whole checkout"
 
 
 def test_the_wheel_works_where_the_checkout_is_not(distributions: Path, tmp_path: Path) -> None:
