@@ -40,19 +40,20 @@ from penstock.runtime.state.own_copy import LEAVES
 
 _INSTRUCTIONS_TEXT: Final = """
     BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE
-    BUILD_STRING BUILD_TUPLE CACHE CALL CALL_INTRINSIC_1 CALL_KW COMPARE_OP CONTAINS_OP CONVERT_VALUE
-    COPY COPY_FREE_VARS DELETE_FAST DICT_MERGE DICT_UPDATE END_FOR END_SEND EXTENDED_ARG FORMAT_SIMPLE
-    FORMAT_VALUE FORMAT_WITH_SPEC FOR_ITER GET_ITER GET_LEN GET_YIELD_FROM_ITER IS_OP JUMP_BACKWARD
-    JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP KW_NAMES LIST_APPEND LIST_EXTEND LIST_TO_TUPLE
-    LOAD_ATTR LOAD_CLOSURE LOAD_CONST LOAD_DEREF LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_CHECK
+    BUILD_STRING BUILD_TUPLE CACHE CALL CALL_INTRINSIC_1 CALL_KW COMPARE_OP CONTAINS_OP
+    CONVERT_VALUE COPY COPY_FREE_VARS DELETE_FAST DICT_MERGE DICT_UPDATE END_FOR END_SEND
+    EXTENDED_ARG FORMAT_SIMPLE FORMAT_VALUE FORMAT_WITH_SPEC FOR_ITER GET_ITER GET_LEN
+    GET_YIELD_FROM_ITER IS_OP JUMP_BACKWARD JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP
+    KW_NAMES LIST_APPEND LIST_EXTEND LIST_TO_TUPLE LOAD_ATTR LOAD_CLOSURE LOAD_CONST LOAD_DEREF
+    LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_FAST_CHECK
     LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_METHOD LOAD_SMALL_INT MAKE_CELL MAKE_FUNCTION MAP_ADD NOP
-    POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE
-    POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_NONE
-    POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_NONE
-    POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL RESUME RETURN_CONST RETURN_GENERATOR
-    RETURN_VALUE SEND SET_ADD SET_FUNCTION_ATTRIBUTE SET_UPDATE STORE_FAST STORE_FAST_LOAD_FAST
-    STORE_FAST_STORE_FAST SWAP TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX
-    UNPACK_SEQUENCE YIELD_VALUE
+    NOT_TAKEN POP_ITER POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_NONE
+    POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE
+    POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE
+    POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL RERAISE RESUME
+    RETURN_CONST RETURN_GENERATOR RETURN_VALUE SEND SET_ADD SET_FUNCTION_ATTRIBUTE SET_UPDATE
+    STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST SWAP TO_BOOL UNARY_INVERT UNARY_NEGATIVE
+    UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE YIELD_VALUE
 """
 _INSTRUCTIONS: Final = frozenset(_INSTRUCTIONS_TEXT.split())
 
@@ -120,7 +121,7 @@ _MOST_PARTS: Final = 10_000
 _DEPTH: Final = 4
 
 #: Instructions without effect.
-_SILENT: Final = frozenset({"CACHE", "NOP", "RESUME", "EXTENDED_ARG"})
+_SILENT: Final = frozenset({"CACHE", "NOP", "NOT_TAKEN", "RESUME", "EXTENDED_ARG"})
 
 
 def only_reads(function: Callable[..., Any]) -> bool:
@@ -197,13 +198,16 @@ def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
         name, value = step.opname, step.argval
         if name == "BINARY_OP":
             # `a += b` changes a list in place.
-            if (step.arg or 0) > _LAST_BINARY and not _counts(steps, place, owner):
+            if not (_is_plain(step) or _counts(steps, place, owner)):
                 return False
         elif name == "STORE_ATTR":
             if not _counts(steps, place - 2, owner):
                 return False
         elif name == "STORE_SUBSCR":
             if owner is None or not _puts_into_map(steps[:place], names, owner):
+                return False
+        elif name == "PUSH_NULL":
+            if not _calls_import(steps[:place], names):
                 return False
         elif name not in _INSTRUCTIONS:
             return False
@@ -229,6 +233,25 @@ def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
     return True
 
 
+def _calls_import(before: list[dis.Instruction], names: _Names) -> bool:
+    """Return whether `module.function` or `Class.method` is called; since Python 3.14 no bit marks these.
+
+    The name itself is checked where it is loaded.
+    """
+    *_, loads, attribute = (None, None, *before)
+    if loads is None or attribute is None or (loads.opname, attribute.opname) != ("LOAD_GLOBAL", "LOAD_ATTR"):
+        return False
+    return isinstance(names.of(loads.argval), ModuleType) or attribute.argval in _METHODS
+
+
+def _is_plain(step: dis.Instruction) -> bool:
+    """Return whether an operation leaves its operands as they are, such as `a + b`.
+
+    Since Python 3.14 `a[b]` is one of these operations, too.
+    """
+    return (step.arg or 0) <= _LAST_BINARY or step.argrepr == "[]"
+
+
 def _counts(steps: list[dis.Instruction], place: int, owner: str | None) -> bool:
     """Return whether the `+=` at this place adds a number to an attribute, as `self.count += 1` does."""
     if owner is None or place < 4 or len(steps) < place + 3:
@@ -249,11 +272,18 @@ def _puts_into_map(before: list[dis.Instruction], names: _Names, owner: str) -> 
     """Return whether a store is `self.state[key] = value`; the key is a name, a constant or `row["name"]`."""
     for key in (["LOAD_FAST"], ["LOAD_CONST"], ["LOAD_FAST", "LOAD_CONST", "BINARY_SUBSCR"]):
         *_, first, second = [None, None, *before[: len(before) - len(key)]]
-        if first is None or second is None or [step.opname for step in before[-len(key) :]] != key:
+        if first is None or second is None or [*map(_plain_name, before[-len(key) :])] != key:
             continue
         if first.argval == owner and isinstance(names.of_owner(str(second.argval)), MapState):
             return second.opname == "LOAD_ATTR"
     return False
+
+
+def _plain_name(step: dis.Instruction) -> str:
+    """The name that an instruction had before Python 3.14."""
+    if step.opname == "BINARY_OP" and step.argrepr == "[]":
+        return "BINARY_SUBSCR"
+    return {"LOAD_FAST_BORROW": "LOAD_FAST", "LOAD_SMALL_INT": "LOAD_CONST"}.get(step.opname, step.opname)
 
 
 def _loads(step: dis.Instruction, name: str) -> bool:
