@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from serving.in_thread import served
 from serving.live_page import LivePage
 from serving.scripted import ScriptedDirectory
 
+from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.errors import CheckpointError
 
 expect.set_options(timeout=PATIENCE)
@@ -70,6 +72,23 @@ def test_a_job_is_cancelled_only_by_a_button_that_looks_like_it(live: LivePage) 
     confirm.click()
     expect(dialog).to_contain_text("Done.")
     assert live.job.asked == [("cancel", {})]
+
+
+def test_the_question_before_a_cancellation_says_what_is_left(live: LivePage) -> None:
+    """The job has a savepoint at first, then none, then it keeps its checkpoints; last it has no snapshot."""
+    report = live.job.current
+    statistics = replace(report.statistics, last_checkpoint_id=4)
+    only = tuple(each for each in report.checkpoint_history if not each.kind.is_savepoint)
+    keeps = {**report.settings, "checkpointing.keep_after": str(KeepAfter.FAILURE_OR_CANCELLATION)}
+    live.job.current = replace(report, statistics=statistics)
+    dialog = live.press("Cancel")
+    expect(dialog.locator(".notice")).to_have_text("Its checkpoints are deleted. Its savepoints stay.")
+    live.job.current = replace(live.job.current, checkpoint_history=only)
+    expect(dialog.locator(".notice.warning")).to_contain_text("So no later job can continue from its state.")
+    live.job.current = replace(live.job.current, settings=keeps)
+    expect(dialog.locator(".notice")).to_have_text("Its checkpoints stay in the storage.")
+    live.job.current = replace(live.job.current, statistics=replace(statistics, last_checkpoint_id=None))
+    expect(dialog.locator(".notice")).to_have_count(0)
 
 
 def test_a_rescale_says_what_moves_and_asks_for_what_has_changed(live: LivePage) -> None:

@@ -11,7 +11,7 @@ from serving.acting import measured, taken
 from serving.browser import PATIENCE
 from serving.live_page import LivePage
 
-from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointStatus
 from penstock.runtime.snapshot.ids import SubtaskId
 
 expect.set_options(timeout=PATIENCE)
@@ -45,6 +45,26 @@ def test_details_of_a_checkpoint_in_progress_go_on_with_it(page: Any, live: Live
     expect(rows).to_have_count(6)
     expect(page.get_by_text("subtasks so far")).to_have_count(0)
     expect(page.get_by_text("no longer known")).to_have_count(0)
+
+
+def test_a_long_reason_takes_two_lines_until_the_checkpoint_is_picked(page: Any, live: LivePage) -> None:
+    reason = "its process died: " + "Ray says at length why a process may have died. " * 12 + "The end."
+    failed = taken(
+        5,
+        status=CheckpointStatus.FAILED,
+        duration=1.0,
+        failure=CheckpointFailureReason.JOB_FAILURE,
+        detail=reason,
+    )
+    live.job.current = replace(
+        live.job.current, checkpoint_history=(*live.job.current.checkpoint_history, failed)
+    )
+    shown = page.locator(".shortened").filter(has_text="Ray says at length")
+    expect(shown).to_be_visible()
+    height, line = shown.evaluate("(one) => [one.clientHeight, parseFloat(getComputedStyle(one).lineHeight)]")
+    assert height < 2.5 * line
+    live.button("5").click()
+    expect(page.locator(".detail .notice.error")).to_contain_text("The end.")
 
 
 def test_details_open_under_the_row_and_in_sight(page: Any, live: LivePage) -> None:

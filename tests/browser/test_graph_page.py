@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -118,6 +120,21 @@ def test_a_checkpoint_that_takes_long_has_a_sentence_that_leads_to_the_subtask(
     expect(page.get_by_role("region", name="Subtasks of enrich").locator("tr.picked")).to_contain_text(
         "enrich[2]"
     )
+
+
+def test_a_card_names_the_event_time_if_it_is_of_today(pipeline: PipelinePage) -> None:
+    page = pipeline.show()
+    reached = page.locator('[data-vertex="parse"] text.line').last
+    expect(reached).to_have_text(re.compile(r"^2023-11-14 \d\d:\d\d:\d\d"))
+    now = datetime.now(UTC).replace(hour=12, minute=34, second=56, microsecond=0)
+    report = pipeline_report()
+    subtasks = tuple(
+        replace(each, statistics=replace(each.statistics, current_watermark=int(now.timestamp() * 1e6)))
+        for each in report.subtasks
+        if each.statistics
+    )
+    pipeline.job.current = replace(report, subtasks=subtasks)
+    expect(reached).to_have_text(re.compile(r"^event time \d\d:\d\d:56"))
 
 
 def test_highest_shares_of_different_subtasks_are_named_as_such(graph: Any) -> None:

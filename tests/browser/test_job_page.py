@@ -211,6 +211,37 @@ def test_curves_show_their_last_values(pipeline: PipelinePage) -> None:
         expect(curve.locator(".values")).to_contain_text(words)
 
 
+def test_a_job_that_restarts_shows_its_cause_and_no_numbers_of_its_last_attempt(
+    pipeline: PipelinePage,
+) -> None:
+    failure = FailureRecord(1, BEGAN, FailureCause("its process died", SubtaskId("orders", 1)))
+    page = pipeline.show()
+    expect(page.locator(".bottleneck")).to_be_visible()
+    pipeline.job.current = pipeline_report(status=JobStatus.RESTARTING, failure=failure, failures=(failure,))
+    expect(page.get_by_role("alert")).to_contain_text("its process died")
+    expect(page.locator(".bottleneck")).to_have_count(0)
+    expect(page.locator(".card.limits")).to_have_count(0)
+    expect(figure(page, "In, all sources")).not_to_contain_text("/s")
+
+
+def test_curves_follow_a_change_between_light_and_dark(pipeline: PipelinePage) -> None:
+    page = pipeline.show()
+    drawn = """() => {
+      const canvas = document.querySelector(".curve canvas");
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      const wanted = getComputedStyle(document.documentElement).getPropertyValue("--rule").trim().slice(1);
+      const [r, g, b] = wanted.match(/../g).map((two) => parseInt(two, 16));
+      return data.some((red, at) => at % 4 === 0 && red === r && data[at + 1] === g && data[at + 2] === b);
+    }"""
+    page.locator(".curve canvas").first.wait_for()
+    until(page, drawn)
+    page.emulate_media(color_scheme="dark")
+    try:
+        until(page, drawn)
+    finally:
+        page.emulate_media(color_scheme="light")
+
+
 def test_marks_on_axes_are_round_whole_and_apart(browser: Any) -> None:
     with pipeline_page(browser) as pipeline:
         page = pipeline.page

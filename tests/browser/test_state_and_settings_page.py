@@ -117,6 +117,24 @@ def test_settings_have_units_and_say_what_differs(live: LivePage) -> None:
     expect(rows).to_have_count(1)
 
 
+@pytest.mark.parametrize("view", ["state", "configuration"])
+def test_on_a_phone_names_break_between_their_words_only(live: LivePage, view: str) -> None:
+    live.page.set_viewport_size({"width": 390, "height": 844})
+    live.show(view)
+    live.page.locator("td code").first.wait_for()
+    lines = live.page.locator("td code").evaluate_all(
+        """(all) => all.flatMap((one) => [...one.childNodes])
+          .filter((node) => node.nodeType === Node.TEXT_NODE && node.length)
+          .map((node) => {
+            const range = document.createRange();
+            range.selectNodeContents(node);
+            return [node.data, range.getClientRects().length];
+          })"""
+    )
+    assert lines
+    assert [word for word, count in lines if count > 1] == []
+
+
 def test_the_page_knows_the_defaults_of_all_settings(live: LivePage) -> None:
     """A default that changes must change in `setting_names.js`, too."""
     plain = settings_of(JobGraph("words", ()), JobConfig())

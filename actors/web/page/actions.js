@@ -64,6 +64,20 @@ const ACTIONS = {
   },
 };
 
+// What a cancellation deletes, and what stays to continue from.
+export function leftByCancel(report) {
+  if (report.statistics.last_checkpoint_id === null) return null;
+  if (/\.(ALWAYS|FAILURE_OR_CANCELLATION)$/.test(report.settings["checkpointing.keep_after"] ?? "")) return { text: "Its checkpoints stay in the storage." };
+  const isSaved = report.checkpoint_history.some((each) => each.kind !== "checkpoint" && each.status === "completed");
+  if (isSaved) return { text: "Its checkpoints are deleted. Its savepoints stay." };
+  return { kind: "warning", text: "Its checkpoints are deleted, and it has no savepoint. So no later job can continue from its state. Stop ends the job with a savepoint." };
+}
+
+function Left({ report }) {
+  const left = leftByCancel(report);
+  return left && html`<${Notice} kind=${left.kind}>${left.text}<//>`;
+}
+
 function Fields({ report, action, given, set, disabled }) {
   if (action.rescale) {
     return html`<div class="fields">${report.graph.vertices.map((vertex, place) => html`<label key=${vertex.id}>${vertex.id}
@@ -91,6 +105,7 @@ function Confirm({ report, action, run, silent, begin, onClose }) {
   const isEmpty = action.rescale && Object.keys(changed).length === 0;
   return html`<${Dialog} title="${action.title} ${report.name}?" onClose=${onClose}>
     <p>${action.text}</p>
+    ${action === ACTIONS.cancel && !run && html`<${Left} report=${report} />`}
     <${Fields} report=${report} action=${action} given=${given} set=${set} disabled=${Boolean(run)} />
     ${action.rescale && !run && html`<${Preview} job=${job} parallelism=${changed} />`}
     <${Command} text=${command} />

@@ -24,7 +24,8 @@ const COLUMNS = [
   { name: "New bytes", kind: "number", of: (row) => bytes(row.written_bytes), by: (row) => row.written_bytes },
   { name: "In flight", kind: "number", of: (row) => bytes(row.in_flight_bytes), by: (row) => row.in_flight_bytes },
   { name: "Attempt", kind: "number", of: (row) => String(row.attempt) },
-  { name: "Reason", of: reasonOf },
+  // The details have the whole reason, which may be long: Ray explains the death of a process at length.
+  { name: "Reason", of: (row) => row.failure && html`<span class="shortened" title=${reasonOf(row)}>${reasonOf(row)}</span>` },
 ];
 
 const SHOWN = {

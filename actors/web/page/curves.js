@@ -4,6 +4,7 @@ import uPlot from "./vendor/uplot.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
 import { bytes, clock, count, duration, share } from "./format.js";
+import { useDark } from "./media.js";
 import { countedBy } from "./operators.js";
 import { Notice } from "./parts.js";
 
@@ -114,6 +115,7 @@ function Curve({ title, unit, mark, steps, lines, samples, events }) {
   const marked = useRef(events);
   marked.current = events;
   const [pointed, pointAt] = useState(null);
+  const isDark = useDark();
   const data = [samples.map((sample) => sample.at), ...lines.map(([, field]) => samples.map((sample) => sample[field]))];
   const isKnown = data.slice(1).some((line) => line.some((value) => value !== null));
   useEffect(() => {
@@ -126,7 +128,7 @@ function Curve({ title, unit, mark, steps, lines, samples, events }) {
       plot.current.destroy();
       plot.current = null;
     };
-  }, [isKnown]);
+  }, [isKnown, isDark]);
   useEffect(() => plot.current?.setData(data), [samples]);
   const at = samples[pointed];
   const last = lines.map(([label, field]) => `${label} ${unit(newest(samples, field))}`).join(", ") + said(within(events, samples));

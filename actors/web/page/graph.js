@@ -1,11 +1,11 @@
 // The job graph: laid out once for each shape; after that only numbers change. On a phone it is a list.
 
 import { html, useMemo, useRef, useState } from "./vendor/htm-preact.js";
-import { cut, cutFront, fileLine, load, percents, rate, share, subtasksOf, watermark } from "./format.js";
+import { cut, cutFront, fileLine, load, percents, rate, share, subtasksOf, today, watermark } from "./format.js";
 import { EdgeRecords } from "./edge_records.js";
 import { LINE, SHOWN, WIDTH, arrange, heightOf } from "./graph_layout.js";
 import { useMoves } from "./graph_moves.js";
-import { useNarrow } from "./narrow.js";
+import { useNarrow } from "./media.js";
 import { Notice } from "./parts.js";
 
 const inputOf = (edge) => (edge.input_index ? `${edge.input_index + 1}: ` : "");
@@ -14,6 +14,13 @@ const wholeNameOf = (edge) => `${edge.source} to ${edge.target}: ${inputOf(edge)
 const fillOf = (summary) => ((summary?.fill ?? null) === null ? "" : `${share(summary.fill)} full`);
 const isFull = (summary) => (summary?.fill_max ?? 0) > 0.8;
 const reachedBy = (summary) => ((summary?.watermark ?? null) === null ? "" : watermark(summary.watermark));
+
+// A card has no room for the date together with its name.
+function eventTime(summary) {
+  const [day, time] = reachedBy(summary).split(" ");
+  return time && day === today() ? `event time ${time}` : reachedBy(summary);
+}
+
 // Shares of different subtasks do not add up: each is the highest one.
 const highest = (vertex, summary) => (vertex.parallelism > 1 ? { busy: `busy max ${share(summary.busy_max)}`, blocked: `blocked max ${share(summary.backpressured_max)}` } : oneSubtask(summary));
 
@@ -44,7 +51,7 @@ function Card({ vertex, summary, at, job, limits }) {
       <text class="number" x="14" y=${below + 7}>${state === "unknown" ? "" : highest(vertex, summary).busy}</text>
       <text class="number" x=${right} y=${below + 7} text-anchor="end">${state === "unknown" ? "no rates" : highest(vertex, summary).blocked}</text>
       <text class="number" x="14" y=${below + 28}>${state === "unknown" ? "" : `${rate(summary.records_in)} in`}</text>
-      <text class="line" x=${right} y=${below + 28} text-anchor="end">${reachedBy(summary)}</text>
+      <text class="line" x=${right} y=${below + 28} text-anchor="end">${eventTime(summary)}<title>event time (watermark): ${reachedBy(summary)}</title></text>
     </g>
   </a>`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { count, duration, moment, rate, shortId } from "./format.js";
-import { useNarrow } from "./narrow.js";
+import { useNarrow } from "./media.js";
 import { Empty, Notice, Status, Table } from "./parts.js";
 
 const MOST = 500; // maximum number of jobs that are shown
@@ -15,7 +15,7 @@ const readBy = (job) => (job.live ? job.records_in : null);
 const COLUMNS = [
   { name: "Job", of: (job) => html`<a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><br /><span class="faint">${job.job_id}</span>`, kind: "id", by: (job) => job.name },
   { name: "State", of: (job) => html`<${Status} value=${job.status} />${job.problem && html`<br /><span class="faint">${job.problem}</span>`}` },
-  { name: "Since", of: (job) => (job.problem ? "" : moment(job.submitted_at)), by: (job) => (job.problem ? null : job.submitted_at) },
+  { name: "Started", of: (job) => (job.problem ? "" : moment(job.submitted_at)), by: (job) => (job.problem ? null : job.submitted_at) },
   { name: "Ended", of: (job) => moment(job.ended_at), by: (job) => job.ended_at },
   { name: "Duration", kind: "number", of: (job) => duration(job.duration), by: (job) => job.duration },
   { name: "Records in", kind: "number", of: (job) => rate(readBy(job)), by: readBy },

@@ -111,6 +111,7 @@ export function JobView({ id, tab, rest, index, readOnly, hidesRecords }) {
   if (error) return html`<${Empty} title="This job can't be shown"><p>${named(error.message)}</p><p><a href="#/">All jobs</a></p><//>`;
   if (report === null) return html`<${Notice}>Asking the JobMaster…<//>`;
   const newest = samples[samples.length - 1];
+  const flows = live && !report.failure; // the counters of a job that restarts are those of its last attempt
   const view = VIEWS[tab] ? tab : "graph";
   return html`
     <div class="title"><h1>${report.name}</h1><${Status} value=${report.status} /><span class="faint">${report.job_id}</span></div>
@@ -120,14 +121,14 @@ export function JobView({ id, tab, rest, index, readOnly, hidesRecords }) {
     ${report.restored_from && html`<p class="faint">Restored from <code>${report.restored_from}</code></p>`}
     ${report.end && html`<${End} end=${report.end} />`}
     ${report.warnings.map((text) => html`<${Notice} key=${text} kind="warning">${named(text)}<//>`)}
-    <${Figures} report=${report} live=${live} newest=${newest} trend=${trend} />
-    ${report.bottleneck && live && html`<p class="bottleneck" role="status">${named(report.bottleneck.text)} <a href=${subtasksOf(id, report.bottleneck.vertex)}>Look at ${report.bottleneck.vertex}</a></p>`}
-    ${report.slow_checkpoint && live && html`<p class="slow-checkpoint" role="status">${named(report.slow_checkpoint.text)} <a href=${subtaskOf(id, report.slow_checkpoint)}>Look at ${report.slow_checkpoint.vertex}[${report.slow_checkpoint.subtask}]</a></p>`}
+    <${Figures} report=${report} live=${live} newest=${flows ? newest : undefined} trend=${trend} />
+    ${report.bottleneck && flows && html`<p class="bottleneck" role="status">${named(report.bottleneck.text)} <a href=${subtasksOf(id, report.bottleneck.vertex)}>Look at ${report.bottleneck.vertex}</a></p>`}
+    ${report.slow_checkpoint && flows && html`<p class="slow-checkpoint" role="status">${named(report.slow_checkpoint.text)} <a href=${subtaskOf(id, report.slow_checkpoint)}>Look at ${report.slow_checkpoint.vertex}[${report.slow_checkpoint.subtask}]</a></p>`}
     ${!readOnly && html`<${Actions} report=${report} live=${live} answering=${answering} />`}
     <nav class="tabs" aria-label="Views of the job">${Object.entries(VIEWS).map(([name, title]) => html`
       <a key=${name} href="#/jobs/${id}/${name}" aria-current=${name === view ? "page" : undefined}>${title}${name === "failures" && report.failures.length ? html` <span class="tag">${report.failures.length}</span>` : null}</a>`)}
     </nav>
-    ${view === "graph" && html`<${Graph} report=${report} live=${live} showsRecords=${live && !hidesRecords} /><${Curves} report=${report} samples=${samples} live=${live} />`}
+    ${view === "graph" && html`<${Graph} report=${report} live=${flows} showsRecords=${live && !hidesRecords} /><${Curves} report=${report} samples=${samples} live=${live} />`}
     ${view === "subtasks" && html`<${Subtasks} report=${report} picked=${rest} index=${index} at=${newest?.at} live=${live} />`}
     ${view === "nodes" && html`<${Nodes} report=${report} />`}
     ${view === "checkpoints" && html`<${Checkpoints} report=${report} />`}

@@ -24,6 +24,9 @@ export function Empty({ title, children }) {
   return html`<section class="empty"><h2>${title}</h2>${children}</section>`;
 }
 
+// A name that lines may break between its words only.
+export const breakable = (name) => name.split(/(?<=[._])/).map((part) => html`${part}<wbr />`);
+
 export const Code = ({ children }) => html`<code>${children}</code>`;
 
 // The rows in the order of a column; rows without a value are last.

@@ -3,7 +3,7 @@
 import { html, useState } from "./vendor/htm-preact.js";
 import { jobPath, look } from "./api.js";
 import { bytes, count, moment } from "./format.js";
-import { Notice, Table, useAnswer } from "./parts.js";
+import { Notice, Table, breakable, useAnswer } from "./parts.js";
 
 const KINDS = { checkpoint: "Checkpoint", savepoint: "Savepoint", sync_savepoint: "Last savepoint" };
 
@@ -79,7 +79,7 @@ export function SavedState({ report, hidesRecords }) {
   const columns = [
     { name: "Operator", kind: "id", ofGroup: true, of: (row) => html`<code>${row.operator.operator_id}</code>`, by: (row) => row.operator.operator_id },
     { name: "Size", kind: "number", ofGroup: true, of: (row) => bytes(row.operator.size), by: (row) => row.operator.size },
-    { name: "State", of: (row) => (row.state ? html`<code>${row.state.name}</code>` : "none") },
+    { name: "State", of: (row) => (row.state ? html`<code>${breakable(row.state.name)}</code>` : "none") },
     { name: "Holds", of: (row) => (row.state ? holds(row.state) : "") },
     { name: "Keys or values", kind: "number", of: (row) => (row.state ? `${row.state.is_exact ? "" : "at most "}${count(row.state.entries)}` : "") },
     { name: "Type", of: (row) => (row.state?.of_type ? html`<code>${row.state.of_type}</code>` : "") },

@@ -2,7 +2,7 @@
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { bytes, duration } from "./format.js";
-import { Notice, Table } from "./parts.js";
+import { Notice, Table, breakable } from "./parts.js";
 import { DEFAULTS, GROUPS, SECONDS } from "./setting_names.js";
 
 const WORDS = { True: "yes", False: "no", HeapState: "memory (HeapState)", Checkpointing: "on", "": "empty" };
@@ -53,7 +53,7 @@ export function Settings({ report }) {
   const sought = text.trim().toLowerCase();
   const shown = rows.filter((row) => (!onlyChanged || row.isChanged) && `${row.name} ${row.value} ${row.text}`.toLowerCase().includes(sought));
   const columns = [
-    { name: "Setting", kind: "id", of: (row) => html`<code>${row.name}</code>` },
+    { name: "Setting", kind: "id", of: (row) => html`<code>${breakable(row.name)}</code>` },
     { name: "Value", of: (row) => html`<span title=${row.value} class=${row.isChanged ? "changed" : ""}>${row.text}</span>` },
     { name: "Default", of: (row) => html`<span class="faint">${row.isChanged ? (row.usual === undefined ? "no default" : settingText(row.name, row.usual)) : "the same"}</span>` },
   ];

@@ -187,7 +187,9 @@ class Failing(State):
             decision = job.restart.failed(job.ledger.age())
         match decision:
             case RestartAfter(delay):
-                job.enter(Restarting(job, delay, job.deploy_again), f"the job starts again in {delay:g} s")
+                job.enter(
+                    Restarting(job, delay, job.deploy_again), f"the job starts again in {round(delay, 1):g} s"
+                )
             case GiveUp(reason):
                 cause = str(self._cause)
                 job.record_end(
