@@ -241,50 +241,55 @@ def measure_snapshots(figures: Figures, keys: int, rounds: int, undisturbed: flo
 
 def measure_timers(figures: Figures, timers: int, rounds: int) -> str:
     """Measure setting and firing timers, a checkpoint after each, and a checkpoint after both."""
+    seen: dict[str, list[dict[str, float]]] = {}
+    for _ in range(rounds):
+        for name, config in BACKENDS.items():
+            seen.setdefault(name, []).append(_timers_on(config, timers))
     tables = []
-    for name, config in BACKENDS.items():
-        times = _timers_on(config, timers, rounds if isinstance(config, HeapState) else 1)
+    for name, of_rounds in seen.items():
+        times = {what: [one[what] for one in of_rounds] for what in of_rounds[0]}
         figures.seconds |= {f"{timers:,} timers{name}, {what}": middle(each) for what, each in times.items()}
         lines = [[what, f"{middle(t) * 1e3:.1f} ms", f"{max(t) * 1e3:.1f} ms"] for what, t in times.items()]
         tables.append(table([f"{timers:,} timers{name}", "median", "longest"], lines))
+    lines = []
+    for what in ("to set", "to fire"):
+        ratios = [rocks[what] / heap[what] for heap, rocks in zip(*seen.values(), strict=True)]
+        figures.ratios[f"timers_{what.replace(' ', '_')}_in_rocksdb_vs_heap"] = middle(ratios)
+        lines.append([what, f"{middle(ratios):.2f}", "at most 3", spread(ratios)])
+    tables.append(table(["time in RocksDB / on the heap", "middle", "target", "all rounds"], lines))
     return "\n\n".join(tables)
 
 
-def _timers_on(config: StateBackend, timers: int, rounds: int) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {}
-
-    def note(name: str, seconds: float) -> None:
-        times.setdefault(name, []).append(seconds)
-
+def _timers_on(config: StateBackend, timers: int) -> dict[str, float]:
+    times: dict[str, float] = {}
     keys = [f"key-{number}" for number in range(timers)]
-    for _ in range(rounds):
-        spare_loaded_modules()
-        checkpoints = Checkpoints(MemoryStorage(), config)
-        queue = TimerQueue(checkpoints.backend.table("timers", nested=True))
+    spare_loaded_modules()
+    checkpoints = Checkpoints(MemoryStorage(), config)
+    queue = TimerQueue(checkpoints.backend.timer_table("timers"))
 
-        def timed(name: str, work: Callable[[], None]) -> None:
-            begun = time.perf_counter()
-            work()
-            note(name, time.perf_counter() - begun)
+    def timed(name: str, work: Callable[[], None]) -> None:
+        begun = time.perf_counter()
+        work()
+        times[name] = time.perf_counter() - begun
 
-        def set_all(queue: TimerQueue = queue) -> None:
-            for at, key in enumerate(keys):
-                queue.register(key, at)
+    def set_all() -> None:
+        for at, key in enumerate(keys):
+            queue.register(key, at)
 
-        def fire_all(queue: TimerQueue = queue) -> None:
-            for _ in queue.due(timers):
-                pass
+    def fire_all() -> None:
+        for _ in queue.due(timers):
+            pass
 
-        timed("to set", set_all)
-        note("set: stopped", checkpoints.take()[0])
-        timed("to fire", fire_all)
-        note("fired: stopped", checkpoints.take()[0])
-        set_all()
-        fire_all()
-        stopped, beside = checkpoints.take()
-        note("set and fired between two checkpoints: stopped", stopped)
-        note("set and fired between two checkpoints: beside", beside)
-        checkpoints.backend.close()
+    timed("to set", set_all)
+    times["set: stopped"] = checkpoints.take()[0]
+    timed("to fire", fire_all)
+    times["fired: stopped"] = checkpoints.take()[0]
+    set_all()
+    fire_all()
+    stopped, beside = checkpoints.take()
+    times["set and fired between two checkpoints: stopped"] = stopped
+    times["set and fired between two checkpoints: beside"] = beside
+    checkpoints.backend.close()
     return times
 
 

@@ -15,6 +15,8 @@ its registration. So it is in the snapshot as soon as it is set, and moves with 
 rescaled. A checkpoint writes the timers that were set since the last checkpoint and have not fired, and the
 deletions of older timers. A key has at most one timer of each kind of time for a moment.
 
+RocksDB has the table on disk; the timers are also in memory (`io/rocksdb/timer_table.py`).
+
 The table has no order, so a heap in memory orders the timers. It is built from the table when the operator
 opens. A deleted timer stays in the heap until it reaches the top. A heap item is valid only if the table
 still has its number for its key and moment. When the stale items outnumber the others by more than 1,024,
@@ -49,7 +51,8 @@ from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME, RowBatch, Watermark
 from penstock.runtime.state.declared_state import RESERVED
 from penstock.runtime.state.state_backend import KeyedStateBackend
-from penstock.runtime.state.state_table import NO_KEY, HasCurrentKey, StateTable
+from penstock.runtime.state.state_table import NO_KEY, HasCurrentKey
+from penstock.runtime.state.timer_table import TimerTable
 from penstock.runtime.time.durations import micros_of
 
 #: Up to this number, stale heap items never cause a rebuild.
@@ -61,7 +64,7 @@ class TimerQueue:
 
     Example:
         >>> from penstock.runtime.state.state_table import StateTable
-        >>> queue = TimerQueue(StateTable("timers", nested=True))
+        >>> queue = TimerQueue(TimerTable(StateTable("timers", nested=True)))
         >>> for key, at in [("ann", 20), ("bob", 10), ("ann", 10), ("ann", 20)]:
         ...     queue.register(key, at)
         >>> queue.delete("ann", 10)
@@ -69,15 +72,14 @@ class TimerQueue:
         [(10, 'bob'), (20, 'ann')]
     """
 
-    def __init__(self, table: StateTable) -> None:
-        self._entries = table.entries
-        self._changed = table.changed
+    def __init__(self, table: TimerTable) -> None:
+        self._table = table
+        self._number_of = table.number_of
         self._ties = count()
-        numbers = [number for moments in self._entries.values() for number in moments.values()]
-        self._set = len(numbers)
-        self._next_number = max(numbers, default=-1) + 1
         self._heap: list[tuple[int, int, int, Any]] = []
         self._build()
+        self._set = len(self._heap)
+        self._next_number = max((number for _, number, _, _ in self._heap), default=-1) + 1
 
     def __len__(self) -> int:
         return self._set
@@ -90,19 +92,16 @@ class TimerQueue:
         return heap[0][0] if heap else None
 
     def register(self, key: Any, at: int) -> None:
-        moments = self._entries.get(key)
-        if moments is None:
-            moments = self._entries[key] = {}
-        elif at in moments:
+        if self._number_of(key, at) is not None:
             return
-        number = moments[at] = self._next_number
+        number = self._next_number
+        self._table.put(key, at, number)
         self._next_number = number + 1
         self._set += 1
-        self._changed.put_new((key, at), number)
         heappush(self._heap, (at, number, next(self._ties), key))
 
     def delete(self, key: Any, at: int) -> None:
-        if at in self._entries.get(key, ()):
+        if self._number_of(key, at) is not None:
             self._take_out(key, at)
             if len(self._heap) > 2 * self._set + _LEAST_WASTE:
                 self._build()
@@ -119,24 +118,15 @@ class TimerQueue:
                 heap = self._heap
 
     def _take_out(self, key: Any, at: int) -> None:
-        moments = self._entries[key]
-        del moments[at]
-        if not moments:
-            del self._entries[key]
+        self._table.remove(key, at)
         self._set -= 1
-        self._changed.remove((key, at))
 
     def _is_set(self, item: tuple[int, int, int, Any]) -> bool:
         at, number, _, key = item
-        moments = self._entries.get(key)
-        return moments is not None and moments.get(at) == number
+        return self._number_of(key, at) == number
 
     def _build(self) -> None:
-        self._heap = [
-            (at, number, next(self._ties), key)
-            for key, moments in self._entries.items()
-            for at, number in moments.items()
-        ]
+        self._heap = [(at, number, next(self._ties), key) for key, at, number in self._table]
         heapify(self._heap)
 
 
@@ -292,8 +282,8 @@ class FunctionTimers:
         collector: ResultCollector,
     ) -> None:
         self._clock = context.connector.clock
-        self._event = TimerQueue(backend.table(EVENT_TIMERS, nested=True))
-        self._processing = TimerQueue(backend.table(PROCESSING_TIMERS, nested=True))
+        self._event = TimerQueue(backend.timer_table(EVENT_TIMERS))
+        self._processing = TimerQueue(backend.timer_table(PROCESSING_TIMERS))
         self._on_timer = on_timer
         self._collector = collector
         self._reached = ReachedWatermark(context, REACHED)

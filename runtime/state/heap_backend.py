@@ -30,6 +30,7 @@ from penstock.runtime.state.log_files import LogFiles
 from penstock.runtime.state.row_log import RowLog
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, Sweepable
 from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.state.timer_table import TimerTable
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
 
@@ -100,6 +101,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         table = self.table(log.name, nested=True)
         del self._tables[log.name]
         log.fill(table.entries, set(table.changed))
+
+    def timer_table(self, name: str) -> TimerTable:
+        return TimerTable(self.table(name, nested=True))
 
     @property
     def table_names(self) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from penstock.runtime.state.row_log import RowLog
 from penstock.runtime.state.state_table import NO_KEY, StateTable
 from penstock.runtime.state.state_views import VIEWS
 from penstock.runtime.state.time_to_live import Lifetime, StateTime, StateTtl
+from penstock.runtime.state.timer_table import TimerTable
 
 
 class UnfinishedSnapshot(Protocol):
@@ -140,6 +141,10 @@ class KeyedStateBackend(ABC):
     @abstractmethod
     def row_log(self, name: str) -> RowLog:
         """Return the log of records of this name, with its restored rows; always the same object."""
+
+    @abstractmethod
+    def timer_table(self, name: str) -> TimerTable:
+        """Return the timers of this name, with the restored ones; the name has no other table."""
 
     @property
     @abstractmethod

@@ -220,7 +220,7 @@ class SnapshotsBesideTheTask(RuleBasedStateMachine):
         self.pages = bind(MapState(name="pages"))
         self.events = bind(ListState(name="events"))
         self.direct = self.backend.table("direct")
-        self.timers = TimerQueue(self.backend.table("timers", nested=True))
+        self.timers = TimerQueue(self.backend.timer_table("timers"))
         self.writers: dict[int, tuple[Writer, dict[str, Any]]] = {}
         self.last_id = 0
         self.completed_id = -1

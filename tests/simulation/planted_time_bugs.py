@@ -41,10 +41,10 @@ def fire_timers_that_were_deleted_before_a_restore(patch: pytest.MonkeyPatch) ->
     delete = TimerQueue.delete
 
     def in_memory(self: TimerQueue, key: Any, at: int) -> None:
-        queue: Any = self
-        noted, queue._changed = queue._changed, _Deaf()
+        table: Any = self._table
+        noted, table._changed = table._changed, _Deaf()
         delete(self, key, at)
-        queue._changed = noted
+        table._changed = noted
 
     patch.setattr(TimerQueue, "delete", in_memory)
 

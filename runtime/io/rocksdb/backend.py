@@ -36,6 +36,7 @@ from penstock.runtime.io.rocksdb.snapshots import (
     sorted_files,
     take_over,
 )
+from penstock.runtime.io.rocksdb.timer_table import RocksDBTimers
 from penstock.runtime.io.scratch import ScratchFolder
 from penstock.runtime.snapshot.handles import KeyedStateHandle, SavedTime
 from penstock.runtime.state.column_log import ColumnLog
@@ -155,6 +156,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._own = range(setup.key_groups.first, setup.key_groups.last + 1)
         self._memory = memory
         self._row_logs: dict[str, RocksDBRowLog] = {}
+        self._timers: dict[str, RocksDBTimers] = {}
         self._expired_rows: dict[str, list[ExpiredRows]] = {}
         self._scratch = ScratchFolder(folder)
         try:
@@ -193,6 +195,15 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             log = self._row_logs[name] = RocksDBRowLog(self.table(name, nested=True))
         return log
 
+    def timer_table(self, name: str) -> RocksDBTimers:
+        timers = self._timers.get(name)
+        if timers is None:
+            if self._has_rows(self._rows_of(name, nested=False)):
+                raise other_form(name, was_nested=False)
+            rows = self._rows_of(name, nested=True)
+            timers = self._timers[name] = RocksDBTimers(rows, self._database, self._own)
+        return timers
+
     def _no_columns(self, name: str) -> ConfigurationError:
         msg = (
             f"operator {self._operator!r} keeps its state {name!r} in columns, which RocksDB can't hold: "
@@ -202,8 +213,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     @property
     def table_names(self) -> tuple[str, ...]:
-        for cached in self._cached():
-            cached.write_back()
+        self._write_back()
         names = (name for group in self._own for name, _ in self._database.tables(group))
         return tuple(dict.fromkeys(names))
 
@@ -249,8 +259,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     ) -> CanonicalSnapshot | NativeSnapshot:
         """Write back, flush, and link the current files; see `KeyedStateBackend.snapshot`."""
         self._check_follows(checkpoint_id)
-        for cached in self._cached():
-            cached.write_back()
+        self._write_back()
         for name, parts in list(self._expired_rows.items()):
             if len({rows.latest for rows in parts}) > 1:  # a snapshot records one time per table
                 self._delete_expired(name)
@@ -264,6 +273,12 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._snapshots.begun(checkpoint_id)
         uploaded = sorted_files(self._snapshots.base if is_known else None)
         return NativeSnapshot(described, linked, uploaded, self._database.estimated_rows)
+
+    def _write_back(self) -> None:
+        for cached in self._cached():
+            cached.write_back()
+        for timers in self._timers.values():
+            timers.write_back()
 
     def _linked_files(self, checkpoint_id: int) -> Path:
         return self._scratch.path / f"checkpoint-{checkpoint_id}"
@@ -312,6 +327,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                 self._put_entries_of(handle, files)
         for log in self._row_logs.values():
             log.load()
+        for timers in self._timers.values():
+            timers.load(self._database)
 
     def _open_parts(
         self, parts: Sequence[KeyedStateHandle], files: StateFileReader, restored_id: int | None

@@ -18,7 +18,7 @@ the row's key. Then four bytes of length and the encoded key and part precede th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, KeyTypeError
@@ -118,6 +118,36 @@ class TableRows:
         except CodecError:
             return [self.encode(key, None, value) for key, value in zip(keys, values, strict=True)]
         return rows
+
+    def encode_parts(
+        self, entries: Sequence[tuple[Any, Any]], values: Sequence[Any]
+    ) -> list[tuple[bytes, bytes]]:
+        """Return the rows of many entries of a nested table; faster than `encode` for each."""
+        dumps, rows = self._codec.dumps, []
+        try:
+            for (key, part), (row, is_natural), value in zip(
+                entries, self._of_parts(entries), values, strict=True
+            ):
+                if is_natural:
+                    rows.append((row, _NATURAL + dumps(value)))
+                else:
+                    rows.append(self.encode(key, part, value))
+        except CodecError:
+            return [self.encode(key, part, value) for (key, part), value in zip(entries, values, strict=True)]
+        return rows
+
+    def of_parts(self, entries: Sequence[tuple[Any, Any]]) -> list[bytes]:
+        """Return the keys of the rows of many entries of a nested table."""
+        return [row for row, _ in self._of_parts(entries)]
+
+    def _of_parts(self, entries: Sequence[tuple[Any, Any]]) -> Iterator[tuple[bytes, bool]]:
+        """Yield the key of each entry's row, and whether both parts can be read from it."""
+        begins = self._begins
+        groups = key_group_array([key for key, _ in entries], self._max_parallelism).tolist()
+        for (key, part), group in zip(entries, groups, strict=True):
+            raw, is_natural = key_bytes(key)
+            raw_part, is_natural_part = key_bytes(part)
+            yield begins[group] + raw + raw_part, is_natural and is_natural_part
 
     def value(self, data: bytes) -> Any:
         at = 1 if data[:1] == _NATURAL else 5 + int.from_bytes(data[1:5])

@@ -19,6 +19,7 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_states import MapState, ValueState
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.state.timer_table import TimerTable
 from penstock.runtime.testing.manual_time import ManualClock
 
 
@@ -60,7 +61,7 @@ def test_numbers_are_taken_without_looking_at_one_of_them(written: int) -> None:
 def test_timers_are_taken_without_looking_at_one_of_them() -> None:
     fixed = CountingFixed()
     table = StateTable("t", nested=True, changed=lambda entries: DirtyEntries(entries, fixed, nested=True))
-    queue = TimerQueue(table)
+    queue = TimerQueue(TimerTable(table))
     for at in range(10_000):
         queue.register("ann", at)
     (taken,) = table.changed.take(table.changed.mutable())
@@ -190,7 +191,7 @@ def test_a_view_goes_on_with_a_dict_of_its_own_after_a_snapshot() -> None:
 
 def test_a_timer_that_was_set_and_has_fired_between_two_snapshots_leaves_nothing() -> None:
     backend, files = new_backend(), Files()
-    queue = TimerQueue(backend.table("t", nested=True))
+    queue = TimerQueue(backend.timer_table("t"))
     for key in "abc":
         queue.register(key, 5)
     assert len(list(queue.due(5))) == 3

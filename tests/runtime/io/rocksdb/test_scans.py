@@ -50,7 +50,7 @@ def test_scans_that_are_left_and_go_on_side_by_side_know_their_ends(tmp_path: Pa
 def test_timers_are_set_again_where_many_have_just_fired() -> None:
     """A look for the timers of a key does not walk over the deleted rows of all others; it took hours so."""
     timers = 50_000
-    queue = TimerQueue(opened().table("timers", nested=True))
+    queue = TimerQueue(opened().timer_table("timers"))
     for _ in range(2):
         for number in range(timers):
             queue.register(f"key-{number}", number)

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from penstock.runtime.config.job_config import RocksDB
+from penstock.runtime.io.rocksdb import timer_table
 from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.handles import KeyGroupRange
+from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.state.timer_table import TimerTable
 from penstock.runtime.testing.harness_state import open_state_backend
 
 KEYS = st.sampled_from(["a", "b", 1, ("a", 2), None])
@@ -24,10 +26,10 @@ MOMENTS = st.integers(-3, 12)
 
 
 #: Makes a table that has these timers.
-TableOf = Callable[..., StateTable]
+TableOf = Callable[..., TimerTable]
 
 
-def with_timers(table: StateTable, *timers: tuple[Any, int]) -> Any:
+def with_timers(table: TimerTable, *timers: tuple[Any, int]) -> TimerTable:
     queue = TimerQueue(table)
     for key, at in timers:
         queue.register(key, at)
@@ -36,7 +38,7 @@ def with_timers(table: StateTable, *timers: tuple[Any, int]) -> Any:
 
 @pytest.fixture
 def table_of(new_backend: Callable[[], KeyedStateBackend]) -> TableOf:
-    return lambda *timers: with_timers(new_backend().table("timers", nested=True), *timers)
+    return lambda *timers: with_timers(new_backend().timer_table("timers"), *timers)
 
 
 def test_timers_fire_by_moment_and_then_in_the_order_in_which_they_were_set(table_of: TableOf) -> None:
@@ -72,20 +74,22 @@ def test_table_knows_after_each_timer_which_are_left(table_of: TableOf) -> None:
     table = table_of(("a", 1), ("b", 1), ("b", 2))
     assert list(islice(TimerQueue(table).due(2), 2)) == [(1, "a"), (1, "b")]
     assert list(TimerQueue(table).due(9)) == [(2, "b")]
-    assert list(table.entries.items()) == []
+    assert list(table) == []
 
 
 def test_timers_that_have_fired_are_changes_for_the_next_checkpoint() -> None:
-    table = with_timers(StateTable("timers", nested=True), ("a", 1), ("b", 1), ("b", 2))
+    table = StateTable("timers", nested=True)
+    timers = with_timers(TimerTable(table), ("a", 1), ("b", 1), ("b", 2))
     table.changed.clear()
-    assert list(islice(TimerQueue(table).due(2), 2)) == [(1, "a"), (1, "b")]
+    assert list(islice(TimerQueue(timers).due(2), 2)) == [(1, "a"), (1, "b")]
     assert set(table.changed) == {("a", 1), ("b", 1)}
 
 
 def test_timers_of_several_old_subtasks_keep_the_order_of_each(table_of: TableOf) -> None:
     both = table_of()
     for old in (table_of(("a", 1), ("b", 1), ("c", 0)), table_of((1, 1), (2, 1), (3, 0))):
-        both.entries.update({key: dict(moments) for key, moments in old.entries.items()})
+        for key, at, number in old:
+            both.put(key, at, number)
     fired = [key for _, key in TimerQueue(both).due(1)]
     assert [key for key in fired if isinstance(key, str)] == ["c", "a", "b"]
     assert [key for key in fired if isinstance(key, int)] == [3, 1, 2]
@@ -100,6 +104,22 @@ def test_deleted_timers_leave_the_memory_too(table_of: TableOf) -> None:
     assert len(queue._heap) < 5_000  # nothing else shows it
 
 
+class Files:
+    """A store of files in memory."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+
+    def write(self, data: bytes) -> StateHandle:
+        path = f"file-{len(self.content)}"
+        self.content[path] = data
+        return FileHandle(path, len(data), "")
+
+    def read(self, handle: StateHandle) -> bytes:
+        assert isinstance(handle, FileHandle)
+        return self.content[handle.path]
+
+
 class TimersBesideASortedList(RuleBasedStateMachine):
     """A queue that is built anew from its table now and then, beside a list that is sorted at each look."""
 
@@ -109,8 +129,9 @@ class TimersBesideASortedList(RuleBasedStateMachine):
         self.queue = TimerQueue(self.table)
         self.model: list[tuple[int, Any]] = []  # in the order of registration
 
-    def new_table(self) -> Any:
-        return StateTable("timers", nested=True)
+    def new_table(self) -> TimerTable:
+        self.saved = StateTable("timers", nested=True)
+        return TimerTable(self.saved)
 
     @rule(key=KEYS, at=MOMENTS)
     def register(self, key: Any, at: int) -> None:
@@ -136,38 +157,64 @@ class TimersBesideASortedList(RuleBasedStateMachine):
 
     @rule()
     def snapshot(self) -> None:
-        self.table.changed.clear()
+        self.saved.changed.clear()
 
     @invariant()
     def agrees(self) -> None:
         assert len(self.queue) == len(self.model)
         assert self.queue.next_at == min((at for at, _ in self.model), default=None)
-        assert sorted(
-            (at, str(key)) for key, moments in self.table.entries.items() for at in moments
-        ) == sorted((at, str(key)) for at, key in self.model)
+        in_table = sorted((at, str(key)) for key, at, _ in self.table)
+        assert in_table == sorted((at, str(key)) for at, key in self.model)
 
 
 TestTimersBesideASortedList = TimersBesideASortedList.TestCase
 
 
 class TimersOnRocksDB(TimersBesideASortedList):
-    """The same; a snapshot writes the timers back into the database."""
+    """The same; timers are written back in twos, and a snapshot restores exactly the timers of its moment."""
 
-    def new_table(self) -> Any:
-        setup = BackendSetup("op", 128, KeyGroupRange(0, 127), ValueCodec())
-        self.backend = open_state_backend(RocksDB(8 * 1024 * 1024, "/dev/shm"), setup)
+    def new_table(self) -> TimerTable:
+        self.files = Files()
+        self.backend = self.new_backend()
         self.checkpoint_id = 0
-        return self.backend.table("timers", nested=True)
+        return self.backend.timer_table("timers")
+
+    def new_backend(self) -> KeyedStateBackend:
+        setup = BackendSetup("op", 128, KeyGroupRange(0, 127), ValueCodec())
+        return open_state_backend(RocksDB(8 * 1024 * 1024, "/dev/shm"), setup)
 
     @rule()
     def snapshot(self) -> None:
+        self.taken(self_contained=False)
+
+    @rule(self_contained=st.booleans(), continues=st.booleans())
+    def restore(self, self_contained: bool, continues: bool) -> None:
+        handle = self.taken(self_contained=self_contained)
+        restored = self.new_backend()
+        restored.restore([handle], self.files)
+        table = restored.timer_table("timers")
+        assert sorted(map(str, table)) == sorted(map(str, self.table))
+        if continues:
+            restored, self.backend = self.backend, restored
+            self.table, self.checkpoint_id = table, 0
+            self.restart()
+        restored.close()
+
+    def taken(self, *, self_contained: bool) -> KeyedStateHandle:
         self.checkpoint_id += 1
-        self.backend.snapshot(self.checkpoint_id, -1)
-        self.backend.forget(self.checkpoint_id)
+        snapshot = self.backend.snapshot(self.checkpoint_id, -1, self_contained=self_contained)
+        return snapshot.finish(self.files)
 
     def teardown(self) -> None:
         self.backend.close()
 
 
-TestTimersOnRocksDB = TimersOnRocksDB.TestCase
-TestTimersOnRocksDB.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+@pytest.fixture
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timer_table, "_BATCH", 2)
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_timers_in_rocksdb_are_those_of_the_model_however_they_are_written_back() -> None:
+    how = settings(max_examples=25, stateful_step_count=30, deadline=None)
+    run_state_machine_as_test(TimersOnRocksDB, settings=how)  # type: ignore[no-untyped-call]
