@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
-from penstock.runtime.state.dirty_entries import DELETED, Deleted
+from penstock.runtime.state.immutable_values import DELETED, Deleted
 from penstock.runtime.state.keyed_chunk import (
     ColumnBlock,
     PackedBlock,

@@ -7,8 +7,9 @@ value costs no more than a key in a set. An operator without the value at hand p
 A snapshot looks these keys up in the table, which always has the newest value. So `dirty_keys` takes
 precedence.
 
-**Immutable values.** `ImmutableValues` checks all of `written` in one step: types first, then the parts of
-tuples and records. Nothing is checked while all values are leaves (`only_leaves`). `put` checks a batch of
+**Immutable values.** `ImmutableValues` (`immutable_values.py`) checks all of `written` in one step: types
+first, then the parts of tuples and records. Where views copy values, `OwnedValues` accepts mutable ones, too.
+Nothing is checked while all values are leaves (`only_leaves`). `put` checks a batch of
 values. Other values are examined between two batches, as soon as `MAX_UNEXAMINED` have accumulated
 (`examine`). So the task stops for a bounded time, however much has changed. Only a report of a whole table is
 examined in one step.
@@ -20,37 +21,19 @@ second deletion of this entry is kept, because an older snapshot may have it.
 
 from __future__ import annotations
 
-import dataclasses
 import gc
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime, time
-from enum import Enum
-from functools import cached_property, partial
-from itertools import chain, repeat
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final, Protocol
 
-from penstock.runtime.errors import CodecError
-from penstock.runtime.record.record_classes import RecordShape, shape_of
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.immutable_values import DELETED, FIXED, ImmutableValues
 from penstock.runtime.state.own_copy import LEAVES
 
 #: Maximum number of unexamined entries; this many fit into the processor's cache.
 MAX_UNEXAMINED: Final = 1 << 14
 #: Number of dirty keys above which `put` keeps values instead; a few recurring keys are cheaper in a set.
 _MANY: Final = 1 << 16
-
-
-class Deleted:
-    """Type of the marker that replaces the value of a deleted entry."""
-
-    def __repr__(self) -> str:
-        return "deleted"
-
-
-DELETED: Final = Deleted()
-
-_LEAVES: Final = LEAVES | {Deleted}
 
 
 class HasWritten(Protocol):
@@ -116,6 +99,10 @@ class DirtyEntries:
 
     def accept_all(self) -> None:
         self.accepts_all, self.only_leaves = True, False
+
+    def accept_copies(self) -> None:
+        """Note that all written values are from `own_copy`, and that no other code refers to them."""
+        self._immutable = self._immutable.owned
 
     def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
         if not self._keeps_values:
@@ -199,8 +186,9 @@ class DirtyEntries:
             self._examined = self.written
         self._replace_written()
         # Values that replace others trigger no garbage collection: as many are freed as are made. The next
-        # collection would walk all values made since the last one, and stop the task for that long.
-        gc.collect(0)
+        # collection would walk all values made since the last one, and stop the task for that long. So the
+        # values become old here, a few at a time.
+        gc.collect(1)
 
     def mutable(self) -> dict[Any, Any]:
         """The values that must be encoded now because they may change; all entries stay dirty."""
@@ -228,7 +216,7 @@ class DirtyEntries:
             found = [entries.get(key, {}).get(part, DELETED) for key, part in keys]
         else:
             found = list(map(entries.get, keys, repeat(DELETED)))
-        if not _LEAVES.issuperset(map(type, found)):
+        if not FIXED.issuperset(map(type, found)):
             self.only_leaves = False
         self.written.update(zip(keys, found, strict=True))
         self.dirty_keys.clear()
@@ -309,131 +297,3 @@ UNREPORTED: Final[dict[Any, Any]] = _NoEntries()
 def untracked() -> DirtyKeys:
     """Make entries that record nothing, for a job without snapshots, which would never empty them."""
     return DirtyKeys(_NoKeys(), UNREPORTED)
-
-
-#: Levels of nested tuples that are checked; a deeper value counts as mutable.
-_DEPTH: Final = 8
-
-#: Returns the parts of all given values of one type.
-_PartsOf: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
-#: Returns a new iterator over the same values at each call.
-_Values: TypeAlias = Callable[[], Iterable[Any]]
-
-
-class ImmutableValues:
-    """Distinguishes values that can't change from values that may.
-
-    A snapshot keeps references to immutable values and encodes them in another thread. Exact types decide,
-    because a subclass of `str` may have attributes of its own. These are immutable:
-
-    * the leaves: `None`, `bool`, numbers, `str`, `bytes`, dates, durations, UUIDs; and members of enums;
-    * tuples, named tuples without a `__dict__`, and frozen dataclasses, if all their values are immutable;
-    * `datetime` and `time` with a fixed offset, or without one.
-
-    Many values are checked at once, at C speed: their parts are chained, and the parts' types collected.
-    A value must never count as immutable if one of its attributes, items or methods can change. Code that
-    bypasses the rules on purpose (`object.__setattr__`) is not considered.
-    """
-
-    def __init__(self, codec: ValueCodec) -> None:
-        self._codec = codec
-        self._known: dict[type, _PartsOf | None] = {
-            tuple: chain.from_iterable,
-            datetime: _zones,
-            time: _zones,
-        }
-
-    def are_immutable(self, values: Sequence[Any]) -> bool:
-        return self._check(values.__iter__, 0)
-
-    def mutable(self, entries: Mapping[Any, Any]) -> list[Any]:
-        """The entries whose values may change."""
-        values = entries.values()
-        types = set(map(type, values)) - _LEAVES
-        never, mixed = set(), set()
-        for kind in types:
-            some = values.__iter__ if len(types) == 1 else partial(_of_type, values, kind)
-            if self._parts_of(kind, values) is None:
-                never.add(kind)
-            elif not self._check(some, 0):
-                mixed.add(kind)
-        if not never and not mixed:
-            return []
-        return [
-            entry
-            for entry, value in entries.items()
-            if type(value) in never or (type(value) in mixed and not self.are_immutable((value,)))
-        ]
-
-    def _check(self, values: _Values, depth: int) -> bool:
-        types = set(map(type, values()))
-        others = types - _LEAVES
-        if not others:
-            return True
-        if depth == _DEPTH:
-            return False
-        for kind in others:
-            some = values if len(types) == 1 else partial(_of_type, list(values()), kind)
-            parts = self._parts_of(kind, some())
-            if parts is None or not self._check(partial(_call, parts, some), depth + 1):
-                return False
-        return True
-
-    def _parts_of(self, kind: type, values: Iterable[Any]) -> _PartsOf | None:
-        """Find the function that returns the parts of values of a type; `None` for a mutable type."""
-        try:
-            return self._known[kind]
-        except KeyError:
-            parts = _parts_of(kind)
-            if parts is not None:
-                try:
-                    self._codec.dumps(next(value for value in values if type(value) is kind))
-                except CodecError:
-                    return None
-            self._known[kind] = parts
-            return parts
-
-
-def _of_type(values: Collection[Any], kind: type) -> list[Any]:
-    return [value for value in values if type(value) is kind]
-
-
-def _call(parts: _PartsOf, values: _Values) -> Iterable[Any]:
-    return parts(values())
-
-
-def _parts_of(kind: type) -> _PartsOf | None:
-    if issubclass(kind, Enum):
-        return lambda values: ()  # encoded by name
-    shape = shape_of(kind)
-    if shape is None:
-        return None
-    if shape.is_tuple:
-        is_plain = not shape.has_dict and kind.__iter__ is tuple.__iter__  # type: ignore[attr-defined]
-        return chain.from_iterable if is_plain else None
-    params = vars(kind).get("__dataclass_params__")
-    if params is None or not params.frozen or not dataclasses.is_dataclass(kind):
-        return None
-    if any(isinstance(part, cached_property) for base in kind.__mro__ for part in vars(base).values()):
-        return None
-    if shape.has_dict and not shape.slots:
-        return _attributes
-    return partial(_all_attributes, shape)
-
-
-def _zones(values: Iterable[datetime | time]) -> Iterator[Any]:
-    return (value.tzinfo for value in values)
-
-
-def _attributes(values: Iterable[Any]) -> Iterable[Any]:
-    attributes: Iterable[Any] = map(vars, values)
-    return chain.from_iterable(map(dict.values, attributes))
-
-
-def _all_attributes(shape: RecordShape, values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        for name in shape.slots:
-            with suppress(AttributeError):
-                yield getattr(value, name)
-        if shape.has_dict:
-            yield from vars(value).values()

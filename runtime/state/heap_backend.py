@@ -17,7 +17,8 @@ from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.captured_rows import Block, CapturedRows
 from penstock.runtime.state.column_log import ColumnLog
 from penstock.runtime.state.column_table import ColumnTable
-from penstock.runtime.state.dirty_entries import DirtyEntries, ImmutableValues, untracked
+from penstock.runtime.state.dirty_entries import DirtyEntries, untracked
+from penstock.runtime.state.immutable_values import ImmutableValues
 from penstock.runtime.state.keyed_chunk import need_canonical
 from penstock.runtime.state.keyed_snapshot import (
     CompactionPolicy,

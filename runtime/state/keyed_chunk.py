@@ -42,7 +42,7 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
     place_of,
 )
-from penstock.runtime.state.dirty_entries import DELETED
+from penstock.runtime.state.immutable_values import DELETED
 from penstock.runtime.state.key_groups import key_group_array
 from penstock.runtime.trust.data import read_batch, write_batch
 

@@ -5,9 +5,10 @@ as the whole state.
 
 **Write** (`dirty_entries.py`). Looking up a million values takes 200 ms, encoding them a second. So a write
 collects a reference to its value. A snapshot takes the whole collection and leaves an empty one. It copies
-nothing: the taken collection keeps the old value when an entry is overwritten. But operators and aggregate
-functions may change a mutable value in place. So the synchronous part encodes mutable values, and a million
-changed lists still stop the task. Changes are forgotten only after all mutable values are encoded.
+nothing: the taken collection keeps the old value when an entry is overwritten. Views copy the mutable values
+that they take and return, so no code changes these either (`immutable_values.py`). But operators and
+aggregate functions may change a value in place. So the synchronous part encodes such values, and a million
+changed accumulators still stop the task. Changes are forgotten only after all of them are encoded.
 
 **Capture** (`captured_rows.py`). A block has some entries of one table. An entry of a nested table is a pair:
 the key and a second part (`state_table.py`). Merging treats a pair as a key. So only the changed entries of a

@@ -36,6 +36,7 @@ from penstock.runtime.state.declared_state import (
     type_names,
 )
 from penstock.runtime.state.keyed_states import KeyedState
+from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.state.time_to_live import StateTtl
 
@@ -102,6 +103,7 @@ class KnownStates:
             value = cell if table.lifetime is None else cell[1]
             new = migrated(table.name, value, types[-1], declaration.migrate, table.key_of(entry))
             if new is not value:
+                new = own_copy(new)  # the function may keep what it returns
                 table.put(entry, new if table.lifetime is None else (cell[0], new))
 
     def without_stamps(self, handle: KeyedStateHandle) -> dict[str, bool]:

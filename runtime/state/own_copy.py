@@ -305,6 +305,14 @@ def _copier_of(kind: type) -> _Copier:
     return copier
 
 
+def copies_parts(kind: type) -> bool:
+    """Return whether `own_copy` copies values of a class part by part, without a method of the class."""
+    copier = _copier_of(kind)
+    if isinstance(copier, partial) and copier.func is _frozen:
+        copier = copier.args[1]
+    return isinstance(copier, partial) and copier.func in (_object, _named_tuple)
+
+
 def _has_own_copy_hooks(kind: Any) -> bool:
     return any(hasattr(kind, name) for name in _OWN_COPY_HOOKS) or any(
         getattr(kind, name, None) is not getattr(object, name, None)

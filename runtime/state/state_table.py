@@ -12,13 +12,8 @@ from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Value
 from typing import Any, Final, NoReturn, Protocol
 
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.dirty_entries import (
-    DELETED,
-    UNREPORTED,
-    DirtyEntries,
-    HasWritten,
-    ImmutableValues,
-)
+from penstock.runtime.state.dirty_entries import UNREPORTED, DirtyEntries, HasWritten
+from penstock.runtime.state.immutable_values import DELETED, ImmutableValues
 from penstock.runtime.state.own_copy import LEAVES
 from penstock.runtime.state.time_to_live import Lifetime
 

@@ -22,11 +22,12 @@ elements. An appended element is one new entry, so a checkpoint writes only the 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.state.declared_state import type_name
-from penstock.runtime.state.dirty_entries import DELETED, DirtyEntries
+from penstock.runtime.state.dirty_entries import DirtyEntries
+from penstock.runtime.state.immutable_values import DELETED
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
     KeyedState,
@@ -56,6 +57,9 @@ _SLOTS: Final = ("_changed", "_entries", "_isolates", "_kinds", "_owner", "_type
 class _View(KeyedState):
     __slots__ = ()
 
+    #: Whether a view that isolates gives no stored value to a function, and stores none that it got from one.
+    _copies: ClassVar[bool] = True
+
     _entries: Any
     _changed: DirtyEntries | LiveEntries
     _written: dict[Any, Any]
@@ -72,6 +76,8 @@ class _View(KeyedState):
         view._owner, view._isolates = owner, owner.isolates
         view._type, view._kinds = (object, *declaration.types)[-1], set()
         view._changed.attach(view)
+        if self._copies and owner.isolates:
+            table.changed.accept_copies()
 
     def _key(self) -> Any:
         """Return the current key; refuse a missing one, because an empty dict might not hash it."""
@@ -154,6 +160,8 @@ class ValueView(_FlatView, ValueState[Any]):
 class ReducingView(_FlatView, ReducingState[Any]):
     __slots__ = _SLOTS
 
+    _copies = False  # the function gets the stored value
+
     def get(self) -> Any:
         try:
             value = self._entries.get(self._owner.current_key)
@@ -181,6 +189,8 @@ class ReducingView(_FlatView, ReducingState[Any]):
 
 class AggregatingView(_FlatView, AggregatingState[Any, Any]):
     __slots__ = _SLOTS
+
+    _copies = False  # the function changes the accumulator
 
     def __init__(self, declaration: KeyedState, table: StateTable, owner: HasCurrentKey) -> None:
         super().__init__(declaration, table, owner)

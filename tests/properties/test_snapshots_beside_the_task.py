@@ -36,13 +36,19 @@ from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyG
 from penstock.runtime.state import captured_rows, dirty_entries
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
-from penstock.runtime.state.keyed_states import AggregatingState, ListState, MapState, ValueState
+from penstock.runtime.state.keyed_states import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.manual_time import ManualClock
 
 ALL = KeyGroupRange(0, 15)
 KEYS = st.sampled_from(["a", "b", "c", 1, (2, "x"), None])
-FLAT, NESTED = ("any", "number", "expiring", "folded", "direct"), ("pages", "events", "timers")
+FLAT, NESTED = ("any", "number", "expiring", "folded", "reduced", "direct"), ("pages", "events", "timers")
 
 
 class Basket(NamedTuple):
@@ -58,6 +64,12 @@ class Note:
 
 class Text(str):
     """May have attributes."""
+
+
+def extended(before: list[int], value: list[int]) -> list[int]:
+    """Change the stored value in place."""
+    before.extend(value)
+    return before
 
 
 class Joined(AggregateFunction[int, list[int], list[int]]):
@@ -217,6 +229,7 @@ class SnapshotsBesideTheTask(RuleBasedStateMachine):
         self.number = bind(ValueState(int, name="number"))
         self.expiring = bind(ValueState(name="expiring", ttl=10.0))
         self.folded = bind(AggregatingState(Joined(), name="folded"))
+        self.reduced = bind(ReducingState(extended, name="reduced"))
         self.pages = bind(MapState(name="pages"))
         self.events = bind(ListState(name="events"))
         self.direct = self.backend.table("direct")
@@ -235,12 +248,26 @@ class SnapshotsBesideTheTask(RuleBasedStateMachine):
     @rule(key=KEYS, number=NUMBERS, made=MADE)
     def writes(self, key: Any, number: int, made: int) -> None:
         self.backend.set_current_key(key)
-        self.any.update(MAKERS[made](number))
+        values = [MAKERS[made](number), MAKERS[-made](number), MAKERS[made](number), MAKERS[made](number)]
+        self.any.update(values[0])
         self.number.update(number)
-        self.expiring.update(MAKERS[-made](number))
+        self.expiring.update(values[1])
         self.folded.add(number)
-        self.pages[number % 3] = MAKERS[made](number)
-        self.events.add(MAKERS[made](number))
+        self.pages[number % 3] = values[2]
+        self.events.add(values[3])
+        for value in values:
+            change_in_place(value, number)  # a state keeps copies
+
+    @rule(key=KEYS, number=NUMBERS)
+    def changes_in_place_what_it_reads(self, key: Any, number: int) -> None:
+        self.backend.set_current_key(key)
+        for value in [self.any.value(), self.expiring.value(), *self.pages.values(), *self.events.get()]:
+            change_in_place(value, number)
+
+    @rule(key=KEYS, number=NUMBERS)
+    def reduces_in_place(self, key: Any, number: int) -> None:
+        self.backend.set_current_key(key)
+        self.reduced.add([number])
 
     @rule(key=KEYS, number=NUMBERS, made=MADE)
     def an_operator_writes(self, key: Any, number: int, made: int) -> None:
@@ -268,7 +295,7 @@ class SnapshotsBesideTheTask(RuleBasedStateMachine):
     @rule(key=KEYS)
     def deletes(self, key: Any) -> None:
         self.backend.set_current_key(key)
-        for state in (self.any, self.number, self.expiring, self.folded, self.events):
+        for state in (self.any, self.number, self.expiring, self.folded, self.reduced, self.events):
             state.clear()
         if self.pages:
             del self.pages[next(iter(self.pages))]

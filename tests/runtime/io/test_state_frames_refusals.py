@@ -15,7 +15,7 @@ from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError
 from penstock.runtime.record.arrow_types import NoArrowTypeError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.captured_rows import CapturedRows
-from penstock.runtime.state.dirty_entries import DELETED
+from penstock.runtime.state.immutable_values import DELETED
 from penstock.state import read_state, write_state
 
 

@@ -14,8 +14,9 @@ from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state import dirty_entries as module
 from penstock.runtime.state.captured_rows import CapturedRows
-from penstock.runtime.state.dirty_entries import DELETED, DirtyEntries, ImmutableValues
+from penstock.runtime.state.dirty_entries import DirtyEntries
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.immutable_values import DELETED, ImmutableValues
 from penstock.runtime.state.keyed_states import MapState, ValueState
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.state_table import StateTable

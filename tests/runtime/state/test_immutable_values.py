@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.dirty_entries import DELETED, ImmutableValues
+from penstock.runtime.state.immutable_values import DELETED, ImmutableValues
 
 
 class Place(NamedTuple):

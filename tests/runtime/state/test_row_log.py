@@ -21,8 +21,8 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state import captured_rows, row_ring
 from penstock.runtime.state.captured_rows import LoggedRows
-from penstock.runtime.state.dirty_entries import DELETED
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.immutable_values import DELETED
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.keyed_chunk import read_chunk
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
