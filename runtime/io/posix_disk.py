@@ -18,6 +18,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Final
 
@@ -84,13 +85,13 @@ class PosixDisk:
             fd = _open_below(folder, name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             _require_plain(os.fstat(fd).st_mode, name)  # the file may have been replaced in between
-            chunks = []
+            content = BytesIO()  # grows in place, where a join of the chunks would need twice the memory
             while chunk := os.read(fd, _CHUNK):
-                chunks.append(chunk)
+                content.write(chunk)
                 on_progress()
         finally:
             os.close(fd)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return content.getvalue()
 
     def make_folder(self, path: str) -> None:
         if path:

@@ -42,6 +42,7 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
     place_of,
 )
+from penstock.runtime.state.chunk_body import unpack_body
 from penstock.runtime.state.immutable_values import DELETED
 from penstock.runtime.state.key_groups import key_group_array
 from penstock.runtime.trust.data import read_batch, write_batch
@@ -221,9 +222,10 @@ def _unpack_columns(
     any_type = codec.allows_pickle
     block = ColumnBlock(
         table,
-        read_batch(keys, any_type=any_type),
-        np.frombuffer(groups, dtype="<u2"),
-        None if values is None else read_batch(values, any_type=any_type),
+        # Arrow's columns are views; copies of the parts let the rest of the file leave memory.
+        read_batch(bytes(keys), any_type=any_type),
+        np.frombuffer(bytes(groups), dtype="<u2"),
+        None if values is None else read_batch(bytes(values), any_type=any_type),
         extra,
     )
     lengths = {len(block), len(block.key_groups), count}
@@ -322,12 +324,12 @@ def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
 
 
 def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
-    body = data[_HEADER:]
+    body = memoryview(data)[_HEADER:]
     if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : _HEADER] != xxh3_64_digest(body):
         msg = f"the keyed state in {where} is damaged: {len(data)} bytes with a wrong header or checksum"
         raise CorruptSnapshotError(msg)
     try:
-        written_with, packed = msgpack.unpackb(body, strict_map_key=False)
+        written_with, packed = unpack_body(body)
         for table, count, *_ in packed:
             if not isinstance(table, str) or not isinstance(count, int):
                 msg = f"a block has the table {table!r:.100} and {count!r:.100} keys"
