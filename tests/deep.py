@@ -11,4 +11,4 @@ from typing import Final
 DEEP: Final = int(os.environ.get("PENSTOCK_DEEP", "1"))
 
 #: Seeds from 0 on whose simulated jobs the tests judge.
-SEEDS: Final = 400 * DEEP
+SEEDS: Final = 700 * DEEP

@@ -1,4 +1,4 @@
-"""Whole jobs with failures, each judged by an oracle that knows only the input: 200 seeds, 700 if long."""
+"""Whole jobs with failures, each judged by an oracle that knows only the input: 100 seeds, 700 if long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
 SEEDS_IN_A_PART = 100
 PARTS = SEEDS // SEEDS_IN_A_PART
 #: Number of parts that also run in the short version.
-SHORT_PARTS = 2
+SHORT_PARTS = 1
 
 
 @cache

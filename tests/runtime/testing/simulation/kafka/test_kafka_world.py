@@ -66,8 +66,8 @@ def test_each_count_is_committed_once_whatever_fails() -> None:
 
 
 @pytest.mark.simulation
-def test_each_count_is_committed_once_under_a_hundred_seeds() -> None:
-    report = simulated(range(100, 200), *FAULTS, "zombies")
+def test_each_count_is_committed_once_under_dozens_of_seeds() -> None:
+    report = simulated(range(100, 140 if DEEP == 1 else 200), *FAULTS, "zombies")
     assert report.passed, str(report)
     assert set(FAULTS) <= set(report.failures)
 
