@@ -4,6 +4,9 @@ The rows of a file that contains one of the keys are written again, without thos
 merge reads and writes the files that its keys are in, however few of their rows change. Files are skipped by
 their partition, and by the bounds of their key columns. The keys of the other files are read first, and the
 rest of a file only if it has one of the keys.
+
+New rows of keys that a file has had are written with the rows of this file that stay. So files keep the
+ranges of their keys, and later merges can skip them.
 """
 
 from __future__ import annotations
@@ -75,21 +78,32 @@ def merge(
         found = [task for task in listed if bounds.may_have(task.file)]
     replaced = []
     for task in found:
-        if _has_one(client, table, task, keys):
+        hits = _hits(client, table, task, keys)
+        if hits.num_rows:
             for batch in _kept(client, table, task, keys):
                 client.call("write the rows that stay", lambda batch=batch: writer.write(ArrowBatch(batch)))  # type: ignore[misc]
+            is_here = KeySet(hits, keys.key).contains(added)
+            _write(client, added.filter(is_here), writer)
+            client.call("end a merged file", writer.end_files)
+            added = added.filter(pc.invert(is_here))
             replaced.append(task.file)
-    for batch in added.to_batches(max_chunksize=_BATCH_ROWS):
-        client.call("write merged rows", lambda batch=batch: writer.write(ArrowBatch(batch)))  # type: ignore[misc]
+    _write(client, added, writer)
     return Merge(replaced, where, len(found))
 
 
-def _has_one(client: TableClient, table: Table, task: FileScanTask, keys: KeySet) -> bool:
+def _write(client: TableClient, rows: pa.Table, writer: IcebergWriter) -> None:
+    for batch in rows.to_batches(max_chunksize=_BATCH_ROWS):
+        client.call("write merged rows", lambda batch=batch: writer.write(ArrowBatch(batch)))  # type: ignore[misc]
+
+
+def _hits(client: TableClient, table: Table, task: FileScanTask, keys: KeySet) -> pa.Table:
+    """Read the keys of a file, and keep those that rows are merged for."""
     batches = batches_of(table.metadata, table.io, task, table.schema().select(*keys.key))
+    parts = [keys.rows.slice(0, 0)]
     for batch in client.each("look for keys", batches):
-        if pc.any(keys.contains(pa.Table.from_batches([batch]))).as_py():
-            return True
-    return False
+        rows = pa.Table.from_batches([batch]).select(list(keys.key))
+        parts.append(rows.filter(keys.contains(rows)))
+    return pa.concat_tables(parts, promote_options="permissive")
 
 
 def _kept(client: TableClient, table: Table, task: FileScanTask, keys: KeySet) -> Iterator[pa.RecordBatch]:

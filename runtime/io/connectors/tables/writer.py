@@ -101,7 +101,7 @@ class StagingTableWriter(ABC):
 
     def prepare_commit(self) -> Sequence[Any]:
         try:
-            self._end_all()
+            self.end_files()
         except OSError as error:
             raise self._unwritable(error) from error
         staged, self._staged = self._staged, []
@@ -165,7 +165,8 @@ class StagingTableWriter(ABC):
     def _end(self, partition: Hashable) -> None:
         self._staged.append(self.staged(partition, self._open.pop(partition)))
 
-    def _end_all(self) -> None:
+    def end_files(self) -> None:
+        """End all open files, so that further rows begin new ones."""
         for partition in list(self._open):
             self._end(partition)
 
@@ -209,7 +210,7 @@ class StagingTableWriter(ABC):
         assert known is not None, "it was fixed"
         new = [field.with_nullable(True) for field in found if field.name not in known.names]
         if new and self._adds_columns:
-            self._end_all()  # a file has one schema
+            self.end_files()  # a file has one schema
             self.fix(self.added_to(known, new))
 
     def _unwritable(self, error: OSError) -> ConnectorError:
