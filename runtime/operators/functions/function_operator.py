@@ -214,13 +214,19 @@ class KeyedFunctionOperator(FunctionOperator):
         keys = select.of_rows(batch.rows) if type(select) is ColumnKey else None
         if keys is None:
             keys = [select(row) for row in self._cursor.over(batch.rows)]
-        kinds = types_of_keys(keys)
-        if not kinds <= self._checked_types:
-            for key, _ in zip(keys, self._cursor.over(batch.rows), strict=True):
-                stable_hash(key)
-            self._checked_types |= kinds
+        self._check_types(keys, batch.rows)
         self._selecting = False
         return keys
+
+    def _check_types(self, keys: Sequence[Any], rows: Sequence[Any]) -> None:
+        """Refuse invalid keys of a batch if it has keys of a new type."""
+        kinds = types_of_keys(keys)
+        if not kinds <= self._checked_types:
+            self._selecting = True
+            for key, _ in zip(keys, self._cursor.over(rows), strict=True):
+                stable_hash(key)
+            self._selecting = False
+            self._checked_types |= kinds
 
     def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any]) -> None:
         """Refuse invalid keys of a batch, each with its row; keys of `_ALWAYS_VALID` types need no check."""

@@ -12,9 +12,11 @@ from penstock.runtime.operators.functions.function_operator import (
     check_function,
     only_table,
     rows_of,
+    selector_location,
 )
 from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.operators.user_code.result_collector import Emission
+from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.state.state_table import StateTable
@@ -172,6 +174,50 @@ class KeyedReduceOperator(_KeyedFoldOperator):
 
     kind: ClassVar[str] = "reduce"
     state_name, owner = REDUCE_STATE, "a reduce"
+
+    #: Keys of the rows that `_fold_in_one_walk` has taken so far; `None` outside of it.
+    _walked: list[Any] | None = None
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        # Functions that only read can't notice that they are called in turn, row by row.
+        if self._emission is Emission.NEVER and not isinstance(self._select, ColumnKey):
+            return self._fold_in_one_walk(rows_of(batch))
+        return super().process(batch)
+
+    @property
+    def doing(self) -> str:
+        keys = self._walked
+        is_selecting = keys is not None and len(keys) <= self._cursor.index
+        return selector_location(self._select) if is_selecting else super().doing
+
+    def _fold_in_one_walk(self, batch: RowBatch) -> Iterator[Output]:
+        """Select each key and fold its row at once; a list of all keys first would be a second walk."""
+        select, function, entries = self._selector, self._function, self._table.entries
+        keys: list[Any] = []
+        values: list[Any] = []
+        self._walked = keys
+        try:
+            for row in self._cursor.over(batch.rows):
+                key = select(row)
+                keys.append(key)
+                if key in entries:
+                    value = function(entries[key], row)
+                else:
+                    self._check_key(key)
+                    value = row
+                entries[key] = value
+                values.append(value)
+        except Exception as error:
+            if len(keys) > self._cursor.index:  # else the selector failed
+                self._check_types(keys, batch.rows[: len(keys)])  # an invalid key comes first
+                if isinstance(error, TypeError):
+                    self._after_type_error(keys)
+            raise
+        self._check_types(keys, batch.rows)
+        self._walked = None
+        self._cursor.done()
+        self._table.changed.put(keys, values)
+        yield RowBatch(values, batch.timestamps)
 
     def _folded(
         self, keys: list[Any], rows: Iterator[Any], entries: MutableMapping[Any, Any]
