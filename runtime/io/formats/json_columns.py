@@ -143,7 +143,10 @@ class JsonColumns:
         for name in names:
             if name in parsed and not self._fits(name, parsed[name]):
                 kind = self.schema.field(name).type
-                return text, f"field {name!r} does not fit its column of type {kind}: give a schema= that fits"
+                return (
+                    text,
+                    f"field {name!r} does not fit its column of type {kind}: give a schema= that fits",
+                )
         try:
             parse_objects(text.encode("utf-8", "surrogatepass"), self.schema, self._unknown)
         except pa.ArrowException as error:
