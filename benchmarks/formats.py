@@ -8,7 +8,7 @@ processor time a record, the median of all rounds. Machines differ, so each targ
 ratio to the fastest library, from the machine for which the target was set.
 
 A library alone does less than a format. It fails the whole batch for one bad value. Most accept a string as a
-number, keep one of two fields with one name, or round an integer.
+number, keep one of two fields with the same name, or round an integer.
 """
 
 from __future__ import annotations

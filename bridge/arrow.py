@@ -166,7 +166,7 @@ def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
             [_readable_field(kind.field(i), f"{path}.{kind.field(i).name}") for i in range(kind.num_fields)]
         )
     what = "holds only nulls, so its type is not known" if kinds.is_null(kind) else f"has type {kind}"
-    msg = f"column '{path}' {what}, and Spark can't read such a column: cast it, or give schema="
+    msg = f"column '{path}' {what}, but Spark can't read such a column: cast it, or give schema="
     raise BadRecordError(msg)
 
 
@@ -225,7 +225,7 @@ class ReadableBatches:
         """Check the `not null` columns of a batch that needs no cast."""
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if not field.nullable and column.null_count:
-                raise BadRecordError(self._misfit(f"column '{field.name}' is 'not null' and holds nulls"))
+                raise BadRecordError(self._misfit(f"column '{field.name}' is 'not null' but holds nulls"))
         return batch
 
     def _of_rows(self, rows: Sequence[Any]) -> pa.RecordBatch:
@@ -355,7 +355,7 @@ def arrow_type(kind: DataType, path: str, time_zone: str) -> pa.DataType:
 def _timestamp(path: str, time_zone: str) -> pa.DataType:
     if not is_known(time_zone):
         msg = (
-            f"column '{path}' holds times, and Python does not know Spark's session time zone {time_zone!r}: "
+            f"column '{path}' holds times, but Python does not know Spark's session time zone {time_zone!r}: "
             "set spark.sql.session.timeZone to a name such as 'Europe/Berlin' or '+02:00'"
         )
         raise UnsupportedTypeError(msg)

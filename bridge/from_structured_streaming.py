@@ -244,7 +244,7 @@ def from_structured_streaming(
         raise GraphError(msg)
     if env.config.checkpointing is None:
         msg = (
-            f"{what}: Spark may commit a micro-batch only when a checkpoint of the job covers it, and this "
+            f"{what}: Spark may commit a micro-batch only when a checkpoint of the job covers it, but this "
             "job takes none: give the StreamEnvironment checkpointing=Checkpointing(...)"
         )
         raise GraphError(msg)

@@ -225,11 +225,11 @@ def _metadata(spark: SparkSession, quoted: str) -> Any:
 def _folder_of(name: str, table: Any) -> str:
     form = table.provider().get() if table.provider().isDefined() else "unknown"
     if form.lower() != "parquet":
-        _refuse(name, f"its format is {form}, and a job writes only Parquet")
+        _refuse(name, f"its format is {form}, but a job writes only Parquet")
     if not table.partitionColumnNames().isEmpty():
-        _refuse(name, "it has partitions, and a job writes into one folder")
+        _refuse(name, "it has partitions, but a job writes into one folder")
     if table.bucketSpec().isDefined():
-        _refuse(name, "it has buckets, and a job writes files without buckets")
+        _refuse(name, "it has buckets, but a job writes files without buckets")
     place = table.location()
     scheme = place.getScheme() or "file"
     if scheme == "file":
@@ -242,7 +242,7 @@ def _folder_of(name: str, table: Any) -> str:
 def _check_columns(name: str, schema: StructType) -> None:
     limited = [field.name for field in schema if LENGTH_LIMIT in field.metadata]
     if limited:
-        _refuse(name, f"it has CHAR or VARCHAR in {limited}, and a job checks no lengths; use STRING")
+        _refuse(name, f"it has CHAR or VARCHAR in {limited}, but a job checks no lengths; use STRING")
 
 
 def _refuse(name: str, why: str) -> NoReturn:

@@ -67,7 +67,7 @@ def left_out(epoch: int, newest: int) -> QueryPositionError:
     """The error for missing micro-batches after `newest`, which is -1 if the job has none."""
     end = f"after micro-batch {newest}" if newest >= 0 else "before micro-batch 0"
     return QueryPositionError(
-        f"the query continues with micro-batch {epoch}, and the job's snapshot ends {end}: Spark has "
+        f"the query continues with micro-batch {epoch}, but the job's snapshot ends {end}: Spark has "
         f"committed {_between(newest + 1, epoch - 1)}, and will not send the rows again. Start the job with "
         "restore_from= a newer snapshot: the last checkpoint of the job that read these rows. To read "
         "everything again, start it without a snapshot and with another checkpoint_location"

@@ -191,7 +191,7 @@ def with_restore(job: JobGraph) -> JobGraph:
 def make_job_id(name: str) -> str:
     """Make an id for a job of this name: readable, safe in paths, and with 128 random bits.
 
-    With 32 bits, two of 10,000 jobs with one name would share an id with a probability of one percent.
+    With 32 bits, two of 10,000 jobs with the same name would share an id with a probability of one percent.
     """
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
     return f"{readable}-{secrets.token_hex(16)}"

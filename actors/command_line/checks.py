@@ -172,7 +172,7 @@ def check_shared_memory(memory: int, free: int) -> CheckResult:
     if free >= wanted:
         return CheckResult("shared memory", CheckStatus.OK, text)
     advice = (
-        f"{text}, and Ray wants {wanted / 1e9:.1f} GB: it uses a folder on disk instead, which is slower. "
+        f"{text}, but Ray wants {wanted / 1e9:.1f} GB: it uses a folder on disk instead, which is slower. "
         f"Delete files there, or give the container more: docker run --shm-size={wanted / 1e9:.0f}g"
     )
     return CheckResult("shared memory", CheckStatus.BROKEN, advice)

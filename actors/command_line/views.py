@@ -1,7 +1,7 @@
 """Tables and texts of jobs, checkpoints and snapshots, for terminals.
 
-Names in a snapshot or a report may come from strangers. Control characters in a text can move a terminal's
-cursor, change its title, or reverse the text. So `escaped` makes them visible.
+Names in a snapshot or a report may come from untrusted users. Control characters in a text can move a
+terminal's cursor, change its title, or reverse the text. So `escaped` makes them visible.
 """
 
 from __future__ import annotations
@@ -447,7 +447,7 @@ def _positions(operator: OperatorSummary) -> Iterator[RenderableType]:
 
 
 class _NamesTable(Table):
-    """A table whose cells may come from strangers."""
+    """A table whose cells may come from untrusted users."""
 
     def add_row(
         self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False

@@ -1,7 +1,7 @@
 """Access control of the server: the origin and the session of each request.
 
-**Origin.** A stranger's page can make a browser send requests to any address, even to this machine. It
-can't choose their `Host` and `Origin`, and it can't read the answers. The stranger's host name may suddenly
+**Origin.** A page of another site can make a browser send requests to any address, even to this machine. It
+can't choose their `Host` and `Origin`, and it can't read the answers. The site's host name may suddenly
 resolve to 127.0.0.1 (DNS rebinding). Then the answers can be read, but `Host` is that name. So each request
 must name a host for which the server was started. If a request has an `Origin`, it must be the server's own.
 A request that changes something must also have the header `X-Penstock: 1`. A page can add this header to a
@@ -114,7 +114,7 @@ class Access:
                 raise Problem(403, f"requests from {origin!r:.200} are not answered")
 
     def check_change(self, headers: Mapping[str, str]) -> None:
-        """Refuse a request that may come from a stranger's page."""
+        """Refuse a request that may come from a page of another site."""
         if headers.get(CHANGE_HEADER) != "1":
             raise Problem(403, f"a request that changes something needs the header `{CHANGE_HEADER}: 1`")
         if "Authorization" not in headers and "Origin" not in headers:

@@ -188,7 +188,7 @@ def _check_resources(wanted: _Settings) -> None:
     if needed > total and not may_grow:
         fits = math.floor(total / cpus)
         msg = (
-            f"executors={wanted.executors} with {cpus:g} CPU(s) each takes {needed:g} in all, and the Ray "
+            f"executors={wanted.executors} with {cpus:g} CPU(s) each takes {needed:g} in all, but the Ray "
             f"cluster has {total:g}: ask for {max(fits, 1)} or fewer, or let executors share CPUs with "
             'configs={"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}'
         )

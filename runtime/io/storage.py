@@ -172,7 +172,7 @@ def open_location(
     folders made by this call are removed when the first write fails, or when everything written is deleted.
 
     Args:
-        max_bytes: Maximum bytes read of an object, because a stranger may have written it.
+        max_bytes: Maximum bytes read of an object, because an untrusted user may have written it.
     """
     made: list[Path] = []
     calls = BoundedCalls(timeout)

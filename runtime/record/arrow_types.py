@@ -170,7 +170,7 @@ def _of_decimal(value: Decimal, digits: int | None) -> pa.DataType:
     scale = max(0, -exponent)
     whole = max(0, len(figures) + exponent) if value else 0
     if whole + scale > (digits or DECIMAL_DIGITS):
-        refuse(value, f"it has {whole + scale} digits, and a decimal has at most {DECIMAL_DIGITS}")
+        refuse(value, f"it has {whole + scale} digits, but a decimal has at most {DECIMAL_DIGITS}")
     return pa.decimal128(digits or max(1, whole + scale), scale)
 
 
@@ -335,7 +335,7 @@ def _decimal_type(values: Sequence[Decimal], name: str) -> pa.DataType:
 def _decimal(whole: int, scale: int, name: str) -> pa.DataType:
     digits = max(1, whole + scale)
     if digits > DECIMAL_DIGITS:
-        _refuse(name, f"its decimals need {digits} digits in all, and a type has at most {DECIMAL_DIGITS}")
+        _refuse(name, f"its decimals need {digits} digits in all, but a type has at most {DECIMAL_DIGITS}")
     return pa.decimal128(digits, scale)
 
 

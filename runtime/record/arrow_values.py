@@ -155,7 +155,7 @@ def _members(value: Any, names: Sequence[str], kind: pa.DataType, path: str) -> 
         unknown = [name for name in value if name not in names]
         if unknown:
             msg = (
-                f"column '{path}' of type {kind} has no field {unknown[0]!r}, and a value is {_shown(value)}"
+                f"column '{path}' of type {kind} has no field {unknown[0]!r}, but a value is {_shown(value)}"
             )
             raise MisfitError(msg)
         return [value.get(name) for name in names]
@@ -242,7 +242,7 @@ def exact_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [exact_cast(batch.column(field.name), field.type, field.name) for field in schema]
     for field, column in zip(schema, columns, strict=True):
         if not field.nullable and column.null_count:
-            msg = f"column '{field.name}' is 'not null' and holds nulls"
+            msg = f"column '{field.name}' is 'not null' but holds nulls"
             raise MisfitError(msg)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -296,7 +296,7 @@ def _refuse_fields(source: pa.DataType, kind: pa.DataType, path: str) -> None:
     wanted = {field.name: field.type for field in kind}
     for field in source:
         if field.name not in wanted:
-            msg = f"column '{path}' of type {kind} has no field {field.name!r}, and a batch has {source}"
+            msg = f"column '{path}' of type {kind} has no field {field.name!r}, but a batch has {source}"
             raise MisfitError(msg)
         _refuse_types(field.type, wanted[field.name], f"{path}.{field.name}", nested=True)
 

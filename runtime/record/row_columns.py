@@ -214,14 +214,14 @@ _NOT_A_TIME: Final = -(1 << 63)
 
 
 class NoPythonValueError(PenstockError):
-    """Python has no object for a value, or two columns have one name; the message names the column."""
+    """Python has no object for a value, or two columns have the same name; the message names the column."""
 
 
 def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """One dict per row, from column name to value.
 
     Raises:
-        NoPythonValueError: Python has no object for a value, or two columns have one name.
+        NoPythonValueError: Python has no object for a value, or two columns have the same name.
     """
     if not batch.num_columns:
         return [{} for _ in range(batch.num_rows)]

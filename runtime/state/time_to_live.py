@@ -150,7 +150,7 @@ class StateTime:
         now = self.event_if_known()
         if now is None:
             msg = (
-                "state with a TTL in event time was used, and the record has no timestamp: call "
+                "state with a TTL in event time was used, but the record has no timestamp: call "
                 'assign_timestamps_and_watermarks(...) before key_by, or use StateTtl(..., time="processing")'
             )
             raise PenstockError(msg)

@@ -135,7 +135,7 @@ class OpenedLater:
     def _storage(self) -> SnapshotStorage:
         if self._opened is None:
             if self._open is None:
-                msg = f"{self._url} is outside of the job's storage, and this process has no opener for it"
+                msg = f"{self._url} is outside of the job's storage, but this process has no opener for it"
                 raise StorageError(msg)
             self._opened = self._open(self._url, create=self._create)
         return self._opened

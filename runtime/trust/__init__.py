@@ -1,4 +1,4 @@
-"""Checks of data that a stranger may have written: a snapshot, or a storage that others can write.
+"""Checks of data that an untrusted user may have written: a snapshot, or a storage that others can write.
 
 - `paths`: files and folders that a snapshot names, and the glob patterns that declare them.
 - `data`: pickles, modules and attributes of records, and Arrow bytes.

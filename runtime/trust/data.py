@@ -48,7 +48,7 @@ class PicklePolicy:
     def check_writing(self, type_name: str) -> None:
         if not self.allowed:
             msg = (
-                f"a value of type {type_name} can only be pickled, and pickle is not allowed here "
+                f"a value of type {type_name} can only be pickled, but pickle is not allowed here "
                 "(allow_pickle=False). Turn it into a dataclass, a named tuple or plain values, or allow it"
             )
             raise CodecError(msg)

@@ -120,7 +120,7 @@ def test_a_query_that_leaves_a_micro_batch_out_fails_for_good(buffer: ReceiveBuf
     assert query.runs == 1
     assert buffer.failure is not None
     assert buffer.failure.startswith(
-        "the query continues with micro-batch 2, and the job's snapshot ends after"
+        "the query continues with micro-batch 2, but the job's snapshot ends after"
     )
 
 

@@ -87,7 +87,7 @@ def test_a_failure_reaches_every_buffer_that_lives(two: list[ReceiveBuffer]) -> 
 @pytest.mark.parametrize(
     ("snapshot", "what"),
     [
-        (0, r"with micro-batch 2, and the job's snapshot ends after micro-batch 0: Spark .* micro-batch 1,"),
+        (0, r"with micro-batch 2, but the job's snapshot ends after micro-batch 0: Spark .* micro-batch 1,"),
         (-1, r"the job's snapshot ends before micro-batch 0: Spark has committed micro-batches 0 to 1, and"),
         (4, r"sends micro-batch 2, but the job already has later ones"),
     ],

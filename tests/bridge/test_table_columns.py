@@ -79,7 +79,7 @@ def test_a_later_job_keeps_to_the_columns_of_what_is_committed(tmp_path: Path) -
     with pytest.raises(BadRecordError, match=told):
         writer(SparkTable(tmp_path, other), "three")
     strict = pa.schema([pa.field("id", pa.int64(), nullable=False)])
-    with pytest.raises(BadRecordError, match="column 'id' is 'not null' and holds nulls"):
+    with pytest.raises(BadRecordError, match="column 'id' is 'not null' but holds nulls"):
         write(writer(SparkTable(tmp_path, strict), "four"), {"id": None})
 
 

@@ -24,7 +24,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_session_that_is_stopped_leaves_a_job_that_has_its_rows_and_fails_the_others(said: str) -> None:
-    assert "refused: executors=500 with 1 CPU(s) each takes 500 in all, and the Ray cluster has 12" in said
+    assert "refused: executors=500 with 1 CPU(s) each takes 500 in all, but the Ray cluster has 12" in said
     assert "went on without Spark, restarts: 1" in said
     for kind in ("batch", "stream"):
         (failure,) = (line for line in said.splitlines() if line.startswith(f"{kind} failed: "))

@@ -154,7 +154,7 @@ def test_a_job_goes_on_from_a_savepoint_behind_the_micro_batch_that_spark_has_no
     arrive(tmp_path, 4)
     job, _ = stream_into_table(spark, tmp_path, watched(spark, tmp_path), restore_from=savepoint)
     with pytest.raises(
-        JobFailedError, match="with micro-batch 4, and the job's snapshot ends after micro-batch 1: Spark has"
+        JobFailedError, match="with micro-batch 4, but the job's snapshot ends after micro-batch 1: Spark has"
     ):
         job.wait(PATIENCE)
     assert job.statistics().restarts == 0

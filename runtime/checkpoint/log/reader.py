@@ -132,7 +132,7 @@ class DecisionLogReader:
             return
         msg = (
             f"{self._storage.url}/{self._paths.log} has lost records: attempt "
-            f"{max(known_attempt, known.last_attempt)} of the job had begun, and the log ends with attempt "
+            f"{max(known_attempt, known.last_attempt)} of the job had begun, but the log ends with attempt "
             f"{found.last_attempt}. Put the files back, and let only Penstock delete files there"
         )
         raise CorruptSnapshotError(msg)

@@ -49,13 +49,13 @@ def check_sink(graph: StreamGraph, inputs: Sequence[Upstream], operator_id: str,
     kind = type(sink).__name__
     if column is not None and sink.change_kind != column:
         refuse(
-            f"{what} emits changes, whose kinds are in the column {column!r}, and this {kind} has "
+            f"{what} emits changes, whose kinds are in the column {column!r}, but this {kind} has "
             f"change_kind={sink.change_kind!r}. Set key= and change_kind={column!r}, or map the records "
             "before the sink to add each of them"
         )
     if column is None and not sink.key:
         refuse(
-            f"{what} emits a new record when the result of a key changes, and a {kind} without key= adds "
+            f"{what} emits a new record when the result of a key changes, but a {kind} without key= adds "
             "each of them. Set key= to the columns of the key, or map the records before the sink to add "
             "each of them"
         )

@@ -168,7 +168,7 @@ def _arrow_type(schema: Any, known: dict[str, Any], outer: tuple[str, ...]) -> p
         if schema in _PLAIN:
             return _PLAIN[schema]
         if schema in outer:
-            msg = f"the Avro record {schema!r} holds itself and has no Arrow type: decode to rows instead"
+            msg = f"the Avro record {schema!r} is recursive and has no Arrow type: decode to rows instead"
             raise NoColumnsError(msg)
         return _arrow_type(known[schema], known, outer)
     kind = schema["type"]

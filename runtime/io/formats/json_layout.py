@@ -9,7 +9,7 @@ first object.
 **Why this is exact.** Every byte of a batch is accounted for. It is in a literal that is equal to the first
 object's, in a string, or in a number, `true` or `false` that is checked. There are no backslashes and no
 control characters except the line ends between objects, so a quote always begins or ends a string. A layout
-has no two fields with one name.
+has no two fields with the same name.
 
 Anything else gives `None`, and Arrow's parser decides. Examples are another order, a missing field, `null`, a
 nested value, an escape, and a number that its column does not hold exactly.

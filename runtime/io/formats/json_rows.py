@@ -2,8 +2,8 @@
 
 **Bytes.** msgspec parses twice as fast as Python's parser. It refuses NaN, numbers that no float holds and
 lone surrogates. It returns the same value as `parse_one` for each text that it accepts, except that it keeps
-the last of two fields with one name. So a value is final if it has as many colons after a quote or a blank as
-fields. `parse_one` decides about all others.
+the last of fields with the same name. So a value is final if it has as many colons after a quote or a blank
+as fields. `parse_one` decides about all others.
 
 **Lines.** One call parses a slice of lines. The lines are joined into one JSON array with `-Infinity`
 between them, which parses to a marker object. If the markers are at exactly every second position, each line
@@ -43,7 +43,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        msg = f"it has two fields {twice!r}"
+        msg = f"it has the field {twice!r} twice"
         raise ValueError(msg)
     return found
 
@@ -125,7 +125,7 @@ def _parse_slowly(values: Sequence[bytes]) -> list[Any] | None:
 
 @cache
 def _fast_parser() -> Callable[[bytes], Any] | None:
-    """The parser of msgspec, which keeps the last of two fields with one name; `None` without msgspec."""
+    """The parser of msgspec, which keeps the last of fields with the same name; `None` without msgspec."""
     if importlib.util.find_spec("msgspec") is None:
         return None
     import msgspec  # optional, and imported here because most jobs don't need it

@@ -67,7 +67,7 @@ def _as_bytes(value: Any) -> bytes | None:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     msg = (
-        f"the format Raw writes bytes, and a record is {shown(value)} ({type(value).__name__}). Convert the "
+        f"the format Raw writes bytes, but a record is {shown(value)} ({type(value).__name__}). Convert the "
         "records with map, or use another format such as Text or Json"
     )
     raise BadRecordError(msg)
@@ -160,7 +160,7 @@ class TextEncoder:
             return None
         if not isinstance(value, str):
             msg = (
-                f"the format Text writes strings, and a record is {shown(value)} ({type(value).__name__}). "
+                f"the format Text writes strings, but a record is {shown(value)} ({type(value).__name__}). "
                 "Convert the records with map(str), or use another format such as Json"
             )
             raise BadRecordError(msg)
@@ -177,7 +177,7 @@ def _values(batch: Batch, fits: Callable[[pa.DataType], bool], name: str, kind: 
     schema = batch.batch.schema
     if len(schema) != 1 or not fits(schema.types[0]):
         msg = (
-            f"the format {name} writes batches of one {kind} column, and a batch has the columns "
+            f"the format {name} writes batches of one {kind} column, but a batch has the columns "
             f"{shown(schema.to_string())}. Select one column, or use another format such as Json"
         )
         raise BadRecordError(msg)

@@ -160,7 +160,7 @@ class _Message:
 
     @cached_property
     def itself(self) -> str | None:
-        """The name of a message in it that holds itself, so that there are no columns; `None` for none."""
+        """The name of a recursive message in it, so that there are no columns; `None` for none."""
         pending: list[tuple[Any, tuple[str, ...]]] = [(self.descriptor, ())]
         while pending:
             kind, outer = pending.pop()
@@ -180,7 +180,7 @@ class _Message:
     def handler(self) -> Any:
         """The handler of ptars; times are in microseconds, as in Python."""
         if self.itself is not None:
-            msg = f"the message {self.itself} holds itself, so it has no columns: decode to rows instead"
+            msg = f"the message {self.itself} is recursive, so it has no columns: decode to rows instead"
             raise ConfigurationError(msg)
         ptars = imported("ptars", "Protobuf", "protobuf")
         config = ptars.PtarsConfig(timestamp_unit="us", time_unit="us", duration_unit="us")

@@ -121,7 +121,7 @@ def other_side(side: Side) -> Side:
 
 def no_timestamps(side: Side) -> PenstockError:
     return PenstockError(
-        f"the {SIDES[side]} records have no timestamps, and a join compares timestamps; call "
+        f"the {SIDES[side]} records have no timestamps, but a join compares timestamps; call "
         "assign_timestamps_and_watermarks(...) on both streams before join"
     )
 

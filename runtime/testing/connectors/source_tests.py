@@ -633,7 +633,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
         for number in range(_MOST_NUMBERS):
             if self.record(number) == row:
                 return number * 1_000_000
-        msg = f"{row!r} is none of the records: the source must return what `record` returns"
+        msg = f"{row!r} is not one of the records: the source must return what `record` returns"
         raise AssertionError(msg)
 
 

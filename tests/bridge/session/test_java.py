@@ -43,7 +43,7 @@ def test_then_the_path_and_an_unfit_one_there_is_skipped(tmp_path: Path) -> None
 
 def test_a_java_home_that_does_not_fit_is_an_error_and_not_skipped(tmp_path: Path) -> None:
     home = made(tmp_path / "home", "21.0.1")
-    said = r"home holds Java 21, and Spark 3\.5 needs Java 8, 11 or 17: set JAVA_HOME to one of these, or"
+    said = r"home holds Java 21, but Spark 3\.5 needs Java 8, 11 or 17: set JAVA_HOME to one of these, or"
     with pytest.raises(ConfigurationError, match=said):
         find_java({"JAVA_HOME": str(home), "PATH": os.environ["PATH"]})
     with pytest.raises(ConfigurationError, match=r"none holds no bin/java that runs"):
@@ -74,7 +74,7 @@ def test_a_session_without_a_java_that_fits_is_refused_before_anything_is_starte
     monkeypatch.setattr(session, "_running", None)
     monkeypatch.setenv("JAVA_HOME", str(made(tmp_path / "home", "21.0.1")))
     before = ray.is_initialized()
-    with pytest.raises(ConfigurationError, match=r"home holds Java 21, and Spark 3\.5 needs"):
+    with pytest.raises(ConfigurationError, match=r"home holds Java 21, but Spark 3\.5 needs"):
         spark_session("no java")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))

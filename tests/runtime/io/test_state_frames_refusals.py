@@ -27,7 +27,7 @@ from penstock.state import read_state, write_state
         ({1: 1 << 70}, r"it holds 1180591620717411303424 \(int\) of more than 64 bits"),
         ({1: {"a": 1, "b": [None, "x", 3]}}, r"column 'value.b\[\]'.*both 'x' \(str\) and 3 \(int\)"),
         ({1: (1,), 2: (1, 2)}, "tuples of different lengths"),
-        ({1: Decimal("1e30"), 2: Decimal("1e-30")}, "need 61 digits in all, and a type has at most 38"),
+        ({1: Decimal("1e30"), 2: Decimal("1e-30")}, "need 61 digits in all, but a type has at most 38"),
     ],
 )
 def test_values_that_no_arrow_type_carries_are_named_and_can_be_taken_encoded(

@@ -100,5 +100,5 @@ def test_a_batch_gets_the_order_of_its_schema_and_no_nulls_where_that_has_none()
     schema = pa.schema([pa.field("b", pa.int64(), nullable=False), ("a", pa.string())])
     batch = pa.record_batch({"a": ["x"], "b": pa.array([1], pa.int8())})
     assert exact_batch(batch, schema).schema == schema
-    with pytest.raises(MisfitError, match="column 'b' is 'not null' and holds nulls"):
+    with pytest.raises(MisfitError, match="column 'b' is 'not null' but holds nulls"):
         exact_batch(pa.record_batch({"a": ["x"], "b": pa.array([None], pa.int64())}), schema)

@@ -243,7 +243,7 @@ def test_the_end_of_time_expires_nothing() -> None:
 
 
 def test_event_time_without_timestamps_is_refused_with_what_to_do() -> None:
-    what = r"operator 'p' .* TTL in event time was used, and the record has no timestamp: .*\.py:\d+"
+    what = r"operator 'p' .* TTL in event time was used, but the record has no timestamp: .*\.py:\d+"
     with harness_of(SeenInEventTime()) as harness, pytest.raises(OperatorError, match=what):
         harness.push(["a"])
 

@@ -188,7 +188,7 @@ class DeltaCommitter:
         odd = next((file for file in files if set(file.partition) != set(partition_by)), None)
         if odd is not None:
             msg = (
-                f"table {self._path} has the partition columns {partition_by}, and the uncommitted file "
+                f"table {self._path} has the partition columns {partition_by}, but the uncommitted file "
                 f"{odd.path} was written for {list(odd.partition)}. Restore an older checkpoint"
             )
             raise ConnectorError(msg)

@@ -163,7 +163,7 @@ class DeltaReader:
             files = ()
         else:
             msg = (
-                f"table {self._path}: version {split.version} removes rows, and this source reads only new "
+                f"table {self._path}: version {split.version} removes rows, but this source reads only new "
                 "ones. Set change_data_feed=True to read changes, or skip_change_commits=True"
             )
             raise ConnectorError(msg)

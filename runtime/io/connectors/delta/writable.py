@@ -101,7 +101,7 @@ def check_columns(path: str, table: pa.Schema, schema: pa.Schema, *, adds_column
     for field in table:
         if not field.nullable and (field.name not in schema.names or schema.field(field.name).nullable):
             msg = (
-                f"table {path}: column '{field.name}' is NOT NULL, and it may be null in schema= or in some "
+                f"table {path}: column '{field.name}' is NOT NULL, but it may be null in schema= or in some "
                 "records. Give the sink a schema= in which this column is not nullable"
             )
             raise BadRecordError(msg)

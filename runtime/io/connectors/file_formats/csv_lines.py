@@ -54,7 +54,7 @@ class CsvLines:
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
-            msg = f"columns={self.columns!r} is a single text: give a list of names, [{self.columns!r}]"
+            msg = f"columns={self.columns!r} is a single string: give a list of names, [{self.columns!r}]"
             raise ConfigurationError(msg)
         schema = None if self.schema is None else checked_schema(self.schema)
         names = tuple(self.columns if self.columns is not None else [] if schema is None else schema.names)

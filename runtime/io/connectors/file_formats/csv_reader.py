@@ -416,7 +416,7 @@ class ColumnarCsvReader(CsvReader):
         if form.header and (missing or more):
             what = f"there is no column {missing[0]!r}" if missing else f"column {more[0]!r} is new"
             msg = (
-                f"{path}: {what}, and all files must have the columns that were found when the job "
+                f"{path}: {what}, but all files must have the columns that were found when the job "
                 f"started, {shown(self._schema.names)}. Give columns=[...] with the columns that all files "
                 "have, or read this file with a separate source"
             )

@@ -59,7 +59,7 @@ class FixedSchema:
         ]
         for field, column in zip(self.schema, columns, strict=True):
             if not field.nullable and column.null_count:
-                msg = f"column '{field.name}' is 'not null', and a row has no value"
+                msg = f"column '{field.name}' is 'not null', but a row has no value"
                 raise MisfitError(msg)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

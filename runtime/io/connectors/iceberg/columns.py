@@ -87,7 +87,7 @@ def check_partition(identifier: str, table: Table, wanted: Sequence[PartitionCol
     if wanted and found != list(wanted):
         columns = [f"{each.transform}({each.source})" for each in found]
         msg = (
-            f"table {identifier} has the partitions {columns}, and partition_by differs: leave partition_by "
+            f"table {identifier} has the partitions {columns}, but partition_by differs: leave partition_by "
             "out for an existing table"
         )
         raise ConnectorError(msg)

@@ -259,7 +259,7 @@ class IcebergReader:
         if operation in ("overwrite", "delete") and not self._source.skip_change_commits:
             msg = (
                 f"table {self._source.table}: snapshot {snapshot.snapshot_id} removes rows ({operation}), "
-                "and this source reads only new ones. Set skip_change_commits=True to leave such snapshots "
+                "but this source reads only new ones. Set skip_change_commits=True to leave such snapshots "
                 "out"
             )
             raise ConnectorError(msg)

@@ -187,7 +187,7 @@ def check_table(sink: IcebergSink, table: Table) -> None:
         raise ConnectorError(msg)
     if table.format_version > _NEWEST_FORMAT:
         msg = (
-            f"table {sink.table} has format version {table.format_version}, and pyiceberg writes no version "
+            f"table {sink.table} has format version {table.format_version}, but pyiceberg writes no version "
             f"after {_NEWEST_FORMAT}. Write a table with the table property format-version={_NEWEST_FORMAT}"
         )
         raise ConnectorError(msg)

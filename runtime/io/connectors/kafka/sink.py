@@ -186,7 +186,7 @@ class KafkaSink(Generic[T_contra], metaclass=NearestNames):
         longest = as_seconds(checkpointing.every) + as_seconds(checkpointing.timeout)
         if timeout <= as_seconds(checkpointing.every):
             msg = (
-                f"transaction_timeout is {timeout:g} s, and a checkpoint is taken every "
+                f"transaction_timeout is {timeout:g} s, but a checkpoint is taken every "
                 f"{as_seconds(checkpointing.every):g} s: the broker would abort each transaction before its "
                 "checkpoint. Make the timeout longer, up to transaction.max.timeout.ms of the brokers"
             )

@@ -192,7 +192,7 @@ def check_numbers(cluster: KafkaCluster, transactional_id: str, producer_id: int
     """Check that numbers from the command line are those of an id's newest transaction.
 
     Raises:
-        ConfigurationError: Kafka does not know the id, or its producer or epoch is another one.
+        ConfigurationError: Kafka does not know the id, or the id has another producer or epoch.
         ConnectorError: A coordinator refuses, or does not answer in time.
     """
     now = _described(cluster, [transactional_id])[transactional_id]
@@ -251,7 +251,7 @@ def _wait_for_end(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> No
     try:
         looks(are_open)
     except RetryError:
-        what = f"the abort of {len(transactional_ids)} transaction(s) has begun, and is not complete"
+        what = f"the abort of {len(transactional_ids)} transaction(s) has begun, but is not complete"
         raise cluster.error(what, f"no end within {_TIMEOUT:g} s") from None
 
 

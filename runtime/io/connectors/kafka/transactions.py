@@ -73,7 +73,7 @@ class TransactionalIds:
         return f"{self.prefix}:{self.job_id}:{self.operator_id}:{attempt}:{subtask}:{number}"
 
     def attempt_of(self, transactional_id: str) -> int | None:
-        """The attempt of one of this sink's ids; `None` for an id of others.
+        """The attempt of one of this sink's ids; `None` for any other id.
 
         Example:
             >>> ids = TransactionalIds("penstock", "words-1f", "out")
@@ -206,7 +206,7 @@ def open_transactions(cluster: KafkaCluster, ids: TransactionalIds) -> list[str]
 def without_covered(
     cluster: KafkaCluster, transactional_ids: Sequence[str], covered: Sequence[KafkaCommittable]
 ) -> list[str]:
-    """Return the ids whose open transaction is none of these committables.
+    """Return the ids whose open transaction is not one of these committables.
 
     Raises:
         ConnectorError: A coordinator refuses, or does not answer in time.

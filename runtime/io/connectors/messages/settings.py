@@ -61,7 +61,7 @@ def check_takes_checkpoints(config: JobConfig) -> None:
     """Refuse a job without checkpoints: its messages would never be acknowledged."""
     if config.checkpointing is None:
         msg = (
-            "messages are acknowledged when a completed checkpoint covers them, and this job takes none. Set "
+            "messages are acknowledged when a completed checkpoint covers them, but this job takes none. Set "
             "checkpointing=Checkpointing(every=...)"
         )
         raise ConfigurationError(msg)

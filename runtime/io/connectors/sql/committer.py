@@ -138,7 +138,7 @@ def check_commit(commit: SqlCommit, table: TableInfo, where: str) -> None:
     """
     if commit.table != table.label:
         msg = (
-            f"{where}: the restored state has rows for the table {commit.table}, and the sink writes "
+            f"{where}: the restored state has rows for the table {commit.table}, but the sink writes "
             f"{table.label}: give the sink the old table, or a new id"
         )
         raise ConnectorError(msg)

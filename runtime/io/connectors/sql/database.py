@@ -248,7 +248,7 @@ def column_names(setting: str, names: Sequence[str]) -> tuple[str, ...]:
     """Check that a setting is a list of column names, and return them.
 
     Raises:
-        ConfigurationError: The setting is a single text, or has an empty or repeated name.
+        ConfigurationError: The setting is a single string, or has an empty or repeated name.
     """
     columns = tuple(names)
     if isinstance(names, str) or len(set(columns)) < len(columns) or not all(columns):

@@ -376,7 +376,7 @@ class Postgres:
             ]
             self._described[query] = {column[0]: column for column in columns}
             if len(self._described[query]) < len(columns):
-                msg = f"{self.where}: two columns of the query have one name: give them names with AS"
+                msg = f"{self.where}: two columns of the query have the same name: give them names with AS"
                 raise ConnectorError(msg)
         return self._described[query]
 

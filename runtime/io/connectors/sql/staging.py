@@ -169,7 +169,7 @@ class SqlWriter:
         for index, kind in enumerate(listed):
             if not isinstance(kind, str) or kind not in KINDS:
                 known = ", ".join(map(repr, KINDS))
-                what = f"{kind!r} in {self._sink.change_kind!r} is no kind of change: use one of {known}"
+                what = f"{kind!r} in {self._sink.change_kind!r} is not a kind of change: use one of {known}"
                 raise self._refused(what, batch, index)
             deletes.append(KINDS[kind])
         return deletes

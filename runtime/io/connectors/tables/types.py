@@ -53,7 +53,7 @@ def table_schema(schema: pa.Schema) -> pa.Schema:
     """
     if len({name.lower() for name in schema.names}) < len(schema.names):
         msg = (
-            "a table needs column names that differ in more than upper and lower case, and the columns are "
+            "a table needs column names that differ in more than upper and lower case, but the columns are "
             f"{schema.names}"
         )
         raise BadRecordError(msg)

@@ -183,7 +183,7 @@ class StagingTableWriter(ABC):
             found = null_in(kept.column(field.name), field)
             if found is not None:
                 msg = (
-                    f"table {self.table}: column {found!r} is NOT NULL, and a record has no value. "
+                    f"table {self.table}: column {found!r} is NOT NULL, but a record has no value. "
                     "Filter out these records, or give them a value before the sink"
                 )
                 raise BadRecordError(msg)

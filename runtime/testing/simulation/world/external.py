@@ -228,7 +228,7 @@ class ExternalWorld:
 
     def strike(self, fault: str) -> None:
         """Make a named fault happen, and count it with `run.struck`; never called in a calm world."""
-        msg = f"{type(self).__name__} names the fault {fault!r} and has no strike() for it"
+        msg = f"{type(self).__name__} names the fault {fault!r} but has no strike() for it"
         raise NotImplementedError(msg)
 
     def calm_down(self) -> None:

@@ -43,7 +43,7 @@ def test_a_table_that_would_add_changes_is_refused(sales: DataStream[Any], setti
     with pytest.raises(
         GraphError,
         match=r"sink 'table': top_n 'best' \(.*test_changes\.py:\d+ in best\) emits changes, whose kinds are "
-        r"in the column 'change', and this DeltaSink has change_kind=.*Set key= and change_kind='change'",
+        r"in the column 'change', but this DeltaSink has change_kind=.*Set key= and change_kind='change'",
     ):
         best(sales).sink("table", table(**settings))
 

@@ -246,7 +246,7 @@ UNION = record(("x", ["null", "string", "long"]))
 
 @pytest.mark.parametrize(
     ("schema", "row", "why"),
-    [(RECURSIVE, {"v": 1, "next": {"v": 2, "next": None}}, "holds itself"), (UNION, {"x": 5}, "union")],
+    [(RECURSIVE, {"v": 1, "next": {"v": 2, "next": None}}, "is recursive"), (UNION, {"x": 5}, "union")],
 )
 def test_a_schema_without_columns_is_read_to_rows(schema, row, why):
     values = written(schema, row)

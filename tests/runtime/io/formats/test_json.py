@@ -213,7 +213,7 @@ def test_no_values_are_a_batch_without_rows():
     ("value", "why"),
     [
         (b"oops", "the value is not JSON: Expecting value"),
-        (b'{"a": 1, "a": 2}', "two fields 'a'"),
+        (b'{"a": 1, "a": 2}', "the field 'a' twice"),
         (b'{"a": 1e400}', "no float can hold 1e400"),
         (b"\xff", "0xff"),
     ],

@@ -68,7 +68,7 @@ def test_a_record_that_does_not_fit_is_named(format_, record, why):
 @pytest.mark.parametrize("columns", [{"a": [b"x"], "b": [b"y"]}, {"a": [1]}])
 @pytest.mark.parametrize("format_", [Raw(), Text()])
 def test_columns_that_do_not_fit_are_named(format_, columns):
-    with pytest.raises(BadRecordError, match=r"one .* column, and a batch has the columns .*a: "):
+    with pytest.raises(BadRecordError, match=r"one .* column, but a batch has the columns .*a: "):
         format_.encoder().encode(ArrowBatch(pa.record_batch(columns)))
 
 

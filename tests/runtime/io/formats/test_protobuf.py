@@ -198,7 +198,7 @@ def test_a_message_that_holds_itself_is_read_to_rows_and_has_no_columns():
     )
     assert "the value is not a message shop.Node" in reason(Protobuf(node).decoder("rows"), b"\xff")
     assert Protobuf(node).encoder().encode(RowBatch([row, None])) == [value, None]
-    with pytest.raises(ConfigurationError, match=r"shop.Node holds itself, so it has no columns: decode to"):
+    with pytest.raises(ConfigurationError, match=r"shop.Node is recursive, so it has no columns: decode to"):
         Protobuf(node).decoder("arrow")
 
 

@@ -229,7 +229,7 @@ class CdcReceiver:
             system = await asyncio.to_thread(stream.system)
             if system != self._split.system:
                 msg = (
-                    f"{self.where} is the database system {system}, and the restored state is of "
+                    f"{self.where} is the database system {system}, but the restored state is of "
                     f"{self._split.system}. Start a job without this snapshot for another server"
                 )
                 raise LostInputError(msg)
@@ -521,7 +521,7 @@ class CdcReceiver:
             present = None
         if present is not None and self._source.batch_format == "arrow":
             msg = (
-                f"{self.where}: a change of table {relation.label} lacks columns, and Arrow batches have all "
+                f"{self.where}: a change of table {relation.label} lacks columns, but Arrow batches have all "
                 f"of them: ALTER TABLE {relation.label} REPLICA IDENTITY FULL, or read rows"
             )
             raise ConnectorError(msg)

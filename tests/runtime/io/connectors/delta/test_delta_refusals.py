@@ -106,7 +106,7 @@ def test_a_constraint_that_comes_after_the_checkpoint_fails_its_commit(folder: P
 
 def test_a_schema_may_not_allow_nulls_that_the_table_excludes(folder: Path) -> None:
     DeltaTable.create(folder / "table", NEVER_NULL)
-    with pytest.raises(OperatorError, match="column 'number' is NOT NULL, and it may be null in schema="):
+    with pytest.raises(OperatorError, match="column 'number' is NOT NULL, but it may be null in schema="):
         opened(folder, SCHEMA)
 
 
@@ -120,7 +120,7 @@ def test_a_null_in_a_column_that_is_never_null_is_refused(folder: Path) -> None:
     DeltaTable.create(folder / "table", NEVER_NULL)
     with OperatorHarness(StagingOperator(DeltaSink(folder / "table"))) as writer:
         batch = pa.record_batch([pa.array([None], pa.int64())], schema=NEVER_NULL)
-        with pytest.raises(OperatorError, match="column 'number' is NOT NULL, and a record has no value"):
+        with pytest.raises(OperatorError, match="column 'number' is NOT NULL, but a record has no value"):
             writer.push_batch(ArrowBatch(batch))
 
 

@@ -241,5 +241,5 @@ def test_single_values_of_avro_need_a_schema():
     for make in (lambda: Avro().decoder("rows"), lambda: Avro().encoder()):
         with pytest.raises(ConfigurationError, match="only files have their own"):
             make()
-    with pytest.raises(ConfigurationError, match="holds itself"):
+    with pytest.raises(ConfigurationError, match="is recursive"):
         FileSource.records("/in", Avro(record(("next", ["null", "Order"]))), batch_format="arrow")

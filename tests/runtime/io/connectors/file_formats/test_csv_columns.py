@@ -301,10 +301,10 @@ def test_files_may_order_their_columns_as_they_like_but_have_the_same(write, rea
     source = FileSource.csv(path.parent, schema="infer", batch_format="arrow")
     assert read_all(source).rows == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
     write("a,c\n3,z\n", "3.csv")
-    with pytest.raises(ConnectorError, match=r"3\.csv: there is no column 'b', and all files must have"):
+    with pytest.raises(ConnectorError, match=r"3\.csv: there is no column 'b', but all files must have"):
         read_all(FileSource.csv(path.parent, schema={"a": pa.int64()}, batch_format="arrow"))
     write("a,b,c\n3,z,1\n", "3.csv")
-    with pytest.raises(ConnectorError, match=r"3\.csv: column 'c' is new, and all files must have"):
+    with pytest.raises(ConnectorError, match=r"3\.csv: column 'c' is new, but all files must have"):
         read_all(FileSource.csv(path.parent, schema={"a": pa.int64()}, batch_format="arrow"))
     assert (
         len(read_all(FileSource.csv(path.parent, columns=["a"], schema="infer", batch_format="arrow")).rows)

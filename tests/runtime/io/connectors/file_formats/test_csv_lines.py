@@ -116,7 +116,7 @@ def test_a_record_that_does_not_fit_is_named(row):
     [
         ({}, "name all columns"),
         ({"columns": ["a", "a"]}, "not a list of different names"),
-        ({"columns": "a"}, "is a single text"),
+        ({"columns": "a"}, "is a single string"),
         ({"columns": ["a"], "schema": pa.schema({"b": pa.int64()})}, r"schema has \['b'\]"),
         ({"schema": pa.schema({"b": pa.list_(pa.int64())})}, "can't hold"),
         ({"columns": ["a"], "delimiter": ""}, "delimiter="),

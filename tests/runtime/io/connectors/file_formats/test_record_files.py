@@ -299,7 +299,7 @@ def test_a_framing_that_does_not_fit_is_refused(format_, more, why):
 def test_what_has_no_columns_is_refused_before_the_job_starts():
     file = new_file("node.proto")
     add_fields(file.message_type.add(name="Node"), [("next", ".shop.Node")])
-    with pytest.raises(ConfigurationError, match="holds itself, so it has no columns"):
+    with pytest.raises(ConfigurationError, match="is recursive, so it has no columns"):
         FileSource.records("/in", Protobuf(classes_of(file)["Node"]), batch_format="arrow")
     with pytest.raises(ConfigurationError, match="JSON Schema has no columns: the value has no prop"):
         FileSource.records("/in", JsonSchema(SCHEMA), batch_format="arrow")

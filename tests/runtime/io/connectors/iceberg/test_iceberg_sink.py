@@ -653,7 +653,7 @@ def test_columns_that_records_lack_are_null_and_those_that_exclude_null_are_aske
     world.finish(numbers(1))
     assert world.rows() == [{"number": 0, "name": None}]
     job = TableWorld(folder).job([{"name": "a"}]).start()
-    with pytest.raises(OperatorError, match="column 'number' is 'not null', and a row has no value"):
+    with pytest.raises(OperatorError, match="column 'number' is 'not null', but a row has no value"):
         job.write()
 
 
@@ -683,7 +683,7 @@ def test_a_format_that_the_library_does_not_write_is_refused_before_the_first_co
     table = world.make()
     path = Path(table.metadata_location.removeprefix("file://"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
-    with pytest.raises(ConnectorError, match="has format version 3, and pyiceberg writes no version after 2"):
+    with pytest.raises(ConnectorError, match="has format version 3, but pyiceberg writes no version after 2"):
         world.sink().check_destination("job")
 
 

@@ -190,7 +190,7 @@ def test_a_transaction_near_its_timeout_fails_the_checkpoint_so_that_nothing_is_
     opened = topic.sink(transaction_timeout=60).writer(context)
     opened.write(rows(1))
     clock.advance_to(clock.monotonic() + 55)
-    with pytest.raises(ConnectorError, match="has been open for 55 s, and the broker aborts it after 60 s"):
+    with pytest.raises(ConnectorError, match="has been open for 55 s, but the broker aborts it after 60 s"):
         opened.prepare_commit()
     opened.close()
 

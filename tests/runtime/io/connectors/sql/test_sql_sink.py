@@ -135,7 +135,7 @@ def test_an_unknown_kind_of_change_is_refused(shop: Shop, job_of: Callable[..., 
     with_orders(shop)
     job = job_of(shop, "orders", key=["id"], change_kind="change")
     with pytest.raises(
-        BadRecordError, match="'upsert' in 'change' is no kind of change: use one of 'insert'"
+        BadRecordError, match="'upsert' in 'change' is not a kind of change: use one of 'insert'"
     ):
         job.write({"id": 1, "item": "tea", "change": "upsert"})
 
