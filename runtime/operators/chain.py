@@ -379,10 +379,12 @@ class OperatorChain:
         if len(run) < 2:
             return
         indices = [index for index, _ in run]
+        # Not `self`: the chain refers to the loop, and a circle would keep both until the next collection.
+        records_in, records_out = self._records_in, self._records_out
 
         def passed(place: int, records: int) -> None:
-            self._records_out[indices[place]] += records
-            self._records_in[indices[place + 1]] += records
+            records_out[indices[place]] += records
+            records_in[indices[place + 1]] += records
 
         yield _Run(indices, FusedLoop([operator for _, operator in run], passed))
 

@@ -286,7 +286,7 @@ def _generated(
         **{f"reject{at}": rows.append for at, rows in rejected.items()},
     }
     exec(compile("\n".join(text for text, _ in lines), FILE_OF_LOOPS, "exec"), names)
-    function = names["loop"]
+    function = names.pop("loop")  # its globals would refer to it
     assert isinstance(function, FunctionType)
     inner = (const for const in function.__code__.co_consts if isinstance(const, CodeType))
     places = {number: place for number, (_, place) in enumerate(lines, start=1)}

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from penstock.actors.subtask.attempt import running_call
-from penstock.runtime.errors import OperatorError, OperatorInterrupt
+from penstock.runtime.errors import OperatorError, OperatorInterrupt, OperatorLocation
+from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.functions.record_functions import FilterOperator, FlatMapOperator, MapOperator
-from penstock.runtime.operators.operator import Operator
+from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.testing.manual_time import ManualClock
 
 seen: list[str | None] = []
 
@@ -211,3 +216,25 @@ def test_a_value_that_can_not_be_copied_is_the_fault_of_the_map_that_made_it(ope
     )
     with pytest.raises(OperatorError, match=r"'op1'.*can't be copied"):
         run(running.chain, [1])
+
+
+def test_a_chain_with_a_loop_is_freed_without_the_cycle_collector():
+    connector = ConnectorContext("job", "job", "op", 0, 1, 1, ManualClock())
+    places = [OperatorLocation(f"op{number}", 0, 1) for number in range(3)]
+    operators = [MapOperator(plus_one), FilterOperator(bool), FlatMapOperator(generate)]
+    chain = OperatorChain(
+        list(zip(places, operators, strict=True)), lambda *emission: None, lambda passing: None
+    )
+    chain.open({place.operator: OperatorContext(place, connector) for place in places})
+    run(chain, [1, 2], [1, 2])
+    run(chain, [1])
+    seen.clear()
+    chain.close()
+    left = [weakref.ref(part) for part in (chain, operators[0])]
+    gc.collect()
+    gc.disable()
+    try:
+        del chain, operators
+        assert [ref() for ref in left] == [None, None]
+    finally:
+        gc.enable()
