@@ -247,7 +247,7 @@ def storage_of(opened: OpenedSnapshot) -> SnapshotStorage:
 
 
 def url_of(opened: OpenedSnapshot) -> str:
-    """The URL of a snapshot itself, also if it was found as the newest one of a job."""
+    """The URL of a snapshot itself, even if it was found as the newest one of a job."""
     assert opened.checkpoint.metadata is not None, "it was read"
     return (
         f"{opened.storage.url.rstrip('/')}/{opened.checkpoint.metadata.path.removesuffix(METADATA)}".rstrip(
