@@ -11,8 +11,8 @@ the alignment of a savepoint subsumes the savepoint.
 Ends of channels go to both sides, cancellations to the active side alone. This handler ignores barriers up to
 the newest cancelled id, except those of pending checkpoints, because the other side does not know the id.
 
-The model is the `AlternatingCheckpointBarrierHandler` of Flink 1.11. The barrier's options decide, as in
-Flink since 1.12.
+The model is the `AlternatingCheckpointBarrierHandler` of Flink 1.11. The barrier's options select the
+side, as in Flink since 1.12.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class ChecksDestination(Protocol):
 
         Raises:
             PenstockError: The destination can't be used; the message says what to do. An error in the first
-                attempt and a `SuppressRestartsError` end the job.
+                attempt ends the job. A `SuppressRestartsError` does so in any attempt.
         """
         ...
 

@@ -18,7 +18,8 @@ _WHOLE: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 _SIGNED: Final = {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
 _NIL: Final = 0xC0
 
-#: Arrays in arrays: the body, its blocks, and the parts of a block, with one more for damage to be described.
+#: Maximum depth of nested arrays. A chunk has three levels: the body, its list of blocks, and a block. One
+#: more is decoded, so that the caller's error can show a part that is an array by mistake.
 _MOST_NESTED: Final = 4
 
 

@@ -10,8 +10,8 @@ of key groups. Rescaling changes only the ranges. The mappings in both direction
 * split: every value goes to exactly one new subtask. At the same parallelism every subtask keeps its values,
   even if some subtasks have more than others. Otherwise the values of one state, in the order of the old
   subtasks, are cut into contiguous pieces, one for each new subtask. If they don't divide evenly, some pieces
-  have one more value. These pieces go to subtasks in turn, starting where the previous state stopped. So the
-  totals of any two subtasks differ by at most one value.
+  have one more value. The longer pieces go to subtasks in turn, starting where the previous state stopped. So
+  the totals of any two subtasks differ by at most one value.
 * union: every value goes to every new subtask.
 * broadcast: every old subtask had the same values; each new subtask takes one old copy.
 

@@ -6,12 +6,13 @@ and in what their snapshots contain. This module has the common part: tables and
 and their views, TTL, the ids of snapshots, and a restore's bookkeeping. Savepoints of all backends have
 one format (`keyed_chunk.py`), so each backend restores savepoints of the others.
 
-Guarantees for operators:
+Rules for operators and backends:
 
 * `entries` of a table behave like a dict. A value may be changed in place, if its key is then put into
   `changed`. A value from an iteration must not be changed in place.
-* A change is reported after it was made. A change in place is reported no later than other changes of its
-  table. A backend that stores bytes may then write the value back, and drop it from memory.
+* An operator reports a change after making it. It must report a change in place before, or together with, any
+  other change of the table. At each report, a backend that stores bytes may write reported values back and
+  drop any value from memory. A change in place that is not reported by then is lost.
 * `snapshot` blocks the task for a short time. Another thread finishes the snapshot.
 """
 

@@ -3,8 +3,9 @@
 `asof_join.py` has the rules. Each side has a nested table of the rows that wait, by key and number. A flat
 table has the version of each key. When the watermark advances, events are handled in the order of event time:
 
-- A right row decides the left rows of its key that wait. In a join that looks back, it then becomes the
-  version of its key, or deletes this version.
+- A right row decides the waiting left rows of its key. Each gets the right row, or the version of the key if
+  that is at least as near. In a join that looks back, the right row then becomes the version of its key. A
+  delete deletes this version instead.
 - A left row gets the version of its key, or waits until its *deadline* for a right row.
 - At its deadline, a left row that still waits is decided without a later right row.
 - A version is deleted when no left row can reach it.

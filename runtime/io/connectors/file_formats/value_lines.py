@@ -110,7 +110,7 @@ class ValueLines(LineFormat):
 
 @dataclass(frozen=True, slots=True)
 class JsonLines(ValueLines):
-    """JSON lines; a file that is one JSON array over several lines is refused when the job starts."""
+    """JSON lines; `splits` samples files, and refuses one that is a JSON array over several lines."""
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
         warnings = warnings_of_arrays(files, filesystem, self.encoding, self.stored_as, refuse=False)

@@ -6,8 +6,8 @@ small ones. Listing, dividing and deleting block, so they run in the background,
 state in one step.
 
 **Exactly once.** The step that adds files to the queue also makes them known. So a checkpoint either has both
-or neither. It holds each file in one place: as not known, in the queue, as splits that wait, as splits in a
-reader, or as read. A restored job lists again, and finds exactly the files that its checkpoint does not know.
+or neither. In a checkpoint each file is unknown, in the queue, divided into splits, or read. Each split that
+is left waits, or belongs to one reader. A restored job lists again, and finds exactly the unknown files.
 
 **Bounds.** A listing returns at most 10,000 new files. The next one waits while the queue holds more than
 5,000. So the queue never holds more than 15,000 paths. Each known file takes 20 bytes in memory and 12 in the

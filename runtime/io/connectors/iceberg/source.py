@@ -1,8 +1,8 @@
 """`IcebergSource`: reads a snapshot of an Iceberg table, and with `watch` each later snapshot.
 
-The snapshot is chosen once, when a job starts without a snapshot of its own. Its files are splits, which all
-subtasks read. With `watch`, one more split follows the branch: one subtask reads the files that later
-snapshots add, in their order.
+The snapshot is chosen once, when a job starts without a checkpoint or savepoint. The snapshot's files are
+splits, which all subtasks read. With `watch`, one more split follows the branch: one subtask reads the files
+that later snapshots add, in their order.
 
 Snapshots that only rewrite rows (`replace`), such as compactions, are no input. A snapshot that removes rows
 (`overwrite`, `delete`) fails the job unless the source skips such snapshots.
@@ -42,12 +42,13 @@ class IcebergSource(metaclass=NearestNames):
         table: Namespace and name, such as `"shop.orders"`.
         catalog: Properties of the catalog, as pyiceberg takes them.
         catalog_name: Name of the catalog, which SQL catalogs store.
-        snapshot_id: Snapshot of the table; by default the newest when the job starts without a snapshot.
+        snapshot_id: Snapshot of the table; by default the newest when the job starts without a checkpoint or
+            savepoint.
         timestamp: Instead of `snapshot_id`: the newest snapshot of `main` at this time.
         starting_snapshot_id: Instead of `snapshot_id`: reads only what this snapshot and later ones add.
         branch: Branch or tag that is read.
-        watch: Time between two checks for new snapshots. By default the source ends with the snapshot, or
-            with the newest one at the start of the job.
+        watch: Time between two checks for new snapshots. By default the source ends after the chosen
+            snapshot, or with `starting_snapshot_id` after the newest one at the start of the job.
         skip_change_commits: Whether snapshots that remove rows are skipped, with the rows that they add.
         columns: Columns to read; by default all.
         batch_format: `"rows"`, or `"arrow"` for Arrow batches.
