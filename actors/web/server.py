@@ -49,7 +49,7 @@ class Route:
         body: Form of the request's body; `None` without one.
         query: Descriptions of the query parameters, by name.
         is_open: Whether the route answers without a session.
-        shows_records: Whether the answer has values of users; `--hide-records` refuses it.
+        shows_records: Whether the answer has records or values of keys; `--hide-records` refuses the request.
     """
 
     method: str

@@ -209,7 +209,8 @@ class JobScheduler:
         Args:
             on_answer: Called once with the outcome.
             target: URL of the parent of the savepoint's folder; `None` for the checkpoint storage.
-            full: Whether all state is written again, without references to files of earlier checkpoints.
+            full: Whether all state is written again, without references to files of earlier checkpoints. Only
+                the state of finished subtasks stays in its files.
         """
         coordinator, answer = self._job.coordinator, on_answer or _ignore
 

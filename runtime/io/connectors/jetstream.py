@@ -17,7 +17,8 @@ them. A split with a filter does not notice deletions by limits. A stream with `
 messages, so a job can read them again from an older savepoint.
 
 The source must never delete a consumer before its successor exists: without one, a stream with the retention
-`interest` drops its messages. A `workqueue` is the exception. It allows one consumer, and keeps its messages.
+`interest` drops its messages. A `workqueue` is the exception: it allows one consumer per filter, and keeps
+its messages without one.
 """
 
 from __future__ import annotations

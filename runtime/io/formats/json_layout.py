@@ -1,18 +1,19 @@
 """Parses JSON objects that all have one layout, straight from their bytes.
 
-A program that writes a topic gives each object the same fields, in one order, with the same spaces. So the
-bytes between two field values are the same in each object: `{"id": `, then `, "user": "`, and so on. These
-are the *literals* of the layout, which the first object of a batch shows. Numpy finds all quotes in one
+A program that writes a topic usually gives each object the same fields, in one order, with the same spaces.
+Then the bytes between two field values are the same in each object: `{"id": `, then `, "user": "`, and so on.
+These are the *literals* of the layout, which the first object of a batch shows. Numpy finds all quotes in one
 pass. The quotes give the position of each value. The literals of each object are compared with those of the
 first object.
 
 **Why this is exact.** Every byte of a batch is accounted for. It is in a literal that is equal to the first
-object's, in a string, or in a number, `true` or `false` that is checked. There are no backslashes and no
-control characters except the line ends between objects, so a quote always begins or ends a string. A layout
-has no two fields with the same name.
+object's, in a string, or in another scalar that is checked. There are no backslashes and no control
+characters except the line ends between objects, so a quote always begins or ends a string. A layout has no
+two fields with the same name.
 
-Anything else gives `None`, and Arrow's parser decides. Examples are another order, a missing field, `null`, a
-nested value, an escape, and a number that its column does not hold exactly.
+Anything else gives `None`, and Arrow's parser decides. Examples are another order, a missing field, a nested
+value and an escape. So are `null` in a column of the schema, and a number that its column does not hold
+exactly.
 """
 
 from __future__ import annotations

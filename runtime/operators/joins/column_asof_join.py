@@ -50,7 +50,7 @@ Places = NDArray[np.int64]
 
 
 class SortedRows:
-    """Right rows by key and time.
+    """Right rows by key and time. With `is_exact`, a row at the very moment of a search counts.
 
     Args:
         groups: Number of each row's key.

@@ -27,10 +27,10 @@ def check_rows(
 
 
 def check_no_secret(secret: str, texts: Iterable[tuple[str, str | bytes]]) -> None:
-    """Look for a secret in texts, each with the place where it was found.
+    """Look for a secret in `texts`, which are pairs of a place and the text found there.
 
     Raises:
-        AssertionError: A text shows it.
+        AssertionError: A text contains the secret.
     """
     assert secret, "the secret is empty, so no text can be searched for it: give the world a password"
     for place, text in texts:

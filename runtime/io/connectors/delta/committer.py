@@ -56,7 +56,7 @@ class DeltaCommit:
     """The files of one checkpoint.
 
     Attributes:
-        lineage: Name of the application transaction: that of the committer which pre-committed the files.
+        lineage: Id of the application in Delta's transaction; each committer writes under an id of its own.
         number: Version of the transaction: counts the committer's checkpoints with files, from 1.
         table: Id of the table.
         key: The key by which the rows are merged; empty if the files become part of the table.
@@ -126,7 +126,7 @@ class DeltaCommitter:
         return self._last_commit
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
-        """Remove rows with keys that earlier attempts have staged, and that no checkpoint covers."""
+        """Remove files of keyed rows that earlier attempts have staged and no checkpoint covers."""
         folder = f"{self._path}/{STAGING}"
         names = self._system.names(folder, f"part-{self._prefix}")
         self._system.delete(folder, [name for name in names if self._is_older(name)])

@@ -47,7 +47,7 @@ def replace_files(
 
     Args:
         files: The new files, with the table's newest partition spec.
-        where: A filter that all replaced files pass; other manifests are not read.
+        where: A filter that all replaced files pass. Manifests without a file that passes are not read.
         changes_rows: Whether rows differ afterwards; otherwise readers of changes skip the snapshot.
     """
     from pyiceberg.table.snapshots import Operation
@@ -85,16 +85,17 @@ def _replacing_class() -> Any:
             summary = super()._summary(dict(snapshot_properties))
             if self.changes_rows:
                 return summary
-            # The library's totals know no replacement.
+            # The library computes totals only for other operations, so they are computed for an overwrite.
             return Summary(Operation.REPLACE, **summary.additional_properties)
 
     return Replacing
 
 
 def _as_of(table: Table, spec: int) -> Table:
-    """The table for one commit of files of a partition spec, which the library does not repeat by itself.
+    """Prepare a table for one commit of files of a partition spec, which the library must not retry.
 
-    The library takes both from the table's metadata, and sends neither of them to the catalog.
+    The library reads the number of retries and the default spec from the table's metadata. These changes
+    of the metadata stay here: the commit does not send them to the catalog.
     """
     properties = {**table.properties, "commit.retry.num-retries": "0"}
     table.metadata = table.metadata.model_copy(update={"properties": properties, "default_spec_id": spec})

@@ -153,7 +153,7 @@ def fence_transaction(
 
     The request raises the epoch by one. A committable of this transaction is then one epoch behind, so it
     counts as lost. Committables of earlier transactions of the id are further behind, so they count as
-    committed. A new producer would raise the epoch once more.
+    committed. A new producer would repeat the request, which raises the epoch a second time.
 
     Args:
         transaction_timeout: Timeout of the id's next transactions, in seconds.
