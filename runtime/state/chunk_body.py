@@ -73,7 +73,7 @@ class _Reader:
 
     def _array(self, size: int, depth: int) -> list[Any]:
         if not depth or size > len(self._body) - self.at:
-            msg = f"an array of {size} parts at byte {self.at} is too large, or in too many others"
+            msg = f"an array of {size} parts at byte {self.at} is too large, or nested too deeply"
             raise ValueError(msg)
         return [self.value(depth - 1) for _ in range(size)]
 

@@ -68,7 +68,7 @@ _RETRY_AFTER: Final = "1"
 #: The answer to a request that a completed checkpoint covers.
 _COVERED: Final = "a completed checkpoint covers the request"
 #: The answer to requests that no checkpoint covers when the listener ends.
-_ENDED: Final = (503, "the job has ended or restarts")
+_ENDED: Final = (503, "the job has ended or is restarting")
 #: Rounds of the event loop until all connections that were accepted are handed to the server.
 _ROUNDS_TO_HAND_OUT: Final = 5
 #: Maximum bytes of an idempotency key.

@@ -73,7 +73,7 @@ def test_any_bytes_are_read_as_msgpack_reads_them_or_refused(data: bytes) -> Non
     ("packed", "told"),
     [
         (msgpack.packb([1, []]) + b"\x01", "1 bytes are left over"),
-        (msgpack.packb([1, [[[["deep"]]]]]), "in too many others"),
+        (msgpack.packb([1, [[[["deep"]]]]]), "nested too deeply"),
         (b"\x92\x01\xdd\xff\xff\xff\xff", "an array of 4294967295 parts"),
         (b"\x92\x01\xc6\xff\xff\xff\xff", "4294967295 bytes should follow"),
         (msgpack.packb([1, {"a": 1}]), "begins with 0x81"),

@@ -6,13 +6,13 @@ between is safe: the checkpoint names the file, so a restored job repeats the re
 names are deleted later. Files are never overwritten, and files of other jobs are never touched. Flink's
 `FileSink` and Hadoop's output committers work in the same way.
 
-A job that starts without a snapshot refuses a directory with committed files of another job (`if_exists`).
-There is no way to replace them: the other job may still run, or be restored from a snapshot. It would then
-miss files that it has committed, or commit more files in addition to those of this job.
+A job that starts without a snapshot refuses a directory with committed files of another job, unless
+`if_exists` says to add to them or to replace them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -50,7 +50,7 @@ _LARGEST_COPY: Final = 5 * 1024**3
 #: Maximum number of names that are searched for committed files of other jobs.
 _MOST_LISTED: Final = 10_000
 
-IfExists: TypeAlias = Literal["error", "append"]
+IfExists: TypeAlias = Literal["error", "append", "replace"]
 
 #: Larger than any attempt number.
 _BEHIND_ALL_ATTEMPTS: Final = 1 << 62
@@ -78,6 +78,8 @@ class FileSink(metaclass=NearestNames):
             text, integers, dates, booleans or null.
         if_exists: Behaviour of a job that starts without a snapshot, if the directory has committed files of
             another job. `"error"` fails the job before it writes. `"append"` adds files to them.
+            `"replace"` deletes them before the job first runs. Then the other job must neither run nor be
+            restored: its repeated commits would fail, or add files.
     """
 
     _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json", "text": "records(directory, Text())"})
@@ -308,30 +310,36 @@ class FileSink(metaclass=NearestNames):
         return FileSinkWriter(self, names, self._file_system_of)
 
     def check_destination(self, job_id: str) -> None:
-        """Refuse a directory that has committed files of another job, unless `if_exists` is `"append"`.
+        """Refuse a directory that has committed files of another job, or delete them, as `if_exists` says.
 
-        Looks at the names of up to 10,000 files and folders.
+        `"error"` looks at the names of up to 10,000 files and folders, and `"replace"` at all.
 
         Raises:
             OutputExistsError: Another job has committed files there.
-            ConnectorError: The directory can't be listed.
+            ConnectorError: The directory can't be listed, or a file can't be deleted.
         """
         if self.if_exists == "append":
             return
+        replaces, files = self.if_exists == "replace", self._file_system_of(self.directory)
         try:
-            found = self._file_system_of(self.directory).partition_files(self.directory, _MOST_LISTED)
+            found = files.partition_files(self.directory, sys.maxsize if replaces else _MOST_LISTED)
+            owners = {path: committing_job(path.rpartition("/")[2]) for path in found}
+            others = {path: owner for path, owner in owners.items() if owner not in (None, job_id)}
+            if replaces:
+                files.delete(self.directory, list(others))
+                return
         except OSError as error:
-            msg = f"directory {self.directory} can't be listed: {error}. Check the path and its permissions"
+            what = "listed, or its files can't be deleted" if replaces else "listed"
+            msg = f"directory {self.directory} can't be {what}: {error}. Check the path and its permissions"
             raise ConnectorError(msg) from error
-        for path in found:
-            owner = committing_job(path.rpartition("/")[2])
-            if owner is not None and owner != job_id:
-                msg = (
-                    f"{self.directory} has output of another job: job {owner} has committed {path}. Choose "
-                    "another directory, or delete that output. To continue the other job, start from its "
-                    'snapshot with restore_from=. To add to its output, set if_exists="append"'
-                )
-                raise OutputExistsError(msg)
+        for path, owner in others.items():
+            msg = (
+                f"{self.directory} has output of another job: job {owner} has committed {path}. Choose "
+                "another directory, or delete that output. To continue the other job, start from its "
+                'snapshot with restore_from=. To add to its output, set if_exists="append"; to delete it, '
+                'if_exists="replace"'
+            )
+            raise OutputExistsError(msg)
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:
         """Delete the files of an ended job that are not committed and not covered."""

@@ -16,6 +16,7 @@ from penstock.connectors import FileSystem
 from penstock.formats import Text
 from penstock.runtime.errors import SuppressRestartsError
 from penstock.runtime.io.connectors import object_files
+from penstock.runtime.io.connectors.files.file_sink_writer import IN_PROGRESS, committing_job
 from penstock.runtime.io.connectors.local_files import LocalFileSystem
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 from penstock.runtime.record.elements import RowBatch
@@ -69,7 +70,8 @@ def test_a_new_job_is_refused_where_another_job_has_committed_and_learns_what_to
     with pytest.raises(
         ConnectorError,
         match=r"out has output of another job: job words-1 has committed (day=\d/)?part-words-1-files-0-1-\d"
-        r"\.jsonl\. Choose another directory, or delete.*restore_from=.*if_exists=\"append\"",
+        r"\.jsonl\. Choose another directory, or delete.*restore_from=.*if_exists=\"append\"; to delete it, "
+        r"if_exists=\"replace\"",
     ) as caught:
         place.sink().check_destination("words-12")
     assert isinstance(caught.value, SuppressRestartsError), "a restart would only repeat it"
@@ -79,6 +81,31 @@ def test_a_job_that_appends_or_has_written_there_itself_is_not_refused(place: Pl
     place.commit("words-1")
     place.sink(if_exists="append").check_destination("words-2")
     place.sink().check_destination("words-1")
+
+
+@pytest.mark.parametrize("by", [[], ["day"]], ids=["flat", "in folders"])
+def test_a_job_that_replaces_deletes_what_others_have_committed_and_nothing_else(
+    place: Place, by: list[str]
+) -> None:
+    for job in ("words-1", "words-2", "words-3"):
+        place.commit(job, partition_by=by)
+    place.pre_commit("words-1")
+    place.put("part-00000-c000.json")
+    sink = place.sink(if_exists="replace", partition_by=by)
+    sink.check_destination("words-2")
+    left = set(place.files.partition_files(place.directory, 100))
+    names = {path.rpartition("/")[2] for path in left}
+    assert {committing_job(name) for name in names} == {None, "words-2"}
+    assert "part-00000-c000.json" in names
+    assert any(name.startswith(IN_PROGRESS) for name in names)
+    sink.check_destination("words-2")
+    assert set(place.files.partition_files(place.directory, 100)) == left
+
+
+def test_output_that_can_not_be_deleted_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out" / "part-words-1-files-0-1-0.jsonl").mkdir(parents=True)
+    with pytest.raises(ConnectorError, match=r"out can't be listed, or its files can't be deleted: .*jsonl"):
+        FileSink.json(tmp_path / "out", if_exists="replace").check_destination("words-2")
 
 
 def test_files_that_no_other_job_has_committed_are_no_output_of_one(place: Place) -> None:
@@ -138,8 +165,9 @@ def test_another_answer_to_output_that_is_there_is_refused_by_every_form() -> No
         FileSink.parquet,
         lambda folder, **options: FileSink.records(folder, Text(), **options),
     )
-    for make, value in itertools.product(makers, ("replace", "", None, [])):
-        with pytest.raises(ConfigurationError, match=r"if_exists=.*use one of 'error', 'append'"):
+    for make, value in itertools.product(makers, ("overwrite", "", None, [])):
+        with pytest.raises(ConfigurationError, match=r"if_exists=.*use one of 'error', 'append', 'replace'"):
             make(folder, if_exists=value)
         assert make(folder).if_exists == "error"
-        assert make(folder, if_exists="append").if_exists == "append"
+        for value in ("append", "replace"):
+            assert make(folder, if_exists=value).if_exists == value

@@ -47,7 +47,9 @@ def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
-def test_a_new_job_fails_before_it_writes_unless_it_appends(tmp_path: Path, places: MemoryPlaces) -> None:
+def test_a_new_job_fails_before_it_writes_unless_it_appends_or_replaces(
+    tmp_path: Path, places: MemoryPlaces
+) -> None:
     job_of(tmp_path, "first", places).finish()
     before = names(tmp_path)
     with pytest.raises(JobFailedError, match=r"'out'.*output of another job: job first has committed part-"):
@@ -55,6 +57,8 @@ def test_a_new_job_fails_before_it_writes_unless_it_appends(tmp_path: Path, plac
     assert names(tmp_path) == before
     job_of(tmp_path, "third", places, if_exists="append").finish()
     assert committed(tmp_path) == once() + once()
+    job_of(tmp_path, "fourth", places, if_exists="replace").finish()
+    assert committed(tmp_path) == once()
 
 
 def test_a_job_that_starts_from_a_snapshot_continues_the_output(tmp_path: Path, places: MemoryPlaces) -> None:
