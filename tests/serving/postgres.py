@@ -1,4 +1,9 @@
-"""A real PostgreSQL from a wheel, which is ready in half a second."""
+"""A real PostgreSQL from a wheel, which is ready in half a second.
+
+    python -m serving.postgres
+
+starts one on loopback, prints its URL, and stops it with Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -123,3 +128,15 @@ def _command(program: str, arguments: Sequence[object]) -> list[str]:
     if os.geteuid() != 0:
         return words
     return ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", *words]
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), postgres_server() as server:
+        print(server.url, flush=True)
+        print("PostgreSQL runs until Ctrl-C; its data are in memory, and are deleted then", flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()

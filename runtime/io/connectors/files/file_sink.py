@@ -3,8 +3,8 @@
 Rows go to a file whose name begins with `_`; folder readers skip such names (Spark, Hive, `FileSource`).
 A checkpoint ends the file and makes it durable; after it completes, the file gets its final name. A crash in
 between is safe: the checkpoint names the file, so a restored job repeats the rename. Files that no checkpoint
-names are deleted later. Files are never overwritten, and files of other jobs are never touched. Flink's
-`FileSink` and Hadoop's output committers work in the same way.
+names are deleted later. Files are never overwritten. Flink's `FileSink` and
+Hadoop's output committers work in the same way.
 
 A job that starts without a snapshot refuses a directory with committed files of another job, unless
 `if_exists` says to add to them or to replace them.
