@@ -123,10 +123,14 @@ class JobResult(NearestMembers):
     def _outcome(self) -> str:
         counted = self.statistics
         return (
-            f"{self.status.value} in {self.duration:,.1f} s: {self.records_in:,} records in, "
-            f"{self.records_out:,} records out, {counted.completed_checkpoints:,} checkpoints, "
-            f"{counted.restarts:,} restarts"
+            f"{self.status.value} in {self.duration:,.1f} s: {_number(self.records_in, 'record')} in, "
+            f"{_number(self.records_out, 'record')} out, "
+            f"{_number(counted.completed_checkpoints, 'checkpoint')}, {_number(counted.restarts, 'restart')}"
         )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def restore_command(snapshot: str, program: str = "python PROGRAM") -> str:

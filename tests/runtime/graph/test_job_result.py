@@ -18,6 +18,13 @@ def test_the_text_has_what_the_job_did_in_a_line() -> None:
     )
 
 
+def test_one_of_something_is_in_the_singular() -> None:
+    one = JobStatistics(JobStatus.FINISHED, 1, 1, completed_checkpoints=1)
+    assert str(JobResult("words-1", "words", JobStatus.FINISHED, 1.0, one, 1, 1)) == (
+        "words finished in 1.0 s: 1 record in, 1 record out, 1 checkpoint, 1 restart"
+    )
+
+
 def test_the_text_has_the_last_failure_and_the_command_that_continues() -> None:
     _, failure, command = str(result("operator 'out' broke", "/saved files/savepoint-1")).splitlines()
     assert failure == "last failure: operator 'out' broke"
