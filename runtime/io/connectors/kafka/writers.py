@@ -267,7 +267,7 @@ class _Transaction(_Sender):
         age = self._clock.monotonic() - self._first_sent
         if age > _SAFE_AGE * self._timeout:
             msg = (
-                f"transaction {self._id!r} has been open for {age:.0f} s, and the broker aborts it after "
+                f"transaction {self._id!r} has been open for {age:.0f} s, but the broker aborts it after "
                 f"{self._timeout:g} s (transaction_timeout). Checkpoints must be more frequent"
             )
             raise ConnectorError(msg)

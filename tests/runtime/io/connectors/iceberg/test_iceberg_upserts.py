@@ -117,7 +117,7 @@ def test_a_deletion_needs_only_its_key_beside_columns_that_are_never_null(folder
     world.finish([{"id": 1, "change": "delete"}])
     assert by_id(world) == {2: "new"}
     job = world.job([{"id": 3, "change": "insert"}]).start()
-    with pytest.raises(OperatorError, match="column 'state' is NOT NULL, and a record has no value"):
+    with pytest.raises(OperatorError, match="column 'state' is NOT NULL, but a record has no value"):
         job.write()
 
 
