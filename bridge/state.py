@@ -71,7 +71,7 @@ _WRITTEN: Final = pa.schema(
 #: Maximum rows of a batch for Spark.
 _BATCH_ROWS: Final = 10_000
 
-#: Rows of a subtask at which they are written to a file.
+#: Number of a subtask's rows in memory at which they are written to a file.
 _FILE_ROWS: Final = 1 << 18
 
 Batches = Iterable[pa.RecordBatch]

@@ -120,7 +120,9 @@ class JobBuffers:
     part: NeededPart = field(default_factory=NeededPart)
 
     def transfer(self, df: DataFrame, epoch: int) -> bool:
-        """Push the needed part of a DataFrame as one epoch; false if the epoch was closed before.
+        """Push the needed part of a DataFrame as one epoch.
+
+        Returns false if the epoch was closed before, or if no more epochs may follow.
 
         Raises:
             TransferError: The received rows differ from Spark's counts.

@@ -68,9 +68,9 @@ def _check_all(storage: str | None, quick: bool) -> Iterator[CheckResult]:
 
 
 def check_storage(storage: str | None) -> CheckResult:
-    """Write, read, list and delete in a checkpoint storage, and create an object twice.
+    """Write, read, list and delete in a checkpoint storage, and check that it creates no object twice.
 
-    A failure means that jobs can't run only if the user has named the storage. The file `.penstock` stays, as
+    The check is required only if the user has named the storage. The file `.penstock` stays, as
     in the storage of each job.
     """
     url, required = storage or default_storage(), storage is not None

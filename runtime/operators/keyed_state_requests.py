@@ -105,7 +105,8 @@ class AsksForKeyedState:
 
         Args:
             name: Unique in the operator; a restore finds the value by this name.
-            default: Value of a key that has none; each key gets a copy of a mutable object.
+            default: Value of a key that has none: no list, dict, set or bytearray. Each key gets a copy of
+                another mutable object.
             of_type: The type of the values, such as `int` or a class of yours. `update` refuses others, and a
                 job with restored values of another type does not start. By default any type.
             ttl: Lifetime of a value after its last write: a `timedelta`, seconds, or a `StateTtl`.

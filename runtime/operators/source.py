@@ -387,7 +387,7 @@ class SplitEnumeratorContext(Protocol):
     ) -> None:
         """Run blocking work, such as listing a folder; the callback runs in the enumerator's thread.
 
-        Without `on_error` an error fails the job. No callback runs after the job was restored.
+        Without `on_error` an error fails the attempt. No callback runs after the job was restored.
         """
         ...
 

@@ -7,7 +7,7 @@ source an enumerator.
 
 The coordinator stands between the user's enumerator and the readers, and is hosted like any other coordinator
 (`coordinator_host.py`). It keeps the enumerator's state in checkpoints, and gives the splits of a failed
-reader back to the enumerator. An error of the enumerator fails the job and names the source.
+reader back to the enumerator. An error of the enumerator fails the attempt and names the source.
 
 No split is lost or read twice, because the enumerator's snapshot is taken in one step. A split that was
 assigned earlier reaches its reader before the barrier. A later split arrives after the barrier. So each split
@@ -254,7 +254,7 @@ class SourceCoordinator(OperatorCoordinator):
         on_result: Callable[[T], None],
         on_error: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Run blocking work; an error without a handler fails the job, and so does a callback's error."""
+        """Run blocking work; an error without a handler fails the attempt, and so does a callback's error."""
 
         def failed(error: BaseException) -> None:
             if on_error is None:

@@ -9,7 +9,7 @@ from penstock.runtime.state.state_table import StateTable
 
 
 class TimerTable:
-    """Timers in a nested table: by key and moment the number of the registration."""
+    """Timers in a nested table, which maps a key and a moment to the number of the timer's registration."""
 
     def __init__(self, table: StateTable) -> None:
         self._entries = table.entries

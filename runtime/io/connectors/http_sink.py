@@ -58,7 +58,7 @@ HttpGuarantee: TypeAlias = Literal["exactly_once", "at_least_once"]
 
 #: Statuses after which the same request may succeed; 409: an earlier try is still being carried out.
 _PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507})
-#: Longest pause between two tries, in seconds.
+#: Longest pause between two tries, in seconds; a `Retry-After` of the receiver may be longer.
 _LONGEST_PAUSE: Final = 10.0
 #: Requests of one committable.
 _CHUNK: Final = 1_000

@@ -39,7 +39,7 @@ def merge(table: DeltaTable, rows: pa.Table, key: Sequence[str], properties: Com
 def staged_rows(
     system: FileSystem, path: str, files: Sequence[StagedFile], schema: pa.Schema, key: Sequence[str]
 ) -> pa.Table:
-    """Read staged files with the columns of a table; keeps the last row of each key, which may delete it."""
+    """Read staged files with the columns of a table; keeps the last row of each key."""
     import pyarrow.parquet as pq  # slow to load
 
     # Deletions have null outside the key. The writers have checked the other rows for null.
