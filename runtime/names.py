@@ -10,8 +10,9 @@ file system changes the form of the text. Letters that only look alike stay diff
 lower case.
 
 Python's hints for misspelt names appear only in tracebacks that Python prints itself. Notebooks, logs and job
-reports show the message alone, so the hint is part of the message here. A correct name costs nothing, except
-one check of a constructor's keywords. Classes on the record path must not use `NearestNames`.
+reports show the message alone, so the hint is part of the message here. A correct name costs little: one
+check of a constructor's keywords, and slower reads of members. Classes on the record path must not use
+`NearestNames`.
 """
 
 from __future__ import annotations

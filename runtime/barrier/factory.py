@@ -3,7 +3,7 @@
 * at least once: `CheckpointBarrierTracker`. Unaligned checkpoints are refused.
 * exactly once, aligned: `CheckpointBarrierAligner`; behind a `StoringInputGate` if input is stored.
 * exactly once, unaligned: `AlternatingBarrierHandler`. It uses an aligner for savepoints, and for checkpoints
-  before a rescale that must be aligned. For all other checkpoints it uses a `CheckpointBarrierUnaligner` or
+  that must be aligned before a rescale. For all other checkpoints it uses a `CheckpointBarrierUnaligner` or
   an `AlignedWithTimeoutBarrierHandler`.
 
 A subtask with one channel gets `SingleChannelBarrierHandler`, except with unaligned checkpoints: a barrier

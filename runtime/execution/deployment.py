@@ -46,7 +46,8 @@ class Deployer:
     """The collaborators of all deployments of a job; also stops subtasks.
 
     Attributes:
-        has_described: Whether the tasks of an attempt have been described; this includes checks of the job.
+        has_described: Whether the tasks of an attempt have been described. The first description of a job
+            without a snapshot also checks the destinations of its sinks.
     """
 
     graph: CurrentGraph

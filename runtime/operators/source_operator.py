@@ -76,7 +76,7 @@ class RequestedSplits(Generic[T]):
         self._progress = SplitProgress(())
         self._is_asking = False
         self._no_more = False
-        #: Lag while no reader is open; `None` (unknown) if the enumerator may have more splits.
+        #: Lag while no reader is open: 0 before the first one, then that of the last one, `None` if unknown.
         self._lag_between: SourceLag | None = NOTHING_LEFT
         self._ended = EndedReaders()
         #: Whether the reader that was polled last makes new records.

@@ -210,7 +210,7 @@ def _keeps_time(value: Any, kind: pa.DataType) -> bool:
         return False
     below: int = getattr(value, "nanoseconds" if is_span else "nanosecond", 0)
     if below:
-        return False  # only pandas' times have nanoseconds, and Arrow reads such times as Python's
+        return False  # only pandas' times have nanoseconds, which Arrow drops in a column of microseconds
     rest: int = getattr(value, "microseconds" if is_span else "microsecond", 0)
     return kind.unit not in _UNITS or not rest % _UNITS[kind.unit]
 

@@ -12,8 +12,9 @@ copy on write. `OwnedValues` therefore accepts lists, dicts, sets, arrays and pl
 
 It must never accept a value that `own_copy` may return uncopied. A class that defines how it is copied may
 return the object itself. So values of such a class are accepted only if they are immutable. It must never
-accept a value that can't be encoded: its error names the key, and fails the task. A reducing state gives its
-stored value to a function, and an aggregating state lets a function change it. Both keep `ImmutableValues`.
+accept a value that can't be encoded. The task itself encodes a value that is not accepted, so the error names
+the key and fails the task. A reducing state gives its stored value to a function, and an aggregating state
+lets a function change it. Both keep `ImmutableValues`.
 """
 
 from __future__ import annotations

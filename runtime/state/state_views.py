@@ -57,7 +57,7 @@ _SLOTS: Final = ("_changed", "_entries", "_isolates", "_kinds", "_owner", "_type
 class _View(KeyedState):
     __slots__ = ()
 
-    #: Whether a view that isolates gives no stored value to a function, and stores none that it got from one.
+    #: Whether a view that isolates copies each mutable value that it takes from a function or gives to one.
     _copies: ClassVar[bool] = True
 
     _entries: Any

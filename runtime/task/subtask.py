@@ -8,8 +8,9 @@ one piece of input. No input is taken while an output has no credit.
 A checkpoint is taken only when no operator is in the middle of a call. Everything that was taken from a
 channel is then in state, in an output, or in the rest of a batch. An aligned barrier always comes at such a
 moment, because it stands between buffers. A source's trigger waits for such a moment. An unaligned barrier
-comes between any two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a
-subtask with blocked outputs still handles it. It waits only for a call that emits very many records.
+comes between any two steps, with a delivery or a timer. It does not wait for credits
+(`WorkInProgress.settle`), so a subtask with blocked outputs still handles it. It waits only for a call that
+emits very many records.
 
 `subtask_checkpoints` describes the path of a barrier, and `end_of_input` describes the end of a subtask.
 """

@@ -37,7 +37,7 @@ afterwards names the checkpoint that it follows. The event waits here until the 
 that checkpoint, or will never take it. Right before the subtask takes its part of a newer checkpoint, it
 handles all older events, because the coordinator sent them before that checkpoint.
 
-Events are delivered while no operator is in the middle of a call. This is also true for sources: a source
+Events are delivered while no operator is in the middle of a call. Their order also holds for a source, which
 takes a checkpoint at the next batch boundary, not at the request.
 """
 

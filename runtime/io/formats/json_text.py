@@ -23,7 +23,7 @@ ENCODE_ERRORS: Final = (TypeError, ValueError, RecursionError)
 _LEAVES: Final = frozenset((str, int, float, bool, NoneType))
 #: Types of values that every encoder writes alike.
 _PLAIN: Final = _LEAVES | {dict, list}
-#: Maximum depth of values; the encoder refuses deeper ones too.
+#: Maximum depth of values; Python 3.11's encoder refuses deeper ones too.
 _DEEPEST: Final = 1_000
 #: Down to this depth, a shared value is checked once for each reference to it. Deeper rows are never plain.
 _SHALLOW: Final = 8

@@ -179,7 +179,7 @@ class KeyedReduceOperator(_KeyedFoldOperator):
     _walked: list[Any] | None = None
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        # Functions that only read can't notice that they are called in turn, row by row.
+        # If all functions only read, calling selector and function alternately changes no result.
         if self._emission is Emission.NEVER and not isinstance(self._select, ColumnKey):
             return self._fold_in_one_walk(rows_of(batch))
         return super().process(batch)

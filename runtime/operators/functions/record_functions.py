@@ -198,7 +198,7 @@ class MapBatchesOperator(FunctionOperator):
         pushable: bool = False,
     ) -> None:
         super().__init__(function)
-        #: Whether the function may run where the rows of the source are.
+        #: Whether the function may run in Spark's Python workers, on batches of `from_spark`.
         self.pushable = pushable
         if batch_format not in get_args(BatchFormat):
             msg = f'map_batches has no batch_format {batch_format!r}: it is "rows" or "arrow"'

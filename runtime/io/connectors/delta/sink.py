@@ -64,7 +64,7 @@ class DeltaSink(metaclass=NearestNames):
         target_file_size: Bytes at which a file is ended before the checkpoint.
         compact_below: Bytes below which a file is small. Once `compact_at` small files were written, they are
             merged into files of `target_file_size`. `None` never compacts.
-        compact_at: Number of small files that begins a compaction.
+        compact_at: Number of small files that begins a compaction. With `key`, each commit counts as one.
         compression: Compression of the Parquet files.
         properties: Table properties of a new table, such as `{"delta.enableChangeDataFeed": "true"}`.
         storage_options: Settings of the object store.

@@ -130,9 +130,9 @@ class TableClient:
         """Repeat a step until it returns a result; other writers may change the table at any time.
 
         Args:
-            step: Gets the table as it is now. If a call in it fails, it is repeated: once, or up to 20 times
-                if the table has changed each time.
-            load: Loads the table; by default `load`.
+            step: Gets the table as it is now. If a call in it is refused, the step is tried again: once, or
+                up to 20 times in all if the table has changed each time. A timeout ends the tries.
+            load: Loads the table; by default the method of this name.
 
         Raises:
             ConnectorError: The step has failed, and no other writer was the reason; or it fails each time.

@@ -1,7 +1,8 @@
 """Joins small files of a table: a snapshot that replaces them, and changes no rows.
 
 It requires the head of the branch that it has read. So if another writer commits meanwhile, the catalog
-refuses it, and the next compaction repeats it. Its files then stay without a commit.
+refuses the snapshot, and the next compaction repeats the work. The refused snapshot's files stay in the
+storage.
 """
 
 from __future__ import annotations
