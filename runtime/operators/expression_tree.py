@@ -46,7 +46,9 @@ Node: TypeAlias = Field | Literal | Call
 
 
 def tree_of(expression: pc.Expression) -> Node | None:
-    """The tree of an expression; `None` if it refers to a column by its position.
+    """The tree of an expression.
+
+    `None` if it refers to a column by its position, or a later version of Arrow has added a kind of entry.
 
     Example:
         >>> tree_of(~pc.field("v"))

@@ -80,8 +80,8 @@ class ValueState(_OfOneType, Generic[T]):
     Args:
         of_type: The type of the values, such as `int` or your own class; `update` refuses other types. By
             default any type is accepted.
-        default: The value of a key that has none: no list, dict, set or bytearray. Each key gets a copy of
-            another mutable object.
+        default: The value of a key that has none. It can't be a list, dict, set or bytearray. Any other
+            mutable default is copied for each key.
         name: Name, unique in the operator; the name of the class attribute by default.
         ttl: Lifetime of an entry after its last write: a `timedelta` or seconds. With a `StateTtl`,
             reads can extend it, too.

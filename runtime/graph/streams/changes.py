@@ -2,8 +2,8 @@
 
 Two kinds of operators emit more than additions. Some emit changes, with the kind of each in a column: `top_n`
 with `change_kind`, and sources of changes. Others emit updates: a new record of a key replaces the last one.
-These are a running `aggregate`, `latest_by`, and `dedup` with `keep="last"`. The graph knows this until a
-function makes other records.
+These are a running `aggregate`, `latest_by`, and `dedup` with `keep="last"`. The graph tracks changes through
+`filter`, `split` and `assign_timestamps_and_watermarks`; it forgets them at any other operator.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ class WalksFiles(Protocol):
 
         Raises:
             OSError: The folder is missing, or can't be listed.
+            ConnectorError: An object store can't be reached.
         """
         ...
 

@@ -1,9 +1,9 @@
 """Files in an object store, through obstore.
 
 An object appears, complete, when its upload ends. A failed upload leaves nothing readable, and the store's
-rule for incomplete uploads removes its parts. Publishing is a copy without overwriting, then a delete. In
-stores without such a copy, the final name is looked up first. That is enough because only one subtask of one
-attempt uses a name.
+rule for incomplete uploads removes its parts. Publishing looks up the final name, copies without overwriting,
+and deletes the source. In stores without such a copy, only the look-up prevents overwriting. That is enough
+because only one subtask of one attempt uses a name.
 
 **Odd keys** have an empty part (`a//b`), a part of one or two dots, or a control character. Obstore can't
 read such a key, and a single odd key makes its whole listing fail. Then Arrow lists all keys. Arrow

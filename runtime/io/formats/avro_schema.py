@@ -85,7 +85,7 @@ def parsed_schema(schema: str | Mapping[str, Any], parts: Sequence[str] = ()) ->
     """Parse and check a schema; a string of logical type uuid becomes a plain string.
 
     Args:
-        parts: Schemas of types that the schema refers to, each after those that it refers to itself.
+        parts: Schemas of types that the schema refers to. A part follows the parts that it refers to.
 
     Raises:
         ConfigurationError: The schema is not an Avro schema of a record.

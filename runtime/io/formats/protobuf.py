@@ -160,7 +160,7 @@ class _Message:
 
     @cached_property
     def itself(self) -> str | None:
-        """The name of a recursive message in it, so that there are no columns; `None` for none."""
+        """The name of a recursive message in this one, which then has no columns; `None` without one."""
         pending: list[tuple[Any, tuple[str, ...]]] = [(self.descriptor, ())]
         while pending:
             kind, outer = pending.pop()

@@ -1,7 +1,7 @@
 """One generated loop for neighbouring `map`, `filter` and `flat_map` operators of a chain.
 
-Two cheap functions cost less than the way of a row between them. Each operator walks over its batch, and
-appends its results to a list for the next operator. So a chain gives a run of such operators to a
+Calling two cheap functions costs less than moving a row from one operator to the next: each operator walks
+over its batch, and appends its results to a list. So a chain gives a run of such operators to a
 `FusedLoop`. Its Python code is generated when the first batch comes. For `map(f0).filter(f1).map(f2)` it is
 
     return [
@@ -140,7 +140,7 @@ class _Part:
         #: For each filter, one entry for each row that it rejected and that was not counted yet.
         self._rejected: dict[int, list[None]] = {at: [] for at in self._filters}
         if self._filters and not self.collects:
-            del self._rejected[self._filters[-1]]  # the number of results tells
+            del self._rejected[self._filters[-1]]  # the loop's results are counted
         self._loops: dict[bool, _Generated] = {}
         self._results: Any = None
 

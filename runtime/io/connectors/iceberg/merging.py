@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
 _BATCH_ROWS: Final = 64 * 1024
-#: Number of values up to which a filter names each of them. Only then it also selects buckets.
+#: Number of values up to which a filter names each of them. Only such a filter can skip `bucket` partitions.
 _MOST_NAMED: Final = 200
 
 
@@ -107,7 +107,7 @@ def _hits(client: TableClient, table: Table, task: FileScanTask, keys: KeySet) -
 
 
 def _kept(client: TableClient, table: Table, task: FileScanTask, keys: KeySet) -> Iterator[pa.RecordBatch]:
-    """The rows of a file whose keys are others."""
+    """The rows of a file whose keys are not in `keys`."""
     batches = batches_of(table.metadata, table.io, task, table.schema())
     for batch in client.each("read the rows that stay", batches):
         rows = pa.Table.from_batches([batch])
@@ -128,7 +128,7 @@ def _filter(keys: KeySet) -> BooleanExpression:
 def _filter_of(name: str, column: pa.ChunkedArray) -> BooleanExpression:
     from pyiceberg import expressions
 
-    # Its classes are pydantic's, and take a name all the same.
+    # The types of these pydantic models don't allow a name, but their constructors accept one.
     makes: Any = expressions
     kind = column.type
     if not _is_ordered(kind):

@@ -66,8 +66,8 @@ def comparable(keys: pa.ChunkedArray) -> pa.ChunkedArray:
 class KeySet:
     """The keys of rows, which may have several columns.
 
-    Each column of a key becomes the number of its value, and these numbers are combined column by column. So
-    any type of column will do, and the numbers stay small.
+    Each value in a column of the key is replaced by its index among the distinct values of the column. These
+    indexes are combined column by column. So any type of column will do, and the numbers stay small.
     """
 
     def __init__(self, rows: pa.Table, key: Sequence[str]) -> None:
@@ -83,7 +83,7 @@ class KeySet:
             codes = pc.index_in(codes, value_set=found)
 
     def contains(self, rows: pa.Table) -> pa.ChunkedArray:
-        """Whether the key of each row is in the set; a null is never part of one."""
+        """Whether the key of each row is in the set; a key with a null never is."""
         codes = None
         for place, name in enumerate(self.key):
             codes = self._combined(codes, rows.column(name), place)

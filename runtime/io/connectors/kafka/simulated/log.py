@@ -97,7 +97,7 @@ class PartitionLog:
         self.entries.append(PartitionEntry(self.end, None, None, (), timestamp, Visibility.MARKER))
 
     def read(self, offset: int, *, is_committed: bool) -> Iterator[PartitionEntry]:
-        """Read the records from `offset` to the readable end. That offset must not have been deleted."""
+        """Read the records from `offset`, which must not have been deleted, to the readable end."""
         wanted = {Visibility.COMMITTED} if is_committed else set(Visibility) - {Visibility.MARKER}
         end = self.readable_end(is_committed=is_committed)
         for entry in self.entries[offset - self.start : end - self.start]:
