@@ -11,8 +11,8 @@ valve is closed from the coordinator's snapshot until the sources have their bar
 and are sent in order after the barriers.
 
 In one checkpoint the valve is *marked* before the coordinator's snapshot and *shut* after it. It is *opened*
-when the barriers are injected, or the start of the checkpoint is aborted. It refuses a mark that is not newer than the last one,
-and refuses to be shut for a checkpoint that is not marked.
+when the barriers are injected, or the start of the checkpoint is aborted. It refuses a mark that is not newer
+than the last one, and refuses to be shut for a checkpoint that is not marked.
 
 The valve must never:
 
