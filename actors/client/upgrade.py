@@ -48,7 +48,7 @@ _REPLACES: Final = "penstock-upgrade-of"
 #: Prefix of the key that records the decision to go back; the old job's id follows it. The key's value is the
 #: id of the job that runs the old program again.
 _GOING_BACK: Final = "going-back:"
-#: Seconds for a JobMaster to answer, for a job to end after its cancellation, and for the old program to run.
+#: Seconds for JobMasters to answer, for a program or a cancelled job to end, and for the old program to run.
 _PATIENCE: Final = 120.0
 
 
@@ -216,10 +216,12 @@ class Upgrade:
         """End the new program and its job, and start the old program from the savepoint.
 
         Returns:
-            The report of the job with the old program, which runs.
+            The report of the job with the old program, which runs or has finished.
 
         Raises:
-            PenstockError: The old program was not started; the message says why, and what to do.
+            JobFailedError: The job with the old program has failed or was cancelled.
+            PenstockError: The old program was not started, or its job does not run yet; the message says why,
+                and what to do.
         """
         self._say("going back to the old program")
         back = back_id(self._job_id, savepoint)

@@ -162,7 +162,7 @@ class RowLog(RowRing):
     def find_some(
         self, keys: HashedKeys, earliest: Moments, latest: Moments, most: int | None
     ) -> tuple[Slots, Slots, int]:
-        """Find rows as `find` does, for as many keys as have about `most` rows together, but at least one.
+        """Find rows as `find` does, for the first keys with about `most` rows together; at least one key.
 
         Returns:
             Indices into `keys` and slots of the matching rows, and the number of keys that were searched.

@@ -6,7 +6,7 @@ pressure does not count.
 
 **`WatermarkValve`** (Flink's `StatusWatermarkValve`). The input as a whole has the watermark of the slowest
 channel that counts. An idle channel does not count. A channel that becomes active again with a lower
-watermark than the others does not count until it has caught up. When all channels are idle, event time
+watermark than the input does not count until it has caught up. When all channels are idle, event time
 advances to the highest watermark of all. Flink does so only if the last channel to become idle was the
 slowest, so its result depends on the order.
 
@@ -434,7 +434,7 @@ class WatermarkValve:
         return self.status(channel, StreamStatus.IDLE)
 
     def _recount(self, channel: int) -> None:
-        """Count an active channel once it has caught up with the others, until it becomes idle or ends."""
+        """Count an active channel once it has caught up with the input, until it becomes idle or ends."""
         reached = self._watermarks[channel]
         caught_up = self._counts[channel] or reached >= self._emitted
         self._counts[channel] = self._active[channel] and caught_up and reached != END_OF_TIME

@@ -171,7 +171,7 @@ class KeyedJoins(GroupedStream, Generic[T, K]):
                 until the end of the data, and the output's watermark waits with them.
             how: `"left"` also emits left records without a partner; `"inner"` does not.
             allow_exact_matches: Whether a right record with the left record's timestamp may be its partner;
-                always true for `"nearest"`.
+                `"nearest"` refuses `False`.
             select: As for `join`.
             suffix: As for `join`.
             batch_format: As for `join`.

@@ -6,6 +6,8 @@
 - `json_rows`, `json_columns`, `json_text`: parsers and writer of JSON, for single values and for files.
 - `avro_schema`: Avro's types as columns. `avro_resolution`: resolves a writer's schema against a reader's.
   `avro_encoder` writes records.
+- `json_layout`: a faster parser of JSON objects with one layout. `json_schema_columns`: a JSON Schema as
+  columns.
 - `json_learning`: the schema of JSON, learned from a sample. `protobuf_rows`: rows of recursive messages.
 - `registry`: a client of the schema registry. `registered`: values that begin with the id of a schema.
 - `varints`: integers of Protobuf and Avro. `rows`: rows of batches.

@@ -24,7 +24,7 @@ from penstock.runtime.record.arrow_types import has_leaf
 
 BLANK: Final = b" \t\r\n"
 _LINE_END: Final = 10
-#: Fewer objects are parsed by Arrow, which has less to do before the first one.
+#: Minimum number of objects that are parsed by their layout; for fewer, Arrow's parser is faster.
 FEWEST: Final = 2_048
 #: Objects that are parsed at a time. With more, positions and tokens would not fit the processor's cache.
 _BLOCK: Final = 8_192
@@ -100,7 +100,9 @@ class JsonColumns:
     def parsed(
         self, text: bytes, objects: int, values: Callable[[], Iterable[bytes]]
     ) -> pa.RecordBatch | None:
-        """Parse values that all end between objects, not within one; `None` unless each is one object.
+        """Parse values; return `None` unless each is one object.
+
+        No object may begin in one value and end in another; the caller must check that.
 
         Args:
             text: The values with line ends between them.

@@ -12,7 +12,8 @@ Read it in this order. A package imports only packages above it. Most modules im
 
 * `world` runs no job. `agenda` has the draws of a seed, the clocks, and the choice of the next event.
   `disks` and `faulty_storage` are the storage, whose power may fail. `faults` names the faults and their
-  moments. `watches` records damage and restores for later checks. `world` combines these parts.
+  moments. `watches` records damage and restores for later checks. `world` combines these parts. `external` is
+  the base of models of systems outside the job.
 * `cluster` runs one job. `network` has the frames and the cuts. `process_resources` has the parts that are
   lost with a process. `running_task` is one attempt of a subtask, `process` the process that runs it, and
   `processes` the calls of JobMasters to all of them. `master` has the job and its JobMasters. `execution`

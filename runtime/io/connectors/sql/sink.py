@@ -20,8 +20,8 @@ be restored.
 **What must never happen.** A staged table that a completed checkpoint covers is never dropped before its
 commit. `remove_leftovers` drops only tables of earlier attempts, when all that the restored checkpoint covers
 is committed. `remove_uncovered` drops what no snapshot covers, after the end of the job. A staged table that
-is missing at its commit is an error, and never an empty one. Snapshots may be hostile. So only names of
-staged tables are taken from them, and the table itself is that of the sink.
+is missing at its commit fails the commit; it never counts as empty. Snapshots may be hostile. So only names
+of staged tables are taken from them, and the table itself is that of the sink.
 
 **Two attempts.** When the committer starts, it ends the connections of earlier attempts, which PostgreSQL
 permits to the same user. So a frozen process keeps no lock for long. Nothing else depends on it. An older

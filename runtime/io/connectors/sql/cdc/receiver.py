@@ -1,7 +1,7 @@
 """`CdcReceiver`: reads the snapshot of the tables, and then follows the stream of the slot.
 
-It only retries to take the slot while another process holds it. Each other error fails the attempt, and the
-next attempt begins at the last checkpoint.
+It retries only one thing: taking the slot while another process holds it. Any other error fails the attempt,
+and the next attempt begins at the last checkpoint.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class CdcReceiver:
         #: LSN up to which a completed checkpoint covers all changes.
         self._confirmed = split.lsn
         self._received = split.lsn
-        #: Why the changes of a table no longer come, and before it the end of the log when that was found.
+        #: Set when a table is gone, renamed or unpublished: the end of the log at that time, and the message.
         self._happened: tuple[int, str] | None = None
         self._relations: dict[int, Relation] = {}
         self._tables = {table.oid: table for table in split.tables}
@@ -548,7 +548,7 @@ class CdcReceiver:
 
 
 def _rows_that_fit(rows: Sequence[Sequence[Value]]) -> int:
-    """Number of rows for the next page, if they are as large as those of a page."""
+    """Number of rows for the next page, if its rows are as large as `rows`."""
     size = sum(len(value) for row in rows for value in row if isinstance(value, bytes))
     fit = len(rows) * _MOST_BYTES // max(size, 1)
     return max(1, min(fit, len(rows) * _GROWTH))
