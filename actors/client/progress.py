@@ -55,7 +55,7 @@ COLOURS: Final = {
 class ProgressText:
     """Formats the line: state, records in and out with their rates, last checkpoint, restarts, time.
 
-    Counters restart with each attempt.
+    The counts of records begin at 0 with each attempt.
     """
 
     def __init__(self) -> None:

@@ -111,7 +111,7 @@ class FileSystem(Protocol):
         ...
 
     def create(self, directory: str, name: str) -> OutputFile:
-        """Create a new file; existing files are never touched."""
+        """Create a new file, whose name must not be in use."""
         ...
 
     def publish(self, directory: str, name: str, final: str) -> Publication:

@@ -1,6 +1,6 @@
 """One generated loop for neighbouring `map`, `filter` and `flat_map` operators of a chain.
 
-Calling two cheap functions costs less than moving a row from one operator to the next: each operator walks
+Calling two cheap functions costs less than moving a row from one operator to the next. Each operator walks
 over its batch, and appends its results to a list. So a chain gives a run of such operators to a
 `FusedLoop`. Its Python code is generated when the first batch comes. For `map(f0).filter(f1).map(f2)` it is
 

@@ -143,8 +143,8 @@ class KafkaSourceEnumerator:
     def _unanswered(self, error: BaseException) -> None:
         """Repeat a failed search.
 
-        Until a first search has succeeded, a failure ends the job: at once, or at the third try if the error
-        may pass.
+        Until a first search has succeeded, a failure fails the attempt: at once, or at the third try if the
+        error may pass.
         """
         if not self._is_listed:
             self._first_looks += 1
