@@ -209,7 +209,7 @@ class Upgrade:
 
     @property
     def is_going_back(self) -> bool:
-        """Whether this or an earlier command has begun to go back, and no command has completed that."""
+        """Whether a command has begun to go back, and none has completed this or found it impossible."""
         return registry.get(_GOING_BACK + self._job_id) is not None
 
     def go_back(self, savepoint: str) -> JobReport:
@@ -241,7 +241,7 @@ class Upgrade:
         return report
 
     def _end_new(self, savepoint: str) -> None:
-        """End each new program and all of its jobs; raise if one of the jobs has committed output."""
+        """End each new program and its jobs; raise if a job that began from the savepoint has committed."""
         known = self._submissions.with_metadata(_REPLACES, self._job_id)
         listed = {str(program.submission_id) for program in known}
         for submission_id in listed | self._submitted:

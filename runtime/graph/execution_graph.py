@@ -132,7 +132,10 @@ class CurrentGraph:
         return self.execution.job
 
     def rescale(self, parallelism: Mapping[str, int]) -> None:
-        """Set the parallelism of the vertices that differ from the submitted job, while no subtask runs."""
+        """Give these vertices this parallelism, and all others that of the submitted job.
+
+        No subtask may run meanwhile.
+        """
         if parallelism != self.parallelism:
             self._lay_out(build_execution_graph(with_parallelism(self._submitted, parallelism)))
             self.parallelism = parallelism

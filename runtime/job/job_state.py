@@ -165,6 +165,7 @@ class JobState(Enum):
     running -> stopping -> finished               stopping -> running, if no savepoint began
     running -> restarting -> running              if only a region restarts
     deploying -> stopping                         if the attempt starts from the job's last savepoint
+    deploying -> finished, failed, cancelled      if the log already has that end of the job
     any state of an attempt -> failing
     any of these -> cancelling -> cancelled       unless the end is being recorded
     """

@@ -18,10 +18,10 @@ _BAD_CODE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 
 
 def check_url(url: str) -> str:
-    """Return the URL if it names a database that is supported and installed.
+    """Return the URL if it names a supported database whose library is installed.
 
     Raises:
-        ConfigurationError: The URL names no supported database, or a library is missing.
+        ConfigurationError: The URL names no supported database or can't be read, or a library is missing.
     """
     scheme = _scheme(url) if isinstance(url, str) else ""
     if scheme in ("postgresql", "postgres"):
