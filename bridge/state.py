@@ -238,7 +238,8 @@ def read_state(
 
     Raises:
         RestoreError: The snapshot does not exist, or is incomplete.
-        ConfigurationError: The snapshot has no such operator or state; the message names the existing ones.
+        ConfigurationError: The snapshot has no such operator. Without `schema` also: it has no such state, or
+            the state is empty. With `schema` the DataFrame is then empty.
         BadRecordError: Spark has no type for a column.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
@@ -302,6 +303,7 @@ def write_state(
 
     Raises:
         ConfigurationError: The folder holds a snapshot already, or an argument does not fit the base.
+        RestoreError: The base does not exist.
         UnsupportedTypeError: A column is missing, or has a type that can't be transferred.
         Exception: A Spark task failed, for example on a duplicate or an invalid key.
     """

@@ -96,7 +96,7 @@ class SubtaskInfo:
         statistics: Counters of this attempt; `None` before the first report.
         silence: Silence of the process; `None` when the process answers.
         long_call: The user's function that has been running for a long time; `None` without one.
-        rates: Rates over the last few seconds; `None` before the second report, and for a subtask that is not
+        rates: Rates over about ten seconds; `None` before the second report, and for a subtask that is not
             running.
         counted_at: Time at which the JobMaster received the counters, in its wall-clock seconds.
         state_bytes: Bytes of state in the newest completed checkpoint; `None` without one at the current

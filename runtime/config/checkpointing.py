@@ -60,8 +60,9 @@ class Checkpointing(Settings):
         storage: Path or URL of the checkpoint storage; `None` for the default of the executor.
         mode: Exactly once, or at least once (no alignment: faster, records may count twice after a failure).
         timeout: Maximum duration of a checkpoint; a longer checkpoint is aborted.
-        min_pause: Minimum time between the end of a checkpoint and the start of the next one, periodic or
-            requested. Savepoints and the job's own requests, as for a rescale, may start earlier.
+        min_pause: Minimum time between the completion of a checkpoint and the start of the next one, periodic
+            or requested. Savepoints and the job's own requests, as for a rescale, may start earlier. No pause
+            follows a failed checkpoint.
         max_concurrent: Maximum number of checkpoints in progress.
         retain: Number of completed checkpoints that are kept.
         keep_after: Outcomes of the job after which its checkpoints stay.

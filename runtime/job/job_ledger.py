@@ -207,9 +207,10 @@ class JobLedger:
     ) -> BeginOutcome | OnlyOlder:
         """Write a new attempt, for a region that restarts while the others continue.
 
-        Such a region starts from `newest`, or from a newer checkpoint in the log, or not at all. For the
-        other regions `newest` is complete, and the coordinators of the region's sources have forgotten all
-        that it covers. Raises the errors of `begin_attempt`.
+        Such a region starts from `newest` or from a newer checkpoint in the log; else the result is
+        `OnlyOlder`. An older checkpoint can't be used, because the other regions have committed `newest`. The
+        coordinators of the region's sources have also forgotten the splits that it covers. Raises the errors
+        of `begin_attempt`.
         """
         begun = self._write_attempt(now, restarts, None)
         if not isinstance(begun, AttemptBegun):

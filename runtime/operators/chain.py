@@ -30,7 +30,7 @@ side output is read and already has event time.
 
 **Runs.** Neighbouring `map`, `filter` and `flat_map` operators process a batch together, in a generated loop
 (`functions/fused_loop.py`). On the stack such a run is its last operator: the loop emits what that operator
-emits. Everything but records passes each operator of the run by itself.
+emits. Watermarks, statuses and the end of the data still pass the operators of the run one by one.
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
 batches must not be in progress at once. No output may leave after a watermark or an end of data that must

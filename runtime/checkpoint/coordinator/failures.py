@@ -1,4 +1,4 @@
-"""The decision whether failed checkpoints fail the job.
+"""The decision whether failed checkpoints fail the attempt.
 
 `CheckpointFailureManager` (Flink's class) counts failures *in a row*, each checkpoint once. Only failures
 that concern the job's health count: the checkpoint expired, a subtask could not take it, or triggering or
@@ -44,7 +44,7 @@ REMEMBERED_FAILURES: Final = 100
 
 
 class CheckpointFailureManager:
-    """Counts failures and decides when the job must fail; `None` tolerates any number in a row.
+    """Counts failures and decides when the attempt must fail; `None` tolerates any number in a row.
 
     Example:
         >>> manager = CheckpointFailureManager(1)
@@ -62,7 +62,7 @@ class CheckpointFailureManager:
         self._completed_id = -1
 
     def failed(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool = False) -> bool:
-        """Count a failure; return whether the job must fail, which resets the count.
+        """Count a failure; return whether the attempt must fail, which resets the count.
 
         `checkpoint_id` is -1 if the checkpoint failed before it got an id.
         """
@@ -77,7 +77,7 @@ class CheckpointFailureManager:
         return True
 
     def sync_savepoint_failed(self, reason: Reason | None) -> bool:
-        """Whether the failure of a synchronous savepoint fails the job, because subtasks may wait for it."""
+        """Whether the failure of a synchronous savepoint fails the attempt: subtasks may wait for it."""
         return reason not in BEFORE_THE_TASKS
 
     def succeeded(self, checkpoint_id: int = -1) -> None:

@@ -446,7 +446,7 @@ def _notified(job: SourceJob) -> None:
     job.notify(job.completed)
 
 
-#: Steps in which a call goes wrong: what comes before, and the step.
+#: Steps in which a test makes a call fail: for each, the actions before the step, and the step itself.
 DISTURBED: Final[dict[str, tuple[Callable[[SourceJob], object], Callable[[SourceJob], object]]]] = {
     "open": (SourceJob.kill, SourceJob.start),
     "poll": (lambda job: None, lambda job: job.read(2)),

@@ -6,8 +6,8 @@ between is safe: the checkpoint names the file, so a restored job repeats the re
 names are deleted later. Files are never overwritten. Flink's `FileSink` and
 Hadoop's output committers work in the same way.
 
-A job that starts without a snapshot refuses a directory with committed files of another job, unless
-`if_exists` says to add to them or to replace them.
+A job that starts without a snapshot refuses a directory with committed files of another job. With
+`if_exists` it adds to them, or replaces them.
 """
 
 from __future__ import annotations
