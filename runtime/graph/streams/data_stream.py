@@ -97,8 +97,8 @@ class DataStream(JoinOperations[T_co]):
     """A stream of records of type `T_co`.
 
     Transformations return new streams and do not change this one. So a stream may be used several times, and
-    every use gets all of its records. A job runs only after the environment's `run` or `submit`, or in a method
-    such as `collect` or `show`. A stream may remain without a reader as long as the graph has a sink.
+    every use gets all of its records. A job runs only after the environment's `run` or `submit`, or in a
+    method such as `collect` or `show`. A stream may remain without a reader as long as the graph has a sink.
 
     All methods raise `GraphError`, which names the user's line, for invalid arguments. Their `options` are
     those of `OperatorOptions`, such as `parallelism`, `num_cpus` and `disable_chaining`. An operator whose
