@@ -58,7 +58,7 @@ class FixedDelay(Settings):
 
 @dataclass(frozen=True, slots=True)
 class ExponentialBackoff(Settings):
-    """Any number of restarts with growing delays; a long run without a failure resets the delay.
+    """Up to `attempts` restarts in a row, with growing delays; a long run without a failure resets the delay.
 
     Attributes:
         initial: The first delay.

@@ -130,8 +130,8 @@ class TableClient:
         """Repeat a step until it returns a result; other writers may change the table at any time.
 
         Args:
-            step: Gets the table as it is now. If a call in it is refused, the step is tried again: once, or
-                up to 20 times in all if the table has changed each time. A timeout ends the tries.
+            step: Gets the table as it is now. If a call in it is refused, the step is tried once more. While
+                other writers change the table, it is tried up to 20 times. A timeout ends the tries.
             load: Loads the table; by default the method of this name.
 
         Raises:
