@@ -53,16 +53,17 @@ def test_a_killed_reader_gets_its_columns_again_and_no_other_column_leaves_spark
 def test_a_killed_reader_gets_its_rows_again_and_no_other_row_leaves_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    env = environment(tmp_path)
+    env = environment(tmp_path, parallelism=1)
     wanted = (pc.field("id") < COUNT // 4) & pc.starts_with(pc.field("text"), "1")
     stream: Any = from_spark(env, wide_numbers(spark), id="rows").filter(wanted).select("id")
-    slow = stream.map_batches(Slowed(4_000, tmp_path / "go"), "arrow", id="slow")
+    slow = stream.map_batches(Slowed(500, tmp_path / "go"), "arrow", id="slow")
     slow.sink("out", FileSink.parquet(tmp_path / "out"))
     job: Any = env.submit()
-    after_rows(job, 5_000)
-    kill_subtask(job, "rows", 0)
     expected = [number for number in range(COUNT // 4) if str(number).startswith("1")]
     eventually("these rows", lambda: sum(buffer.rows for buffer in buffers(job)) == len(expected))
+    kill_subtask(job, "rows", 0)
+    eventually("a restart", lambda: job.report().statistics.restarts == 1)
+    assert sum(buffer.rows for buffer in buffers(job)) == len(expected)
     slow_release(tmp_path)
     result = finish(job)
     assert sorted(committed(tmp_path)["id"].to_pylist()) == expected

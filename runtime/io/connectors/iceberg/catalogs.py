@@ -192,5 +192,11 @@ class TableClient:
         from pyiceberg.catalog import load_catalog
 
         if self._catalog is None:
-            self._catalog = load_catalog(self.name, **dict(self.properties))
+            try:
+                self._catalog = load_catalog(self.name, **dict(self.properties))
+            except Exception as error:
+                if type(error).__module__.partition(".")[0] != "sqlalchemy":
+                    raise
+                # Another process may create the tables of a new SQL catalog at the same time.
+                self._catalog = load_catalog(self.name, **dict(self.properties))
         return self._catalog

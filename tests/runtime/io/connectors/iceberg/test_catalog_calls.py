@@ -6,9 +6,11 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
-from iceberg_jobs import SCHEMA, TABLE, TableWorld, in_order, numbers
+from iceberg_jobs import SCHEMA, TABLE, TableWorld, catalog_in, in_order, numbers
+from pyiceberg.catalog.sql import SqlCatalogBaseTable
 
 from penstock.iceberg import IcebergSink, IcebergSource
 from penstock.runtime.errors import ConnectorError, OperatorError
@@ -35,6 +37,28 @@ def test_a_catalog_that_hangs_fails_the_writer_in_time(silent_catalog: dict[str,
 def test_a_catalog_that_hangs_fails_the_source_in_time(silent_catalog: dict[str, str]) -> None:
     with pytest.raises(ConnectorError, match=r"did not answer within 0\.05 s"):
         IcebergSource(TABLE, catalog=silent_catalog, catalog_timeout=0.05).splits(1)
+
+
+def test_two_processes_may_create_the_tables_of_a_new_catalog_at_the_same_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = SqlCatalogBaseTable.metadata
+    create = tables.create_all
+
+    def create_second(engine: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        create(engine)  # the other process, after this one has looked for them
+        create(engine, checkfirst=False)
+
+    monkeypatch.setattr(tables, "create_all", create_second)
+    TableWorld(folder).sink().check_destination("job-1")
+    assert (folder / "catalog.db").exists()
+
+
+def test_a_catalog_that_never_opens_is_named(folder: Path) -> None:
+    missing = {**catalog_in(folder / "missing"), "warehouse": f"file://{folder}"}
+    with pytest.raises(ConnectorError, match=r"failed to load the table: OperationalError.*Check catalog="):
+        IcebergSource(TABLE, catalog=missing).splits(1)
 
 
 def test_a_commit_that_takes_effect_after_its_timeout_is_not_repeated(folder: Path) -> None:
