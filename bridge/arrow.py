@@ -79,7 +79,7 @@ def _with_zeros_under_nulls(column: pa.Array) -> pa.Array:
     if not column.null_count or not has_width:
         return column
     (zero,) = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(-(-kind.bit_width // 8)))])
-    filled = column.fill_null(zero)
+    filled = column.fill_null(zero).cast(kind)  # of a decimal32 it may make a decimal128
     valid = np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
     return pa.Array.from_buffers(kind, len(column), [pa.py_buffer(valid), filled.buffers()[1]])
 

@@ -28,7 +28,12 @@ from penstock.bridge.arrow import readable_schema, spark_schema_of
 from penstock.bridge.from_spark import job_on_ray
 from penstock.bridge.state import schema_of_state
 from penstock.runtime.checkpoint.recovery import open_snapshot
-from penstock.runtime.errors import ConfigurationError, ObjectNotFoundError, RestoreError
+from penstock.runtime.errors import (
+    ConfigurationError,
+    CorruptSnapshotError,
+    ObjectNotFoundError,
+    RestoreError,
+)
 from penstock.runtime.graph.executor import JobHandle
 from penstock.runtime.io.state_parts import Conversion, Convert, StateQuery, table_of, url_of
 from penstock.runtime.io.storage import open_location
@@ -105,7 +110,7 @@ class ReadNewest:
                 if columns is not None:
                     columns[CHECKPOINT] = [checkpoint_id] * len(columns["key"])
                     yield from table_of(columns, self.schema).to_batches(_BATCH_ROWS)
-        except (RestoreError, ObjectNotFoundError) as error:
+        except (RestoreError, CorruptSnapshotError, ObjectNotFoundError) as error:
             newest, _ = newest_checkpoint(self.query.snapshot)
             if newest == url:
                 raise

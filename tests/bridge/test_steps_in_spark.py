@@ -352,3 +352,10 @@ def test_frames_do_not_depend_on_what_memory_held_before() -> None:
         )
         found.add(done.stdout)
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("kind", [pa.decimal32(7, 2), pa.decimal64(10, 2), pa.decimal128(20, 2)], ids=str)
+def test_zeros_under_nulls_change_no_decimal_of_any_width(kind: pa.DataType) -> None:
+    values = pa.array([125, None, 350, 475]).cast(pa.decimal128(20, 0)).cast(kind)
+    batch = pa.record_batch({"n": values})
+    assert with_zeros_under_nulls(batch).column("n").to_pylist() == values.to_pylist()

@@ -52,21 +52,24 @@ class RocksDBTimers(TimerTable):
         return self._numbers.get((key, at))
 
     def put(self, key: Any, at: int, number: int) -> None:
+        self._make_room()
         timer = key, at
         self._numbers[timer] = number
         self._changed.setdefault(timer, False)
-        if len(self._changed) >= _BATCH:
-            self.write_back()
 
     def remove(self, key: Any, at: int) -> None:
+        self._make_room()
         timer = key, at
         del self._numbers[timer]
         if self._changed.get(timer, True):
             self._changed[timer] = True
-            if len(self._changed) >= _BATCH:
-                self.write_back()
         else:
             del self._changed[timer]
+
+    def _make_room(self) -> None:
+        """Write a full batch before a change, so that an error leaves the timer as it was."""
+        if len(self._changed) >= _BATCH:
+            self.write_back()
 
     def write_back(self) -> None:
         """Write all changes to RocksDB; an error loses none."""

@@ -206,7 +206,9 @@ class _Part:
 
     def place_at(self, code: CodeType, line: int) -> int | None:
         """The place in the run of the operator that a line of this loop calls; `None` for other code."""
-        loop = next((loop for loop in self._loops.values() if code in loop.codes), None)
+        # Not `in`: the code of two parts of a run may be equal.
+        loops = self._loops.values()
+        loop = next((loop for loop in loops if any(code is known for known in loop.codes)), None)
         return None if loop is None else self._first + loop.places.get(line, 0)
 
     def _record_at(self, place: int, frames: Sequence[FrameType]) -> CurrentRecord | None:

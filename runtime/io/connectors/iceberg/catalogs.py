@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Properties whose values errors may show.
+_SHOWN: Final = ("type", "uri", "warehouse")
+
 #: Maximum number of tries of a change while other writers change the table.
 _MOST_TRIES: Final = 20
 
@@ -47,6 +50,15 @@ def checked_table(table: str, timeout: Any) -> float:
     return seconds_in("catalog_timeout", timeout, above=0.0)
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the strings among the values of properties, which may be nested."""
+    if isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value
+
+
 @dataclass
 class TableClient:
     """Calls the catalog of one table.
@@ -60,7 +72,7 @@ class TableClient:
 
     identifier: str
     name: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
     timeout: float
     _catalog: Catalog | None = field(default=None, init=False)
 
@@ -94,9 +106,11 @@ class TableClient:
 
     def failed(self, what: str, error: Exception) -> ConnectorError:
         cause = redacted(str(error)).split("\n", 1)[0]
-        for name, value in self.properties.items():
-            if name not in ("type", "uri", "warehouse") and len(value) > 3:
-                cause = cause.replace(value, "***")
+        hidden = {name: value for name, value in self.properties.items() if name not in _SHOWN}
+        for value in _texts(hidden):
+            for form in (value, value.strip(), repr(value)[1:-1]):
+                if len(form) > 3:
+                    cause = cause.replace(form, "***")
         return ConnectorError(
             f"table {self.identifier}: it failed to {what}: {type(error).__name__}: {cause}. Check catalog=, "
             "the permissions and the storage"

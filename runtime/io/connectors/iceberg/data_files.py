@@ -6,7 +6,7 @@ written. The values are plain, so that a checkpoint holds them without classes o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,10 +75,12 @@ def staged(file: OpenFile, table: Table, partition: tuple[Any, ...]) -> StagedDa
         parquet_path_to_id_mapping,
     )
 
-    schema = table.schema()
+    schema, metadata = table.schema(), file.end()
+    fields = parquet_path_to_id_mapping(schema)
     found = data_file_statistics_from_parquet_metadata(
-        file.end(), compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
+        metadata, compute_statistics_plan(schema, table.properties), fields
     ).to_serialized_dict()
+    without = {fields[path] for path in _without_bounds(metadata)}
     counts = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
     return StagedDataFile(
         path=file.path,
@@ -88,10 +90,25 @@ def staged(file: OpenFile, table: Table, partition: tuple[Any, ...]) -> StagedDa
         table=str(table.metadata.table_uuid),
         spec=table.spec().spec_id,
         counts={name: found[name] for name in counts},
-        lower=found["lower_bounds"],
-        upper=found["upper_bounds"],
+        lower={field: bound for field, bound in found["lower_bounds"].items() if field not in without},
+        upper={field: bound for field, bound in found["upper_bounds"].items() if field not in without},
         offsets=tuple(found["split_offsets"]),
     )
+
+
+def _without_bounds(metadata: Any) -> Iterator[str]:
+    """Yield the paths of columns with a row group whose bounds are unknown.
+
+    Parquet's writer leaves out the bounds of a row group with a value of over 4 KiB, and pyiceberg would take
+    those of the other row groups for the bounds of the file.
+    """
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for index in range(metadata.num_columns):
+            column = group.column(index)
+            found = column.statistics
+            if found is None or (not found.has_min_max and found.null_count != column.num_values):
+                yield column.path_in_schema
 
 
 class DataFileOutput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -58,9 +59,12 @@ def last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def comparable(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Replace -0.0 by 0.0, because a merge finds the same row for both."""
-    zero = pa.scalar(0.0, keys.type) if kinds.is_floating(keys.type) else None
-    return keys if zero is None else pc.add(keys, zero)
+    """Replace -0.0 by 0.0, and each NaN by the same bits, because a merge finds the same row for them."""
+    if not kinds.is_floating(keys.type):
+        return keys
+    return pc.if_else(
+        pc.is_nan(keys), pa.scalar(math.nan, keys.type), pc.add(keys, pa.scalar(0.0, keys.type))
+    )
 
 
 class KeySet:

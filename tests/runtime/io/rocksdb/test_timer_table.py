@@ -205,3 +205,30 @@ def test_each_call_returns_the_same_timers() -> None:
     assert backend.timer_table(TIMERS) is backend.timer_table(TIMERS)
     queue_with(backend, 1)
     assert backend.table_names == (TIMERS,)
+
+
+@pytest.mark.parametrize("call", ["register", "delete"])
+def test_a_timer_is_as_it_was_if_a_full_batch_can_not_be_written(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(timer_table, "_BATCH", 3)
+    files, backend = Files(), opened()
+    queue = TimerQueue(backend.timer_table("t"))
+    for key in "abc":
+        queue.register(key, 1)
+    write = Database.write
+
+    def refuse(*arguments: Any) -> None:
+        raise StorageError("no space left")
+
+    monkeypatch.setattr(Database, "write", refuse)
+    with pytest.raises(StorageError):
+        queue.register("d", 1) if call == "register" else queue.delete("c", 1)
+    monkeypatch.setattr(Database, "write", write)
+    queue.register("d", 1) if call == "register" else queue.delete("c", 1)
+    left = ["a", "b", "c", "d"] if call == "register" else ["a", "b"]
+    taken = take(backend, files, 1)
+    assert len(queue) == len(left)
+    assert sorted(key for _, key in queue.due(5)) == left
+    again = TimerQueue(restored([taken], files).timer_table("t"))
+    assert sorted(key for _, key in again.due(5)) == left

@@ -58,6 +58,22 @@ def test_a_failure_names_the_operator_the_line_and_the_record_that_its_function_
     assert running.emitted == []
 
 
+def test_of_two_functions_in_loops_of_equal_code_the_one_that_failed_is_named(open_chain):
+    calls: list[int] = []
+
+    def first(number: int) -> int:
+        calls.append(number)
+        return number + 100
+
+    def second(number: int) -> float:
+        calls.append(number)
+        return 1 / (number - 102)
+
+    running = open_chain(MapOperator(first), MapOperator(second))
+    with pytest.raises(OperatorError, match=r"'op1'.*map function second.*on record 102"):
+        run(running.chain, [1, 2, 3])
+
+
 def test_a_function_runs_once_for_each_record_even_if_a_later_one_fails(open_chain):
     calls: list[int] = []
 

@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalogBaseTable
 
 from penstock.iceberg import IcebergSink, IcebergSource
 from penstock.runtime.errors import ConnectorError, OperatorError
+from penstock.runtime.io.connectors.iceberg.catalogs import TableClient
 from penstock.runtime.operators.committed_sink import StagingOperator
 from penstock.runtime.testing.harness import OperatorHarness
 
@@ -98,3 +99,13 @@ def test_an_error_of_a_catalog_names_the_call_and_no_secret(folder: Path) -> Non
         IcebergSource(TABLE, catalog=world.catalog).splits(1)
     assert "hidden" not in str(caught.value)
     assert "password" not in repr(IcebergSource(TABLE, catalog=world.catalog))
+
+
+def test_an_error_shows_no_secret_of_nested_properties_and_of_one_with_a_line_break() -> None:
+    properties: Any = {"type": "rest", "tenant": "open\n", "ssl": {"key": "sesame", "verify": True}}
+    client = TableClient(TABLE, "catalog", properties, 1.0)
+    told = str(client.failed("load the table", ValueError("bad header 'open\\n', key sesame")))
+    assert "open" not in told
+    assert "sesame" not in told
+    assert "bad header" in told
+    assert "sesame" not in repr(client)
