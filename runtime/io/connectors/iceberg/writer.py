@@ -59,8 +59,9 @@ class IcebergWriter(StagingTableWriter):
         self._prefix = prefix
         self._table: Table | None = None
         self._file_schema: pa.Schema | None = None
-        if table is not None:
-            self.fix(self._use(table))
+        self._owns_client = table is None
+        if table is not None:  # settings were checked before a checkpoint covered the rows
+            self.fix(self._take(table))
         elif sink.schema is not None:
             self.fix(self.first_schema(sink.schema))
         elif (table := client.find()) is not None:
@@ -111,7 +112,8 @@ class IcebergWriter(StagingTableWriter):
 
     def close(self) -> None:
         super().close()
-        self._client.close()
+        if self._owns_client:
+            self._client.close()
 
     def first_schema(self, found: pa.Schema) -> pa.Schema:
         """The columns of the table; creates it with the columns of the first records if it does not exist."""
@@ -157,6 +159,9 @@ class IcebergWriter(StagingTableWriter):
 
     def _use(self, table: Table) -> pa.Schema:
         check_table(self._sink, table)
+        return self._take(table)
+
+    def _take(self, table: Table) -> pa.Schema:
         self._table = table
         self.target_file_size = target_file_size(table)
         self._file_schema = arrow_columns(table.schema(), ids=True)

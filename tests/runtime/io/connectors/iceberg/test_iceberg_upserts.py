@@ -16,6 +16,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.transforms import BucketTransform
 
 from penstock.iceberg import IcebergSink, IcebergSource
 from penstock.runtime.errors import ConfigurationError, OperatorError
@@ -276,6 +277,20 @@ def test_both_zeros_are_one_key_and_so_is_each_nan(folder: Path) -> None:
         job.write(count)
         job.checkpoint()
     assert sorted(row["value"] for row in world.rows()) == [3, 4]
+
+
+def test_a_completed_checkpoint_is_merged_although_the_partitions_have_changed(folder: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), "value": pa.int64()})
+    world = TableWorld(folder, schema, key=["id"], partition_by=["value"])
+    world.finish([{"id": 1, "value": 0}], parallelism=1)
+    job = world.job([{"id": 1, "value": 5}], parallelism=1).start()
+    job.write()
+    point = job.snapshot()
+    job.decide(point)
+    with world.table.update_spec() as update:
+        update.add_field("id", BucketTransform(2), "bucket")
+    job.notify(point)
+    assert world.rows() == [{"id": 1, "value": 5}]
 
 
 @pytest.mark.parametrize("change", ["update_postimage", "delete"])
