@@ -99,8 +99,8 @@ def staged(file: OpenFile, table: Table, partition: tuple[Any, ...]) -> StagedDa
 def _without_bounds(metadata: Any) -> Iterator[str]:
     """Yield the paths of columns with a row group whose bounds are unknown.
 
-    Arrow's writer of Parquet leaves out the bounds of a row group with a value of over 4 KiB. pyiceberg would
-    take those of the other row groups for the bounds of the file.
+    Arrow's writer of Parquet leaves out the bounds of a row group with a value of over 4 KiB. Then
+    pyiceberg takes those of the other row groups for the bounds of the file.
     """
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
