@@ -40,9 +40,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dis import get_instructions
 from operator import length_hint
-from traceback import walk_tb
-from types import CodeType, FrameType, FunctionType, GeneratorType
+from types import CodeType, FrameType, FunctionType, GeneratorType, TracebackType
 from typing import Any, Final, TypeAlias
 
 from penstock.runtime.operators.functions.function_operator import FunctionOperator, rows_of
@@ -93,11 +93,13 @@ class FusedLoop:
     def __init__(self, operators: Sequence[FunctionOperator], passed: Passed) -> None:
         self._last = last = len(operators) - 1
         self._parts = [_Part(first, part, last, passed) for first, part in _parts_of(operators)]
+        self._has_rows = False
         self.is_running = False
 
     def process(self, batch: Batch) -> Iterator[RowBatch]:
-        self.is_running = True
+        self.is_running, self._has_rows = True, False
         rows = rows_of(batch)
+        self._has_rows = True
         for part in self._parts:
             if part.collects:
                 yield from part.collect(rows)
@@ -113,6 +115,8 @@ class FusedLoop:
             found = part.failed_call(error)
             if found is not None:
                 return found
+        if not self._has_rows:  # the batch has no rows of Python, so its first reader is at fault
+            return FailedCall(0, None)
         return FailedCall(self._last, self._parts[-1].collected_record)
 
     def place_at(self, frame: FrameType) -> int:
@@ -188,7 +192,7 @@ class _Part:
                 continue
             calls = [
                 (place, frame)
-                for frame, line in walk_tb(raised.__traceback__)
+                for frame, line in _lines(raised.__traceback__)
                 if (place := self.place_at(frame.f_code, line)) is not None
             ]
             if calls:
@@ -234,6 +238,25 @@ class _Part:
         if loop is None:
             loop = self._loops[timed] = _generated(self._operators, self._rejected, timed=timed)
         return loop.function
+
+
+def _lines(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames of a traceback, each with the line of the call that failed.
+
+    The test of a filter's result has the line of the whole comprehension. Its call is the instruction before.
+    """
+    while traceback is not None:
+        frame, line, before = traceback.tb_frame, traceback.tb_lineno, None
+        if frame.f_code.co_filename == FILE_OF_LOOPS:
+            for instruction in get_instructions(frame.f_code):
+                if instruction.offset == traceback.tb_lasti:
+                    if before and ("JUMP" in instruction.opname or instruction.opname == "TO_BOOL"):
+                        line = before
+                    break
+                if instruction.positions and instruction.positions.lineno:
+                    before = instruction.positions.lineno
+        yield frame, line
+        traceback = traceback.tb_next
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.actors.subtask.attempt import running_call
@@ -17,7 +18,7 @@ from penstock.runtime.operators.functions.record_functions import FilterOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.operators.user_code.function_class import FunctionClass
-from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.runtime.testing.manual_time import ManualClock
 
 seen: list[str | None] = []
@@ -72,6 +73,34 @@ def test_of_two_functions_in_loops_of_equal_code_the_one_that_failed_is_named(op
     running = open_chain(MapOperator(first), MapOperator(second))
     with pytest.raises(OperatorError, match=r"'op1'.*map function second.*on record 102"):
         run(running.chain, [1, 2, 3])
+
+
+class Unclear:
+    """A result without a truth value, like a comparison of arrays."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("ambiguous")
+
+
+@pytest.mark.parametrize("isolates", [False, True])
+def test_a_filter_whose_result_has_no_truth_value_is_named(open_chain, isolates: bool):
+    def is_large(number: int) -> Any:
+        return Unclear() if number == 7 else True
+
+    operators = [MapOperator(plus_one), FilterOperator(is_large), MapOperator(plus_one)]
+    for operator in operators:
+        operator.isolates = isolates
+    running = open_chain(*operators)
+    with pytest.raises(OperatorError, match=r"'op1'.*filter function is_large.*ambiguous.*on record 7"):
+        run(running.chain, [1, 6, 2])
+
+
+def test_an_arrow_batch_without_rows_of_python_fails_the_first_operator(open_chain):
+    running = open_chain(MapOperator(plus_one), MapOperator(halves))
+    far = pa.array([1 << 60], pa.timestamp("s"))
+    with pytest.raises(OperatorError, match="'op0'"):
+        for _ in running.chain.process(ArrowBatch(pa.record_batch({"at": far}))):
+            pass
 
 
 def test_a_function_runs_once_for_each_record_even_if_a_later_one_fails(open_chain):
