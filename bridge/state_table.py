@@ -140,13 +140,15 @@ class ReadNewest:
         return call.answer(ANSWER)
 
 
-#: Name and handle of the actor of this program, by Ray's id of the program. Without a handle it would end.
-_actors: Final[dict[str, tuple[str, Any]]] = {}
+#: Name and handle of the actor of this program, by the cluster's address and the program's id there. Each
+#: cluster counts its programs from one. Without a handle the actor would end.
+_actors: Final[dict[tuple[str, str], tuple[str, Any]]] = {}
 
 
 def _own_actor() -> str:
     """The name of this program's actor, which all its tables share."""
-    program = ray.get_runtime_context().get_job_id()
+    context = ray.get_runtime_context()
+    program = context.gcs_address, context.get_job_id()
     if program not in _actors:
         name = f"state-tables-{secrets.token_hex(6)}"
         _actors[program] = name, start_actor(NewestCheckpoints, name, num_cpus=0)
