@@ -168,7 +168,9 @@ class OwnedValues(ImmutableValues):
         ]
 
     def _check_kind(self, kind: type, some: _Values, depth: int) -> bool:
-        return super()._check_kind(kind, some, depth) or self._immutable._check_kind(kind, some, depth)
+        if self._parts_of(kind, some()) is None:
+            return self._immutable._check_kind(kind, some, depth)
+        return super()._check_kind(kind, some, depth)
 
     def _find_parts(self, kind: type) -> _PartsOf | None:
         shape = shape_of(kind) if copies_parts(kind) else None
