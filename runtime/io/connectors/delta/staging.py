@@ -29,11 +29,10 @@ from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.files.file_sink_writer import file_safe
 from penstock.runtime.io.connectors.files.folders import NULL, Folders
 from penstock.runtime.io.connectors.filesystem import FileSystem
-from penstock.runtime.io.connectors.tables.changes import DELETED, without_change_kind
 from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
 from penstock.runtime.io.connectors.tables.types import table_schema
 from penstock.runtime.io.connectors.tables.writer import StagingTableWriter
-from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.record.elements import ArrowBatch
 
 if TYPE_CHECKING:
     from penstock.runtime.io.connectors.delta.sink import DeltaSink
@@ -84,7 +83,7 @@ class DeltaWriter(StagingTableWriter):
             key=sink.key,
             adds_columns=sink.adds_columns,
             # A deletion may have only its key, so it may be null in columns that are NOT NULL.
-            exempts_rows=sink.change_kind is not None,
+            change_kind=sink.change_kind,
             target_file_size=sink.target_file_size,
         )
         self._sink = sink
@@ -102,13 +101,6 @@ class DeltaWriter(StagingTableWriter):
     def fix(self, schema: pa.Schema) -> None:
         super().fix(schema)
         check_partitioned(self.table, schema, self._sink.partition_by)
-
-    def columns_of(self, batch: Batch, exempt: pa.Array | None = None) -> pa.RecordBatch:
-        """The batch with the columns of the table, and with one that marks deletions."""
-        if self._sink.change_kind is None:
-            return super().columns_of(batch, exempt)
-        batch, deletes = without_change_kind(batch, self._sink.change_kind, self.table)
-        return super().columns_of(batch, deletes).append_column(DELETED, deletes)
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[Hashable, pa.RecordBatch]]:
         for folder, part in self._folders.split(ArrowBatch(batch)):

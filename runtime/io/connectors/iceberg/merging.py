@@ -118,10 +118,9 @@ def _filter(keys: KeySet) -> BooleanExpression:
     """A filter that rows with one of the keys pass."""
     from pyiceberg.expressions import AlwaysTrue, And
 
-    each = [_filter_of(name, keys.rows.column(name)) for name in keys.key]
     found: BooleanExpression = AlwaysTrue()
-    for part in each:
-        found = And(found, part)
+    for name in keys.key:
+        found = And(found, _filter_of(name, keys.rows.column(name)))
     return found
 
 

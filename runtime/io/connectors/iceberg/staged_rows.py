@@ -23,10 +23,9 @@ from penstock.runtime.io.connectors.iceberg.columns import arrow_columns
 from penstock.runtime.io.connectors.iceberg.data_files import DataFileOutput
 from penstock.runtime.io.connectors.iceberg.scanning import batches_of
 from penstock.runtime.io.connectors.iceberg.writer import IcebergWriter
-from penstock.runtime.io.connectors.tables.changes import DELETED, without_change_kind
+from penstock.runtime.io.connectors.tables.changes import DELETED
 from penstock.runtime.io.connectors.tables.keys import last_of_each
 from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
-from penstock.runtime.record.elements import Batch
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -68,13 +67,6 @@ class RowStagingWriter(IcebergWriter):
                 "key needs columns of numbers, text, bytes, dates or timestamps"
             )
             raise BadRecordError(msg)
-
-    def columns_of(self, batch: Batch, exempt: pa.Array | None = None) -> pa.RecordBatch:
-        """The batch in the columns of the table, and in one that marks deletions."""
-        if self._sink.change_kind is None:
-            return super().columns_of(batch, exempt)
-        batch, deletes = without_change_kind(batch, self._sink.change_kind, self.table)
-        return super().columns_of(batch, deletes).append_column(DELETED, deletes)
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[Hashable, pa.RecordBatch]]:
         yield (), batch

@@ -51,7 +51,7 @@ class IcebergWriter(StagingTableWriter):
             sink.table,
             key=sink.key if table is None else (),  # rows of the table may have others
             adds_columns=sink.adds_columns,
-            exempts_rows=table is None and sink.change_kind is not None,
+            change_kind=sink.change_kind if table is None else None,
             target_file_size=1,
         )
         self._sink = sink

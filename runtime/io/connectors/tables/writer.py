@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.file_formats.fixed_schema import FixedSchema, refuse_odd_rows
+from penstock.runtime.io.connectors.tables.changes import DELETED, without_change_kind
 from penstock.runtime.io.connectors.tables.nulls import excludes_null, null_in
 from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
 from penstock.runtime.record.arrow_types import NoColumnTypeError
@@ -56,7 +57,7 @@ class StagingTableWriter(ABC):
         partition_by: Sequence[str] = (),
         key: Sequence[str] = (),
         adds_columns: bool = False,
-        exempts_rows: bool = False,
+        change_kind: str | None = None,
         target_file_size: int,
     ) -> None:
         self.table = table
@@ -66,7 +67,7 @@ class StagingTableWriter(ABC):
         self._adds_columns = adds_columns
         self._open: dict[Hashable, OpenFile] = {}
         self._staged: list[Any] = []
-        self._exempts_rows = exempts_rows
+        self._change_kind = change_kind
         self._fixed: FixedSchema | None = None
         self._never_null: list[pa.Field] = []
 
@@ -111,12 +112,15 @@ class StagingTableWriter(ABC):
         while self._open:
             self._open.popitem()[1].discard()
 
-    def columns_of(self, batch: Batch, exempt: pa.Array | None = None) -> pa.RecordBatch:
-        """Convert a batch to the columns of the table.
+    def columns_of(self, batch: Batch) -> pa.RecordBatch:
+        """Convert a batch to the columns of the table; of changes, a further column marks the deletions."""
+        if self._change_kind is None:
+            return self._converted(batch, None)
+        batch, deletes = without_change_kind(batch, self._change_kind, self.table)
+        return self._converted(batch, deletes).append_column(DELETED, deletes)
 
-        Args:
-            exempt: Marks rows that may lack all values but their key, if the writer has `exempts_rows`.
-        """
+    def _converted(self, batch: Batch, exempt: pa.Array | None) -> pa.RecordBatch:
+        """Convert a batch; rows that `exempt` marks may lack all values but their key."""
         if isinstance(batch, ArrowBatch):
             self._learn(batch.batch.schema)
             return self._checked(self._fix_of(batch.batch), exempt)
@@ -147,7 +151,7 @@ class StagingTableWriter(ABC):
             'columns with schema_mode="merge"'
         )
         self.schema = schema
-        fields = [field.with_nullable(field.nullable or self._exempts_rows) for field in schema]
+        fields = [field.with_nullable(field.nullable or self._change_kind is not None) for field in schema]
         self._fixed = FixedSchema(pa.schema(fields), advice)
         self._never_null = [field for field in schema if excludes_null(field)]
 
