@@ -124,11 +124,11 @@ class RemovesUncovered(Protocol):
 
 
 @runtime_checkable
-class ChecksDestination(Protocol):
-    """Optional for a sink: refuse the destination of a job that starts without a snapshot."""
+class PreparesDestination(Protocol):
+    """Optional for a sink: prepare or refuse the destination of a job that starts without a snapshot."""
 
-    def check_destination(self, job_id: str) -> None:
-        """Check the destination before any writer is made.
+    def prepare_destination(self, job_id: str) -> None:
+        """Make the destination ready before any writer is made. Idempotent.
 
         Called in the background in the JobMaster, and not again after it has returned. Only a new JobMaster
         calls it again, if its job has no completed checkpoint. It may block, up to `deployment_timeout`.

@@ -10,7 +10,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, sinks_of
-from penstock.runtime.operators.sinks import ChecksDestination
+from penstock.runtime.operators.sinks import PreparesDestination
 from penstock.runtime.operators.source import EnumeratesSplits, SplitsWithWarnings
 from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
@@ -60,7 +60,7 @@ def describe_tasks(
         )
         _check_carried(restore, graph, restores, place)
     elif is_first:
-        _check_destinations(job_id, graph.job)
+        _prepare_destinations(job_id, graph.job)
     splits = _fresh_splits(graph, restore, subtasks, warn)
     assigned_id = -1 if attempt == 1 or config.checkpointing is None else highest_assigned_id(storage, job_id)
     return [
@@ -102,13 +102,13 @@ def _check_carried(
                         read_state(place, handle)
 
 
-def _check_destinations(job_id: str, job: JobGraph) -> None:
+def _prepare_destinations(job_id: str, job: JobGraph) -> None:
     parallelism = {spec.id: vertex.parallelism for vertex in job.vertices for spec in vertex.operators}
     for spec, sink in sinks_of(job):
-        if isinstance(sink, ChecksDestination):
+        if isinstance(sink, PreparesDestination):
             location = OperatorLocation(spec.id, None, parallelism[spec.id], spec.defined_at)
-            with _errors_at(location, f"sink {type(sink).__name__}: check_destination"):
-                sink.check_destination(job_id)
+            with _errors_at(location, f"sink {type(sink).__name__}: prepare_destination"):
+                sink.prepare_destination(job_id)
 
 
 def _fresh_splits(

@@ -90,7 +90,7 @@ class Refusing(DiscardSink):
     def __init__(self, error: Exception | None = None) -> None:
         self.error, self.asked = error, list[str]()
 
-    def check_destination(self, job_id: str) -> None:
+    def prepare_destination(self, job_id: str) -> None:
         self.asked.append(job_id)
         if self.error is not None:
             raise self.error
@@ -114,7 +114,7 @@ def test_sink_checks_its_destination_once_and_only_if_nothing_is_restored() -> N
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(ConnectorError("it is full"), "it is full"), (OSError("disk gone"), "check_destination.*disk gone")],
+    [(ConnectorError("it is full"), "it is full"), (OSError("disk gone"), "prepare_destination.*disk gone")],
 )
 def test_sink_that_refuses_its_destination_is_named_with_its_line(error: Exception, message: str) -> None:
     with pytest.raises(OperatorError, match=rf"'out'.*test_describe_tasks.py.*{message}") as caught:

@@ -138,7 +138,7 @@ class DeltaSink(metaclass=NearestNames):
         """
         return DeltaCommitter(self, self._files(), context)
 
-    def check_destination(self, job_id: str) -> None:
+    def prepare_destination(self, job_id: str) -> None:
         """Refuse a table that can't take the records, before any of them is read.
 
         Raises:

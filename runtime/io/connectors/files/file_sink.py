@@ -309,7 +309,7 @@ class FileSink(metaclass=NearestNames):
             raise ConnectorError(msg) from error
         return FileSinkWriter(self, names, self._file_system_of)
 
-    def check_destination(self, job_id: str) -> None:
+    def prepare_destination(self, job_id: str) -> None:
         """Refuse a directory that has committed files of another job, or delete them, as `if_exists` says.
 
         `"error"` looks at the names of up to 10,000 files and folders, and `"replace"` at all.

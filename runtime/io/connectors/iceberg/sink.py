@@ -119,7 +119,7 @@ class IcebergSink(metaclass=NearestNames):
         """Whether records may bring new columns."""
         return self.schema_mode == "merge"
 
-    def check_destination(self, job_id: str) -> None:
+    def prepare_destination(self, job_id: str) -> None:
         """Refuse a table that can't take the records, before any of them is read.
 
         Raises:

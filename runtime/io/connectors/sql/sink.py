@@ -125,7 +125,7 @@ class SqlSink(metaclass=NearestNames):
         connect = partial(self._open, f"{prefix}{context.attempt}")
         return SqlCommitter(self, connect, prefix, lineage, context.attempt)
 
-    def check_destination(self, job_id: str) -> None:
+    def prepare_destination(self, job_id: str) -> None:
         """Look for the table, and for the index of the key.
 
         Raises:

@@ -53,14 +53,14 @@ def test_a_table_whose_columns_have_rules_is_refused(
 
 def test_a_new_job_looks_at_its_table_before_it_reads(folder: Path) -> None:
     sink = DeltaSink(folder / "table", SCHEMA)
-    sink.check_destination("job-1")
+    sink.prepare_destination("job-1")
     assert not (folder / "table").exists(), "the committer makes the table"
     DeltaTable.create(folder / "table", SCHEMA).alter.add_constraint({"positive": "number > 0"})
     with pytest.raises(ConnectorError, match="the constraint 'positive'"):
-        sink.check_destination("job-1")
+        sink.prepare_destination("job-1")
     DeltaTable.create(folder / "other", pa.schema({"number": pa.string()}))
     with pytest.raises(BadRecordError, match="column 'number' is string in the table"):
-        DeltaSink(folder / "other", SCHEMA).check_destination("job-1")
+        DeltaSink(folder / "other", SCHEMA).prepare_destination("job-1")
 
 
 def test_a_table_that_has_only_partition_columns_is_refused(folder: Path) -> None:

@@ -147,7 +147,7 @@ def test_an_error_names_the_cause_and_no_secret(options: dict[str, str]) -> None
     with pytest.raises(ConnectorError, match=r"table s3://no-such-bucket/table: .*404 Not Found") as read:
         source.splits(1)
     with pytest.raises(ConnectorError, match="404 Not Found") as checked:
-        sink.check_destination("job-1")
+        sink.prepare_destination("job-1")
     with (
         pytest.raises(OperatorError, match=r"404 Not Found.*storage_options") as written,
         OperatorHarness(CommitterOperator(sink)),

@@ -73,14 +73,14 @@ def test_a_new_job_is_refused_where_another_job_has_committed_and_learns_what_to
         r"\.jsonl\. Choose another directory, or delete.*restore_from=.*if_exists=\"append\"; to delete it, "
         r"if_exists=\"replace\"",
     ) as caught:
-        place.sink().check_destination("words-12")
+        place.sink().prepare_destination("words-12")
     assert isinstance(caught.value, SuppressRestartsError), "a restart would only repeat it"
 
 
 def test_a_job_that_appends_or_has_written_there_itself_is_not_refused(place: Place) -> None:
     place.commit("words-1")
-    place.sink(if_exists="append").check_destination("words-2")
-    place.sink().check_destination("words-1")
+    place.sink(if_exists="append").prepare_destination("words-2")
+    place.sink().prepare_destination("words-1")
 
 
 @pytest.mark.parametrize("by", [[], ["day"]], ids=["flat", "in folders"])
@@ -92,35 +92,35 @@ def test_a_job_that_replaces_deletes_what_others_have_committed_and_nothing_else
     place.pre_commit("words-1")
     place.put("part-00000-c000.json")
     sink = place.sink(if_exists="replace", partition_by=by)
-    sink.check_destination("words-2")
+    sink.prepare_destination("words-2")
     left = set(place.files.partition_files(place.directory, 100))
     names = {path.rpartition("/")[2] for path in left}
     assert {committing_job(name) for name in names} == {None, "words-2"}
     assert "part-00000-c000.json" in names
     assert any(name.startswith(IN_PROGRESS) for name in names)
-    sink.check_destination("words-2")
+    sink.prepare_destination("words-2")
     assert set(place.files.partition_files(place.directory, 100)) == left
 
 
 def test_output_that_can_not_be_deleted_is_named(tmp_path: Path) -> None:
     (tmp_path / "out" / "part-words-1-files-0-1-0.jsonl").mkdir(parents=True)
     with pytest.raises(ConnectorError, match=r"out can't be listed, or its files can't be deleted: .*jsonl"):
-        FileSink.json(tmp_path / "out", if_exists="replace").check_destination("words-2")
+        FileSink.json(tmp_path / "out", if_exists="replace").prepare_destination("words-2")
 
 
 def test_files_that_no_other_job_has_committed_are_no_output_of_one(place: Place) -> None:
-    place.sink().check_destination("words-2")
+    place.sink().prepare_destination("words-2")
     place.pre_commit("words-1")
     of_sub_folder = "sub/part-words-1-files-0-1-0.json"
     for name in ("part-00000-c000.json", "part-1", "_SUCCESS", "day=1/a.json", of_sub_folder):
         place.put(name)
-    place.sink().check_destination("words-2")
+    place.sink().prepare_destination("words-2")
 
 
 def test_a_directory_that_can_not_be_listed_is_named(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     with pytest.raises(ConnectorError, match=r"out can't be listed: .*Not a directory.*Check the path"):
-        FileSink.json(tmp_path / "out").check_destination("words-1")
+        FileSink.json(tmp_path / "out").prepare_destination("words-1")
 
 
 def test_a_listing_ends_after_so_many_names_of_files_and_folders(place: Place) -> None:

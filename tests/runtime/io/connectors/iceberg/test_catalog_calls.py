@@ -52,7 +52,7 @@ def test_two_processes_may_create_the_tables_of_a_new_catalog_at_the_same_time(
         create(engine, checkfirst=False)
 
     monkeypatch.setattr(tables, "create_all", create_second)
-    TableWorld(folder).sink().check_destination("job-1")
+    TableWorld(folder).sink().prepare_destination("job-1")
     assert (folder / "catalog.db").exists()
 
 

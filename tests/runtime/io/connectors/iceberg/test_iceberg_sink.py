@@ -448,7 +448,7 @@ def test_a_tag_is_refused_as_a_branch(folder: Path) -> None:
     assert head is not None
     table.manage_snapshots().create_tag(head.snapshot_id, "v1").commit()
     with pytest.raises(ConnectorError, match="branch='v1' is a tag"):
-        TableWorld(folder, branch="v1").sink().check_destination("job")
+        TableWorld(folder, branch="v1").sink().prepare_destination("job")
 
 
 # -- partitions, types, bounds --------------------------------------------------------------------------
@@ -503,7 +503,7 @@ def test_an_existing_table_keeps_its_partitions_and_refuses_others(folder: Path)
     with pytest.raises(OperatorError, match=r"has the partitions \['bucket\[4\]\(number\)'\]"):
         other.job(numbers(1)).start()
     with pytest.raises(ConnectorError, match="partition_by differs"):
-        other.sink().check_destination("job")  # before the first record is read
+        other.sink().prepare_destination("job")  # before the first record is read
 
 
 def test_files_of_the_old_partitions_are_committed_as_such_after_a_change(folder: Path) -> None:
@@ -684,7 +684,7 @@ def test_a_format_that_the_library_does_not_write_is_refused_before_the_first_co
     path = Path(table.metadata_location.removeprefix("file://"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
     with pytest.raises(ConnectorError, match="has format version 3, but pyiceberg writes no version after 2"):
-        world.sink().check_destination("job")
+        world.sink().prepare_destination("job")
 
 
 # -- settings -------------------------------------------------------------------------------------------

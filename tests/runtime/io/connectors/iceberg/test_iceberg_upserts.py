@@ -279,7 +279,7 @@ def test_both_zeros_are_one_key_and_so_is_each_nan(folder: Path) -> None:
     assert sorted(row["value"] for row in world.rows()) == [3, 4]
 
 
-def test_a_completed_checkpoint_is_merged_although_the_partitions_have_changed(folder: Path) -> None:
+def test_a_completed_checkpoint_is_merged_even_if_the_partitions_have_changed(folder: Path) -> None:
     schema = pa.schema({"id": pa.int64(), "value": pa.int64()})
     world = TableWorld(folder, schema, key=["id"], partition_by=["value"])
     world.finish([{"id": 1, "value": 0}], parallelism=1)

@@ -36,7 +36,7 @@ class FlakySink(SqlSink):
 
     world: Any = field(default=None, repr=False, kw_only=True)
 
-    def check_destination(self, job_id: str) -> None:
+    def prepare_destination(self, job_id: str) -> None:
         """Leave it out: its failure ends a job in its first attempt."""
 
     def _open(self, name: str) -> Any:

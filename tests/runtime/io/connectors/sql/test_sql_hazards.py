@@ -243,7 +243,7 @@ def test_sqlite_writes_to_the_disk_before_it_answers(folder: Path) -> None:
 @pytest.mark.parametrize("password", ["q7x%zz", "a@q7x", "a/q7x", "a@q7x/b", "a?b@q7x", "[q7x", "a#q7x"])
 def test_a_password_that_is_not_encoded_is_refused_or_read_and_never_shown(password: str) -> None:
     with pytest.raises((ConfigurationError, ConnectorError)) as failure:
-        SqlSink(f"postgresql://me:{password}@127.0.0.1:1/shop", "orders").check_destination("job-1")
+        SqlSink(f"postgresql://me:{password}@127.0.0.1:1/shop", "orders").prepare_destination("job-1")
     assert "q7x" not in str(failure.value)
     assert failure.value.__cause__ is None
 
@@ -251,7 +251,7 @@ def test_a_password_that_is_not_encoded_is_refused_or_read_and_never_shown(passw
 def test_a_url_with_an_unknown_parameter_is_a_wrong_setting() -> None:
     sink = SqlSink("postgresql://me:q7x@127.0.0.1:1/shop?colour=red", "orders")
     with pytest.raises(ConfigurationError, match=r'invalid URI query parameter: "colour"'):
-        sink.check_destination("job-1")
+        sink.prepare_destination("job-1")
 
 
 # -- sources ----------------------------------------------------------------------------------------------

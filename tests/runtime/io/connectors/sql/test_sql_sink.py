@@ -162,11 +162,11 @@ def test_a_fraction_is_not_cut_off(postgres: PostgresServer, job_of: Callable[..
 def test_a_table_that_does_not_fit_is_refused_when_the_job_starts(shop: Shop) -> None:
     shop.run("CREATE TABLE plain (id INTEGER)")
     with pytest.raises(ConnectorError, match="has no table orders: create it"):
-        SqlSink(shop.url, "orders").check_destination("job-1")
+        SqlSink(shop.url, "orders").prepare_destination("job-1")
     with pytest.raises(ConnectorError, match=r"no unique index on \(id\)"):
-        SqlSink(shop.url, "plain", key=["id"]).check_destination("job-1")
+        SqlSink(shop.url, "plain", key=["id"]).prepare_destination("job-1")
     with pytest.raises(ConnectorError, match="has no column 'ids' of key=; did you mean 'id'"):
-        SqlSink(shop.url, "plain", key=["ids"]).check_destination("job-1")
+        SqlSink(shop.url, "plain", key=["ids"]).prepare_destination("job-1")
 
 
 def test_a_commit_that_was_made_is_not_repeated_even_by_two_at_a_time(
