@@ -45,7 +45,7 @@ ALSO_ALLOWED = {
     "runtime/state/immutable_values.py": {"array"},  # knows its values
     "runtime/state/dirty_entries.py": {"gc"},  # collects young objects before they are many
     # compiles the code of a loop, of names that are its own; finds the failing line
-    "runtime/operators/functions/fused_loop.py": {"exec", "traceback"},
+    "runtime/operators/functions/fused_loop.py": {"exec", "dis"},
     "runtime/record/row_columns.py": {"eval"},  # compiles the literal of a row, of names that are quoted
     # finds the user's class of a decoded value; pickles what has no codec of its own
     "runtime/record/record_classes.py": {"importlib", "io", "pickle", "sys"},
