@@ -40,6 +40,6 @@ def test_damage_of_the_newest_checkpoint_is_no_deletion(tmp_path: Path) -> None:
     for file in (tmp_path / "new").iterdir():
         if "metadata" not in file.name:
             file.unlink()
-    with pytest.raises(RestoreError, match="is incomplete.*is not there") as caught:
+    with pytest.raises(RestoreError, match=r"is incomplete.*is not there") as caught:
         list(rows)
     assert "has deleted" not in str(caught.value)
