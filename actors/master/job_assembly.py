@@ -119,6 +119,7 @@ def assemble_scheduler(
         writer=secrets.token_hex(8),
         submission=submission,
         note_request=partial(_log_request, job_id),
+        warn=warn,
     )
     if earlier is not None and earlier.checkpoints is not None:
         scheduler.recall(EarlierHistory(earlier.checkpoint_history, earlier.checkpoints))

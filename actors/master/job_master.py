@@ -103,7 +103,9 @@ class JobMaster:
         """Return at once; an answer proves that the event loop runs. Waiting clients call this, too."""
 
     async def report(self, role: Role, report: SubtaskReport) -> None:
-        """Take a subtask's report; the scheduler ignores reports of old attempts."""
+        """Take a report of this job's subtask; the scheduler ignores reports of old attempts."""
         runner = self._process.runner.current
-        if runner is not None:
-            runner.report(role, report)
+        if runner is None or runner.job_id != role.job_id or runner.scheduler is None:
+            return
+        with runner.guard():
+            runner.scheduler.report(role.attempt, report)

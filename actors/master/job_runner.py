@@ -51,9 +51,8 @@ from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.job_lifecycle import JobLifecycle, JobLookup, StartedJob, StartFailure, Then
-from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
-from penstock.runtime.job.job_state import JobState, SubtaskReport, Warned
+from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
@@ -126,8 +125,6 @@ class JobRunner:
         self._fleet: Fleet | None = None
         self._metrics = JobMetrics(job_id, job.name)
         self._traces = traces_of(job_id, job.name, self._reporter.warn)
-        #: Operators that have warned; their subtasks would repeat the warning.
-        self._warned: set[str] = set()
         self._storage: SnapshotStorage = MemoryStorage()
         self._timers = LoopTimers(self._loop, self._guarded.run)
         self._life = JobLifecycle(
@@ -138,6 +135,11 @@ class JobRunner:
     @property
     def job_id(self) -> str:
         return self._job.job_id
+
+    @property
+    def scheduler(self) -> JobScheduler | None:
+        """The job's scheduler; `None` until the job has started. Call it within `guard`."""
+        return self._life.scheduler
 
     # -- calls of clients -----------------------------------------------------------------------------------
 
@@ -204,20 +206,6 @@ class JobRunner:
             *(sample(members[s].process, members[s].role, edge, most, seconds) for s in senders)
         )
         return merged({s.index: records for s, records in zip(senders, found, strict=True)}, most)
-
-    # -- calls of subtasks ----------------------------------------------------------------------------------
-
-    def report(self, role: Role, report: SubtaskReport) -> None:
-        """Take a subtask's report; ignores one of another job. Of an operator's warnings the first counts."""
-        scheduler = self._life.scheduler
-        if scheduler is None or role.job_id != self.job_id:
-            return
-        with self.guard():
-            if not isinstance(report, Warned):
-                scheduler.report(role.attempt, report)
-            elif report.operator_id not in self._warned:
-                self._warned.add(report.operator_id)
-                self._reporter.warn(f"operator '{report.operator_id}': {report.text}")
 
     # -- JobHost: the start ---------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ from penstock.runtime.job.job_state import (
     SchedulerStatistics,
     StopRequest,
     SubtaskReport,
+    Warned,
 )
 from penstock.runtime.job.states.deploying import Beginning, Created
 from penstock.runtime.job.states.running import Running
@@ -90,6 +91,7 @@ class JobScheduler:
             suspended for long notices by this token that another has taken its place.
         compact_every: Number of records after which the decision log is compacted; at least 2.
         note_request: Takes notes about waiting checkpoint requests, for the job's log.
+        warn: Shows the first warning of each operator to the user.
 
     Raises:
         ConfigurationError: `config` asks for checkpoints, and `storage` is `None`.
@@ -114,11 +116,15 @@ class JobScheduler:
         submission: str = "",
         compact_every: int = COMPACT_EVERY,
         note_request: Callable[[RequestNote], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         if config.checkpointing is not None and storage is None:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
             raise ConfigurationError(msg)
         self._job_id = job_id
+        self._warn = warn
+        #: Operators that have warned; their subtasks would repeat the warning.
+        self._warned: set[str] = set()
         self._storage = storage if storage is not None else MemoryStorage()
         restart = restart_strategy(config.restart_or_default, job_id)
         self._restarts_by_default = config.restart is None
@@ -297,7 +303,7 @@ class JobScheduler:
         self._deliver(attempt, lambda: self._job.state.failed(known), subtask)
 
     def report(self, attempt: int, report: SubtaskReport) -> None:
-        """Handle a report of a subtask in this attempt; reports of old attempts are ignored."""
+        """Handle a report of a subtask in this attempt; of old attempts only warnings count."""
         match report:
             case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
                 self.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
@@ -307,6 +313,10 @@ class JobScheduler:
                 self.on_operator_event(attempt, subtask, operator_id, event)
             case ReachedEndOfData(subtask):
                 self.on_end_of_data(attempt, subtask)
+            case Warned(_, operator_id, text):
+                if operator_id not in self._warned:
+                    self._warned.add(operator_id)
+                    self._warn(f"operator '{operator_id}': {text}")
 
     def on_end_of_data(self, attempt: int, subtask: SubtaskId) -> None:
         self._deliver(attempt, lambda: self._job.state.end_of_data(subtask), subtask)

@@ -32,7 +32,7 @@ from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.execution import job_lifecycle
 from penstock.runtime.execution.job_lifecycle import Then
 from penstock.runtime.execution.role import Role
-from penstock.runtime.job.job_state import JobState, ReachedEndOfData, Warned
+from penstock.runtime.job.job_state import JobState, ReachedEndOfData
 from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Seconds for anything that a test waits for.
@@ -200,10 +200,7 @@ def test_a_message_of_a_subtask_of_another_job_is_not_handed_on(unreachable: str
         master._process = cast("Any", SimpleNamespace(runner=SimpleNamespace(current=runner)))
         for job_id in ("another-1", "words-1"):
             await master.report(Role(job_id, subtask, 2, "token"), ReachedEndOfData(subtask))
-            await master.report(Role(job_id, subtask, 2, "token"), Warned(subtask, "in", f"of {job_id}"))
-            await master.report(Role(job_id, subtask, 2, "token"), Warned(subtask, "in", "again"))
         assert reports == [(2, ReachedEndOfData(subtask))]
-        assert (await runner.status(fresh=False)).warnings[-1:] == ("operator 'in': of words-1",)
         runner._life.scheduler = None
         await runner.cancel()
         await ended(runner)

@@ -109,6 +109,7 @@ class Run:
         self.storage = storage if storage is not None else FlakyStorage()
         self.paths = SnapshotPaths("job")
         self.cluster = Cluster()
+        self.warnings = []
         self.scheduler = JobScheduler(
             "job",
             CurrentGraph(read_and_count()),
@@ -118,6 +119,7 @@ class Run:
             self.clock,
             self.timers,
             self.runner,
+            warn=self.warnings.append,
         )
 
     @property

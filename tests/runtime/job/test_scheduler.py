@@ -15,7 +15,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay, NoRestart
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import CurrentGraph
-from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.job_state import JobState, Warned
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
@@ -211,6 +211,14 @@ def test_a_request_is_answered_with_its_checkpoint():
     run.acknowledge(1)
     run.runner.run_all()
     assert isinstance(answers[0], CheckpointSucceeded)
+
+
+def test_the_first_warning_of_an_operator_is_shown_whatever_its_attempt():
+    """Other subtasks of the operator, and later attempts, would repeat it."""
+    run = Run().start()
+    for attempt, subtask, text in (0, READ, "1970"), (1, READS[1], "again"), (1, COUNT, "9999"):
+        run.scheduler.report(attempt, Warned(subtask, subtask.vertex, text))
+    assert run.warnings == ["operator 'read': 1970", "operator 'count': 9999"]
 
 
 def test_what_reports_take_of_a_status_survives_json():
