@@ -6,6 +6,7 @@ PYTHON ?= $(firstword $(foreach it,/usr/bin/python3.11 python3.11,\
 	$(shell $(it) -c 'import ensurepip, venv' 2>/dev/null && echo $(it))) python3.11)
 VENV := .venv
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+SPARK4 := $(VENV)/spark4
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # PySpark is an sdist. pip warns of its own older way to build it, and does not cache the result.
@@ -39,11 +40,12 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus maven postgres kafka table-jars soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked docs docs-links bench peers dist release compiled lint types help clean prose
+.PHONY: browser prometheus maven postgres kafka table-jars soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark test-with-spark4 simulations simulate check checked docs docs-links bench peers dist release compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
 	@echo "make test       all tests (unit, properties, conformance, real Ray, real Spark)"
+	@echo "make test-with-spark4  the tests with Spark on Spark 4, in an environment of their own"
 	@echo "make check      ruff, mypy and the fast tests; run it often"
 	@echo "make test-long  the long versions of the tests"
 	@echo "make soak       MINUTES=30 a job on three nodes with drawn faults; its figures go to benchmarks/RESULTS.md"
@@ -78,6 +80,16 @@ test: $(READY)
 	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled $(CLASSES)
 	$(FAST_TESTS)
 	+$(MAKE) --no-print-directory --jobs=3 BESIDE_RAY=yes test-on-ray test-with-spark simulations
+
+# The same tests with Spark 4, in an environment of their own. Not part of `make test`.
+test-with-spark4: $(SPARK4)/.ready
+	+$(MAKE) --no-print-directory VENV=$(SPARK4) test-with-spark
+
+$(SPARK4)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -m venv $(SPARK4)
+	@grep -Ev '^(pyspark|raydp|py4j)==' constraints.txt >$(SPARK4)/constraints.txt
+	$(SPARK4)/bin/python -m pip install $(QUIETLY:constraints.txt=$(SPARK4)/constraints.txt) --editable '.[dev,spark4]'
+	@touch $@
 
 simulations: $(READY)
 	nice -n 19 $(BIN)/python -m pytest -q -n 2 $(BESIDE) -o timeout=1800 -m simulation $(SIMULATED) $(call in_one_piece,simulations)

@@ -292,6 +292,9 @@ _PLAIN: Final = {
     "void": pa.null(),
 }
 
+#: What to do with types that Arrow can't carry. PySpark 3.5 can't read the type `interval` either.
+_ADVICE: Final = {"interval": "convert it to days, to seconds or to text"}
+
 
 class UnsupportedTypeError(GraphError): ...
 
@@ -348,7 +351,7 @@ def arrow_type(kind: DataType, path: str, time_zone: str) -> pa.DataType:
             _refuse(path, kind, "cast it to INTERVAL MONTH and that to INT, or to STRING")
     plain = _PLAIN.get(kind.simpleString())
     if plain is None:
-        _refuse(path, kind, "cast it to another type, or drop it")
+        _refuse(path, kind, _ADVICE.get(kind.simpleString(), "cast it to another type, or drop it"))
     return plain
 
 
@@ -393,7 +396,7 @@ def _schema_of(df: DataFrame) -> StructType:
                 kind = field["type"] if isinstance(field["type"], str) else json.dumps(field["type"])
                 msg = (
                     f"column {field['name']!r} has type {kind}, which PySpark can't read and Arrow has no "
-                    "type for: convert it to days, to seconds or to text"
+                    f"type for: {_ADVICE['interval']}"
                 )
                 raise UnsupportedTypeError(msg) from error
         raise

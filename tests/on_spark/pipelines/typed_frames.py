@@ -113,10 +113,11 @@ def every_column(kind: Any, values: list[Any]) -> list[tuple[Any, list[Any]]]:
     def struct(inner: Any, nullable: bool = True) -> Any:
         return t.StructType([t.StructField("f", inner, nullable), t.StructField("g", t.ByteType())])
 
-    # PySpark makes lists of the elements that it converts, and a list is no key in Python.
+    # PySpark makes lists of the elements that it converts, and a list is no key in Python. PySpark 4
+    # also converts texts.
     key, keys = (
         (struct(kind, False), [(value, 1) for value in values])
-        if kind.needConversion()
+        if kind.needConversion() or isinstance(kind, t.StringType)
         else (t.ArrayType(kind, False), [(value, value) for value in values])
     )
     keyed = t.MapType(key, kind, False)
