@@ -69,7 +69,7 @@ class Upstream:
 
 
 #: Kinds of operators that pass on records unchanged.
-_KEEP_RECORDS: Final = frozenset({"filter", "timestamps", "split"})
+_KEEP_RECORDS: Final = frozenset({"filter", "rate_limit", "sorted_by_time", "split", "timestamps"})
 
 
 @dataclass(frozen=True, slots=True)
