@@ -12,7 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.runtime.errors import CorruptSnapshotError, KeyGroupError, KeyTypeError, StorageError
+from penstock.runtime.errors import (
+    CodecError,
+    CorruptSnapshotError,
+    KeyGroupError,
+    KeyTypeError,
+    StorageError,
+)
 from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.operators.operator_state import RawState, write_raw_keyed
 from penstock.runtime.record.value_codec import ValueCodec
@@ -140,7 +146,7 @@ class SubtaskSnapshotTask:
         files = self._files[operator]
         try:
             keyed = () if snapshot.keyed is None else (snapshot.keyed.finish(files),)
-        except (KeyTypeError, KeyGroupError) as error:
+        except (CodecError, KeyTypeError, KeyGroupError) as error:
             msg = f"the keyed state of operator {operator!r} can't be written: {error}"
             raise type(error)(msg) from error
         lists = tuple(

@@ -123,7 +123,21 @@ class ImmutableValues:
 
     def _check_kind(self, kind: type, some: _Values, depth: int) -> bool:
         parts = self._parts_of(kind, some())
-        return parts is not None and self._check(partial(_call, parts, some), depth + 1)
+        if parts is None or not self._have_form(kind, some):
+            return False
+        return self._check(partial(_call, parts, some), depth + 1)
+
+    def _have_form(self, kind: type, some: _Values) -> bool:
+        """Whether the codec can encode all of these values if it can encode one, apart from their parts.
+
+        Without pickle it refuses attributes that hide a method.
+        """
+        if self._codec.allows_pickle:
+            return True
+        shape = shape_of(kind)
+        if shape is None or not shape.has_dict:
+            return True
+        return shape.hides_method(set[str]().union(*map(vars, some()))) is None
 
     def _parts_of(self, kind: type, values: Iterable[Any]) -> _PartsOf | None:
         """Find the function that returns the parts of values of a type; `None` for a mutable type."""
@@ -150,6 +164,9 @@ class OwnedValues(ImmutableValues):
         super().__init__(codec)
         self._immutable = immutable
         self._known = {**_COPIED}
+        if not codec.allows_pickle:
+            del self._known[array]
+            self._known[np.ndarray] = self._arrays_without_form
 
     def mutable(self, entries: Mapping[Any, Any]) -> list[Any]:
         values = entries.values()
@@ -171,6 +188,19 @@ class OwnedValues(ImmutableValues):
         if self._parts_of(kind, some()) is None:
             return self._immutable._check_kind(kind, some, depth)
         return super()._check_kind(kind, some, depth)
+
+    def _arrays_without_form(self, values: Iterable[Any]) -> Iterable[Any]:
+        """The arrays that the codec refuses; such an array is then its own part, as in `_COPIED`."""
+        values = tuple(values)
+        refused = {dtype for dtype in {value.dtype for value in values} if not self._has_form(dtype)}
+        return (value for value in values if value.dtype in refused)
+
+    def _has_form(self, dtype: np.dtype[Any]) -> bool:
+        try:
+            self._codec.dumps(np.empty(0, dtype))
+        except CodecError:
+            return False
+        return True
 
     def _find_parts(self, kind: type) -> _PartsOf | None:
         shape = shape_of(kind) if copies_parts(kind) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from itertools import count
 
@@ -15,7 +16,13 @@ from penstock.runtime.checkpoint.operator_snapshot import (
     SubtaskSnapshotTask,
     encode_list_states,
 )
-from penstock.runtime.errors import CorruptSnapshotError, KeyGroupError, KeyTypeError, StorageError
+from penstock.runtime.errors import (
+    CodecError,
+    CorruptSnapshotError,
+    KeyGroupError,
+    KeyTypeError,
+    StorageError,
+)
 from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.operators.operator_state import RawState
 from penstock.runtime.record.value_codec import ValueCodec
@@ -142,6 +149,19 @@ def test_state_of_something_that_can_not_be_a_key_here_names_the_operator(
     with pytest.raises(error, match=f"keyed state of operator 'b' can't be written: .*{why}"):
         snapshot_of(storage, LARGE, backend=backend).run()
     assert storage.list("") == []
+
+
+def test_value_that_can_not_be_encoded_names_the_operator() -> None:
+    """The rows of a log are encoded in the other thread, whatever they are."""
+    backend = HeapKeyedStateBackend(BackendSetup("op", 16, KeyGroupRange(0, 15), ValueCodec(False)))
+    table = backend.table("t")
+    table.changed.never_in_place = True
+    table.entries["key"] = array("i", [1])
+    table.changed.put_new("key", array("i", [1]))
+    with pytest.raises(
+        CodecError, match=r"keyed state of operator 'b' can't be written: .*array.*can only be pickled"
+    ):
+        snapshot_of(MemoryStorage(), LARGE, backend=backend).run()
 
 
 def test_when_a_file_can_not_be_written_those_before_it_are_removed() -> None:

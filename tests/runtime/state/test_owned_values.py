@@ -133,6 +133,33 @@ def test_value_that_is_not_copied_by_its_parts_is_refused_alone(value: Any) -> N
     assert OWNED.mutable({"a": value, "b": 1, "c": [2]}) == ["a"]
 
 
+NO_PICKLE = ImmutableValues(ValueCodec(False)).owned
+
+
+def with_hidden_method(value: Any) -> Any:
+    vars(value)["__eq__"] = 1
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        array("i", [1]),
+        [array("i", [1])],
+        np.zeros(2, "V3"),
+        with_hidden_method(Plain(1, [2])),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_value_that_only_pickle_can_encode_is_refused_without_pickle(value: Any) -> None:
+    """The task encodes it, so the error fails the task with the names of operator and key."""
+    with pytest.raises(CodecError):
+        ValueCodec(False).dumps(value)
+    assert unchangeable(value)
+    values = {"a": Plain(1, [2]), "b": value, "c": [2], "d": np.zeros(2)}
+    assert NO_PICKLE.mutable(values) == ["b"]
+
+
 def test_value_that_contains_itself_is_refused() -> None:
     value: list[Any] = []
     value.append(value)
