@@ -6,14 +6,15 @@ written. The values are plain, so that a checkpoint holds them without classes o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.io.connectors.tables.parquet_file import OpenFile
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyiceberg.io.pyarrow import StatisticsCollector
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
@@ -77,10 +78,9 @@ def staged(file: OpenFile, table: Table, partition: tuple[Any, ...]) -> StagedDa
 
     schema, metadata = table.schema(), file.end()
     fields = parquet_path_to_id_mapping(schema)
-    found = data_file_statistics_from_parquet_metadata(
-        metadata, compute_statistics_plan(schema, table.properties), fields
-    ).to_serialized_dict()
-    without = {fields[path] for path in _without_bounds(metadata)}
+    plan = compute_statistics_plan(schema, table.properties)
+    _leave_out_bounds(metadata, fields, plan)
+    found = data_file_statistics_from_parquet_metadata(metadata, plan, fields).to_serialized_dict()
     counts = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
     return StagedDataFile(
         path=file.path,
@@ -90,25 +90,51 @@ def staged(file: OpenFile, table: Table, partition: tuple[Any, ...]) -> StagedDa
         table=str(table.metadata.table_uuid),
         spec=table.spec().spec_id,
         counts={name: found[name] for name in counts},
-        lower={field: bound for field, bound in found["lower_bounds"].items() if field not in without},
-        upper={field: bound for field, bound in found["upper_bounds"].items() if field not in without},
+        lower=dict(found["lower_bounds"]),
+        upper=dict(found["upper_bounds"]),
         offsets=tuple(found["split_offsets"]),
     )
 
 
-def _without_bounds(metadata: Any) -> Iterator[str]:
-    """Yield the paths of columns with a row group whose bounds are unknown.
+def _leave_out_bounds(metadata: Any, fields: Mapping[str, int], plan: dict[int, StatisticsCollector]) -> None:
+    """Plan no bounds of columns with a row group whose bounds are unknown, or for which pyiceberg has none.
 
     Arrow's writer of Parquet leaves out the bounds of a row group with a value of over 4 KiB. Then
     pyiceberg takes those of the other row groups for the bounds of the file.
     """
+    from pyiceberg.io.pyarrow import MetricModeTypes, MetricsMode
+
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for index in range(metadata.num_columns):
             column = group.column(index)
-            found = column.statistics
-            if found is None or (not found.has_min_max and found.null_count != column.num_values):
-                yield column.path_in_schema
+            planned = plan[fields[column.path_in_schema]]
+            has_bounds = planned.mode.type in (MetricModeTypes.TRUNCATE, MetricModeTypes.FULL)
+            if has_bounds and not _knows_bounds(column, planned.mode.length):
+                counts = MetricsMode(MetricModeTypes.COUNTS)
+                plan[planned.field_id] = replace(planned, mode=counts)
+
+
+def _knows_bounds(column: Any, length: int | None) -> bool:
+    """Whether a row group has bounds of a column, and pyiceberg can express them.
+
+    It reads timestamps as Python's, which end with the year 9999. The upper bound of a text is its first
+    `length` characters with a greater last one. After U+D7FF that would be no character.
+    """
+    from pyiceberg.utils.truncate import truncate_upper_bound_text_string
+
+    found = column.statistics
+    if found is None:
+        return False
+    if not found.has_min_max:
+        return bool(found.null_count == column.num_values)
+    try:
+        least, most = found.min, found.max
+        if isinstance(most, str):
+            (truncate_upper_bound_text_string(most, length) or "").encode()
+    except (OverflowError, UnicodeEncodeError):
+        return False
+    return least is not None
 
 
 class DataFileOutput:

@@ -67,7 +67,7 @@ def merge(
         added: Rows that are part of the table afterwards.
         writer: Writes the new files.
     """
-    where = _filter(keys)
+    where = _filter(table, keys)
     found: list[FileScanTask] = []
     if head is not None:
         listed = client.call(
@@ -114,14 +114,37 @@ def _kept(client: TableClient, table: Table, task: FileScanTask, keys: KeySet) -
         yield from rows.filter(pc.invert(keys.contains(rows))).to_batches()
 
 
-def _filter(keys: KeySet) -> BooleanExpression:
+def _filter(table: Table, keys: KeySet) -> BooleanExpression:
     """A filter that rows with one of the keys pass."""
     from pyiceberg.expressions import AlwaysTrue, And
 
     found: BooleanExpression = AlwaysTrue()
     for name in keys.key:
-        found = And(found, _filter_of(name, keys.rows.column(name)))
+        column = keys.rows.column(name)
+        if not _wraps_around(table, name, column):
+            found = And(found, _filter_of(name, column))
     return found
+
+
+def _wraps_around(table: Table, name: str, column: pa.ChunkedArray) -> bool:
+    """Whether the partition of a key is below the smallest integer.
+
+    Writers wrap it around, and so `truncate(10, id)` of the smallest integer is a large number. The filters
+    of pyiceberg look for a smaller one.
+    """
+    from pyiceberg.transforms import TruncateTransform
+
+    if not kinds.is_integer(column.type) or not len(column):
+        return False
+    number, least = table.schema().find_field(name).field_id, pc.min(column).as_py()
+    bound = -(2 ** (column.type.bit_width - 1))
+    return any(
+        each.source_id == number
+        and isinstance(each.transform, TruncateTransform)
+        and least - least % each.transform.width < bound
+        for spec in table.specs().values()
+        for each in spec.fields
+    )
 
 
 def _filter_of(name: str, column: pa.ChunkedArray) -> BooleanExpression:
@@ -150,8 +173,8 @@ def _is_ordered(kind: Any) -> bool:
 
 
 def _literal(value: pa.Scalar) -> Any:
-    plain = value.as_py()
-    return plain.isoformat() if kinds.is_temporal(value.type) else plain
+    """A value as filters have it: days or microseconds since 1970, because Python's years end with 9999."""
+    return _plain_type(value).as_py()
 
 
 class _Bounds:
@@ -182,9 +205,12 @@ def _plain(column: pa.ChunkedArray) -> list[Any] | None:
     """Values as bounds have them; `None` for types whose bounds are not compared."""
     if not _is_ordered(column.type):
         return None
-    if kinds.is_date(column.type):
-        column = column.cast(pa.int32())
-    elif kinds.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    values: list[Any] = column.to_pylist()
+    values: list[Any] = _plain_type(column).to_pylist()
     return values
+
+
+def _plain_type(values: Any) -> Any:
+    """A scalar or a column with numbers for dates and timestamps."""
+    if kinds.is_date(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if kinds.is_timestamp(values.type) else values

@@ -58,8 +58,8 @@ class StagedRows:
 class RowStagingWriter(IcebergWriter):
     """Stages rows with keys and deletions, in their order."""
 
-    def fix(self, schema: pa.Schema) -> None:
-        super().fix(schema)
+    def check_named(self, schema: pa.Schema) -> None:
+        super().check_named(schema)
         nested = next((name for name in self._sink.key if kinds.is_nested(schema.field(name).type)), None)
         if nested is not None:
             msg = (
@@ -69,6 +69,7 @@ class RowStagingWriter(IcebergWriter):
             raise BadRecordError(msg)
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[Hashable, pa.RecordBatch]]:
+        self.check_times(batch)  # a merge divides the rows, and comes too late to refuse them
         yield (), batch
 
     def begin(self, partition: tuple[Any, ...]) -> OpenFile:
@@ -101,7 +102,7 @@ def rows_of(
     Raises:
         ConnectorError: The table has no such key, or a file can't be read.
     """
-    _check_key(client, table, key)
+    _check_key(client, table, key, files)
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask
@@ -128,7 +129,7 @@ def rows_of(
     return rows.drop_columns([DELETED]), pc.fill_null(rows.column(DELETED), False)
 
 
-def _check_key(client: TableClient, table: Table, key: Sequence[str]) -> None:
+def _check_key(client: TableClient, table: Table, key: Sequence[str], files: Sequence[StagedRows]) -> None:
     names = [field.name for field in table.schema().fields]
     missing = next((name for name in key if name not in names), None)
     if missing is not None:
@@ -137,3 +138,12 @@ def _check_key(client: TableClient, table: Table, key: Sequence[str]) -> None:
             f"has {', '.join(names)}. Give the column its name again, or restore an older checkpoint"
         )
         raise ConnectorError(msg)
+    for name in key:
+        number = table.schema().find_field(name).field_id
+        if any(number not in file.columns for file in files):
+            msg = (
+                f"table {client.identifier}: column {name!r} is part of the key of rows that a completed "
+                "checkpoint covers. It was dropped and added again since, so its old values are lost. "
+                "Restore an older checkpoint"
+            )
+            raise ConnectorError(msg)

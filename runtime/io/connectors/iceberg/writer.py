@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecordError
@@ -32,6 +35,11 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.iceberg.sink import IcebergSink
 
 _ROW: Final = "row"
+#: Microseconds of a day.
+_DAY: Final = 86_400_000_000
+#: The first day of Python's calendar and the day after its last, in days since 1970.
+_FIRST_DAY: Final = date.min.toordinal() - date(1970, 1, 1).toordinal()
+_END: Final = date.max.toordinal() - date(1970, 1, 1).toordinal() + 1
 #: Newest format version that pyiceberg writes. It refuses newer ones only at the commit.
 _NEWEST_FORMAT: Final = 2
 
@@ -72,6 +80,7 @@ class IcebergWriter(StagingTableWriter):
         if table.spec().is_unpartitioned():
             yield (), batch
             return
+        self.check_times(batch)
         from pyiceberg.partitioning import partition_record_value
 
         schema, fields = table.schema(), table.spec().fields
@@ -93,6 +102,30 @@ class IcebergWriter(StagingTableWriter):
                 # NaN objects are unequal, so each would get a partition and a file of its own.
                 values = [math.nan if value != value else value for value in values]
                 yield tuple(values), batch.take(group.column(f"{_ROW}_list")[place].values)
+
+    def check_times(self, batch: pa.RecordBatch) -> None:
+        """Refuse times of partitions that pyiceberg can't name, because Python's calendar lacks them."""
+        schema = self._opened.schema()
+        for each in self._opened.spec().fields:
+            name = schema.find_column_name(each.source_id)
+            if name is None:
+                continue
+            values = _column(batch, name)
+            if not (kinds.is_date(values.type) or kinds.is_timestamp(values.type)):
+                continue
+            days = values.cast(pa.int32() if kinds.is_date(values.type) else pa.int64())
+            unit = 1 if kinds.is_date(values.type) else _DAY
+            found = pc.min_max(days).as_py()
+            if (
+                found["min"] is not None
+                and not _FIRST_DAY * unit <= found["min"] <= found["max"] < _END * unit
+            ):
+                msg = (
+                    f"table {self.table}: column {name!r} has a time before the year 1 or after the year "
+                    "9999, by which pyiceberg can't divide rows. Filter out these records before the sink, "
+                    "or partition the table by another column"
+                )
+                raise BadRecordError(msg)
 
     def begin(self, partition: tuple[Any, ...]) -> OpenFile:
         from pyiceberg.typedef import Record
@@ -132,6 +165,7 @@ class IcebergWriter(StagingTableWriter):
                     f"{', '.join(fields.names)}"
                 )
                 raise BadRecordError(msg)
+            self.check_named(fields)
             table = self._client.make(fields, columns, sink.properties)
         known = self._use(table)
         new = [field for field in sink.schema or () if field.name not in known.names]
@@ -220,7 +254,5 @@ def _column(batch: pa.RecordBatch, path: str) -> pa.Array:
     """A column of a batch, or a field of a struct column."""
     if path in batch.schema.names:
         return batch.column(path)
-    import pyarrow.compute as pc
-
     first, *rest = path.split(".")
     return pc.struct_field(batch.column(first), rest)

@@ -138,14 +138,7 @@ class StagingTableWriter(ABC):
 
     def fix(self, schema: pa.Schema) -> None:
         """Set the columns of all records from now on."""
-        for setting, names in self._named.items():
-            missing = [name for name in names if name not in schema.names]
-            if missing:
-                msg = (
-                    f"table {self.table}: {setting} names {missing[0]!r}, which is not among the columns "
-                    f"{', '.join(schema.names)}"
-                )
-                raise BadRecordError(msg)
+        self.check_named(schema)
         advice = (
             f"Map the rows to the columns of table {self.table} before the sink, or let the sink add "
             'columns with schema_mode="merge"'
@@ -154,6 +147,17 @@ class StagingTableWriter(ABC):
         fields = [field.with_nullable(field.nullable or self._change_kind is not None) for field in schema]
         self._fixed = FixedSchema(pa.schema(fields), advice)
         self._never_null = [field for field in schema if excludes_null(field)]
+
+    def check_named(self, schema: pa.Schema) -> None:
+        """Refuse columns without those that settings of the sink name."""
+        for setting, names in self._named.items():
+            missing = [name for name in names if name not in schema.names]
+            if missing:
+                msg = (
+                    f"table {self.table}: {setting} names {missing[0]!r}, which is not among the columns "
+                    f"{', '.join(schema.names)}"
+                )
+                raise BadRecordError(msg)
 
     def _write(self, partition: Hashable, part: pa.RecordBatch) -> None:
         file = self._open.pop(partition, None)

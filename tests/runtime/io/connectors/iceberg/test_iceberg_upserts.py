@@ -17,10 +17,14 @@ from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import LongType
 
 from penstock.iceberg import IcebergSink, IcebergSource
 from penstock.runtime.errors import ConfigurationError, OperatorError
+from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.iceberg import compaction
+from penstock.runtime.record.elements import ArrowBatch
+from penstock.runtime.testing.connectors.sink_job import SinkJob
 from penstock.runtime.testing.source_harness import SourceHarness
 
 ORDERS = pa.schema({"id": pa.int64(), "state": pa.string()})
@@ -33,6 +37,12 @@ def order(number: int, state: str) -> dict[str, Any]:
 
 def change(kind: str, number: int, state: str | None = None) -> dict[str, Any]:
     return {"id": number, "state": state, "change": kind}
+
+
+def write(job: SinkJob, schema: pa.Schema, times: list[int], value: int = 0) -> None:
+    """Write columns to a subtask of the sink: Python's dates end with the year 9999."""
+    columns = [pa.array(times, schema.field(0).type), pa.array([value] * len(times))]
+    job.writers()[0].write(ArrowBatch(pa.record_batch(columns, schema=schema)))
 
 
 def by_id(world: TableWorld, snapshot: int | None = None) -> dict[int, str]:
@@ -248,6 +258,7 @@ def test_a_merge_goes_to_the_branch_of_the_sink(folder: Path) -> None:
 
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "text": (pa.string(), ["a", "ä" * 40, "\U0010ffff"]),
+    "text before the surrogates": (pa.string(), ["a", "b" * 15 + "\ud7ffb"]),
     "bytes": (pa.binary(), [b"a", b"\xff" * 40, b""]),
     "day": (pa.date32(), [date(1960, 1, 1), date(2026, 11, 30), date(1, 1, 1)]),
     "at": (pa.timestamp("us", "UTC"), [datetime(1960, 1, 1, 0, 0, 0, n, tzinfo=UTC) for n in (0, 1, 2)]),
@@ -266,6 +277,49 @@ def test_keys_of_a_type_find_their_rows(folder: Path, name: str) -> None:
     found = {row["key"]: row["value"] for row in world.rows()}
     assert found == {key: 2 if key == values[-1] else 1 for key in values}
     assert len(world.rows()) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "late"), [(pa.timestamp("us", "UTC"), 300_000_000_000_000_000), (pa.date32(), 4_000_000)]
+)
+def test_keys_after_the_year_9999_find_their_rows(folder: Path, kind: pa.DataType, late: int) -> None:
+    schema = pa.schema({"at": kind, "value": pa.int64()})
+    for value in (1, 2):
+        job = TableWorld(folder, schema, key=["at"]).job([]).start()
+        write(job, schema, [late, 0], value)
+        job.checkpoint()
+        job.close()
+    assert TableWorld(folder).table.scan().to_arrow()["value"].to_pylist() == [2, 2]
+
+
+@pytest.mark.parametrize("key", [[], ["at"]])
+@pytest.mark.parametrize("partition", ["at", "days(at)", "years(at)"])
+def test_times_after_the_year_9999_divide_no_rows(folder: Path, partition: str, key: list[str]) -> None:
+    """A merge would fail only after the checkpoint is complete."""
+    schema = pa.schema({"at": pa.timestamp("us"), "value": pa.int64()})
+    world = TableWorld(folder, schema, key=key, partition_by=[partition])
+    job = world.job([]).start()
+    first, last, too_late = -62_135_596_800_000_000, 253_402_300_799_999_999, 253_402_300_800_000_000
+    write(job, schema, [first, last])
+    for time in (first - 1, too_late):
+        with pytest.raises(BadRecordError, match=r"column 'at' has a time before the year 1 or after"):
+            write(job, schema, [time])
+    job.checkpoint()
+    job.close()
+    assert len(world.rows()) == 2
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()])
+def test_a_key_whose_partition_is_below_the_smallest_integer_finds_its_row(
+    folder: Path, kind: pa.DataType
+) -> None:
+    least = -(2 ** (kind.bit_width - 1))
+    schema = pa.schema({"id": kind, "value": pa.int64()})
+    world = TableWorld(folder, schema, key=["id"], partition_by=["truncate(10, id)"])
+    world.finish([{"id": number, "value": 1} for number in (least, least + 9, 0)])
+    world.finish([{"id": least, "value": 2}])
+    assert {row["id"]: row["value"] for row in world.rows()} == {least: 2, least + 9: 1, 0: 1}
+    assert len(world.rows()) == 3
 
 
 def test_both_zeros_are_one_key_and_so_is_each_nan(folder: Path) -> None:
@@ -357,6 +411,24 @@ def test_a_key_column_that_is_renamed_before_the_commit_is_named(folder: Path) -
     job.kill()
     job.start().close()
     assert world.rows() == [{"id": 1, "status": "new"}]
+
+
+def test_a_key_column_that_is_dropped_and_added_again_before_the_commit_is_named(folder: Path) -> None:
+    world = TableWorld(folder, key=["id"])
+    world.make(ORDERS)
+    world.append([order(1, "old")], ORDERS)
+    job = world.job([order(1, "new")]).start()
+    job.write()
+    point = job.snapshot()
+    for change in (
+        lambda update: update.delete_column("id"),
+        lambda update: update.add_column("id", LongType()),
+    ):
+        with world.table.update_schema() as update:
+            change(update)
+    with pytest.raises(OperatorError, match=r"column 'id' is part of the key .* dropped and added again"):
+        job.complete(point)
+    assert [row["state"] for row in world.rows()] == ["old"]
 
 
 def test_staged_rows_are_in_no_snapshot_and_leave_no_files(folder: Path) -> None:
@@ -588,7 +660,10 @@ def test_settings_that_are_not_allowed_are_refused(settings: dict[str, Any], say
 def test_a_key_that_is_no_column_or_has_parts_is_refused(folder: Path) -> None:
     with pytest.raises(OperatorError, match="key names 'no', which is not among the columns id, state"):
         TableWorld(folder, ORDERS, key=["no"]).job([]).start()
-    TableWorld(folder).opened.drop_table(TABLE)
     schema = pa.schema({"id": pa.list_(pa.int64())})
     with pytest.raises(OperatorError, match="column 'id' of key= has the type list"):
         TableWorld(folder, schema, key=["id"]).job([]).start()
+    job = TableWorld(folder, key=["no"]).job([order(1, "new")]).start()
+    with pytest.raises(OperatorError, match="key names 'no', which is not among the columns id, state"):
+        job.write()
+    assert not TableWorld(folder).opened.table_exists(TABLE)
