@@ -34,6 +34,9 @@ _SIGNED: Final = re.compile(
     re.IGNORECASE,
 )
 
+#: Signature of a URL, which may have lost its scheme; its name alone says nothing outside of a URL.
+_SIGNATURE: Final = re.compile(r"""(?P<name>(?:[?&;]|\\u0026)sig=)[^&#;\\\s"']+""", re.IGNORECASE)
+
 _QUOTED: Final = (
     r"""b?"(?:[^"\\\n]|\\+[^\\\n])*+(?:"|\\*(?=\n|\Z))|b?'(?:[^'\\\n]|\\+[^\\\n])*+(?:'|\\*(?=\n|\Z))"""
 )
@@ -99,6 +102,7 @@ def redacted(text: str) -> str:
     """
     if "://" in text:
         text = _CHUNK.sub(lambda found: _url_redacted(found[0]), text)
+    text = _SIGNATURE.sub(rf"\g<name>{_HIDDEN}", text)
     if _NAME.search(text):
         text = _AUTHORIZATION.sub(lambda found: f"{found['name']}{found['scheme'] or ''}{_HIDDEN}", text)
         for pattern in (_NAMED, _SAID, _OPTION):
