@@ -128,4 +128,5 @@ def assemble_scheduler(
 
 
 def _log_request(job_id: str, note: RequestNote) -> None:
-    logger.log(logging.WARNING if note.is_warning else logging.INFO, "job %s: %s", job_id, note.text)
+    level = logging.DEBUG if note.is_routine else logging.INFO
+    logger.log(logging.WARNING if note.is_warning else level, "job %s: %s", job_id, note.text)

@@ -193,10 +193,16 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class RequestNote:
-    """A line for the job's log. A dropped request is a warning, because a periodic one has no caller."""
+    """A line for the job's log.
+
+    Attributes:
+        is_warning: Whether a request was dropped: a periodic one has no caller who learns of it.
+        is_routine: Whether a periodic request waits or starts. With a short interval, most of them wait.
+    """
 
     text: str
     is_warning: bool = False
+    is_routine: bool = False
 
 
 CheckpointAnswer: TypeAlias = CheckpointSucceeded | CheckpointFailed
@@ -363,7 +369,8 @@ class CheckpointRequests:
         self._follow(self._decider.submit(request, self._situation()), request)
         numbers = [queued.number for queued in self._decider.queued]
         if request.number in numbers:
-            self._note(RequestNote(self._why_it_waits(request, numbers.index(request.number))))
+            why = self._why_it_waits(request, numbers.index(request.number))
+            self._note(RequestNote(why, is_routine=request.periodic))
 
     def _why_it_waits(self, request: CheckpointRequest, ahead: int) -> str:
         now, timeout, pause = (
@@ -398,12 +405,13 @@ class CheckpointRequests:
             self._apply(decision)
             if decision.execute is None:
                 return
-            self._starting = decision.execute
-            if decision.execute is not entering:
-                waited = round(self._clock.monotonic() - decision.execute.timestamp, 2)
-                self._note(RequestNote(f"{_named(decision.execute)} starts; it has waited for {waited} s"))
+            self._starting = starting = decision.execute
+            if starting is not entering:
+                waited = round(self._clock.monotonic() - starting.timestamp, 2)
+                text = f"{_named(starting)} starts; it has waited for {waited} s"
+                self._note(RequestNote(text, is_routine=starting.periodic))
             self._is_in_start = True
-            self._start(decision.execute)
+            self._start(starting)
             self._is_in_start = False
             decision = self._decider.poll(self._situation())
 
@@ -424,7 +432,8 @@ class CheckpointRequests:
             self._note(RequestNote(f"{name} was dropped: {why}", is_warning=True))
         else:
             why, rest = self._rest_of_pause()
-            self._note(RequestNote(f"{name} is postponed: {why}. The next follows in {round(rest, 2)} s"))
+            text = f"{name} is postponed: {why}. The next follows in {round(rest, 2)} s"
+            self._note(RequestNote(text, is_routine=True))
 
     def _set_periodic(self, delay: float) -> None:
         _cancel(self._periodic)

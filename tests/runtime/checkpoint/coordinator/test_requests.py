@@ -165,12 +165,31 @@ def test_a_periodic_request_that_the_pause_moves_is_noted() -> None:
     log.timers.advance(8.766)
     log.requests.begin_pause()
     log.timers.advance(1.234)
-    assert log.texts == [
-        "request 1 for a periodic checkpoint is postponed: the pause after the last checkpoint "
-        "(min_pause=3 s) is not over. The next follows in 1.77 s"
+    assert log.notes == [
+        RequestNote(
+            "request 1 for a periodic checkpoint is postponed: the pause after the last checkpoint "
+            "(min_pause=3 s) is not over. The next follows in 1.77 s",
+            is_routine=True,
+        )
     ]
     log.timers.advance(2)
     assert [request.number for request in log.begun] == [2]
+
+
+def test_the_waits_of_periodic_requests_are_routine_and_those_of_others_are_not() -> None:
+    log = Notes()
+    log.pending.append(1)
+    log.requests.start_periodic()
+    log.timers.advance(10)
+    log.requests.submit()
+    log.pending.clear()
+    log.requests.poll()
+    log.requests.start_ended()
+    log.requests.poll()
+    routine = [note.text.partition(";")[0].partition(":")[0] for note in log.notes if note.is_routine]
+    assert routine == [f"request 1 for a periodic checkpoint {what}" for what in ("waits", "starts")]
+    others = [note.text for note in log.notes if not note.is_routine]
+    assert [text.split(" ")[1] for text in others] == ["2", "2"]
 
 
 def test_a_request_that_the_full_queue_drops_is_a_warning() -> None:
