@@ -151,7 +151,7 @@ class ServerOptions:
     Attributes:
         port: `None` takes the first free one of the 20 ports from 8275; 0 takes any free port.
         ends_with_input: Stop when standard input closes, that is, when the parent program has ended.
-        hides_records: Show no values of users: neither records on edges nor values of keys.
+        hides_records: Hide users' data: records on edges and values of keys.
     """
 
     host: str = "127.0.0.1"

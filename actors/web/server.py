@@ -161,7 +161,7 @@ def _message(failure: BaseException) -> str:
     text = str(failure) if is_own else "".join(traceback.format_exception_only(failure)).strip()
     if isinstance(failure, (*_FAILED, RequestLostError, JobTimeoutError)):
         return text
-    return f"it is not known whether the job carries out the request; check the job's report. {text}"
+    return f"the job may or may not carry out the request: check its report. {text}"
 
 
 P = ParamSpec("P")

@@ -37,7 +37,7 @@ _OWN_SETTINGS: Final = {
     "transactional.id": "use transactional_id_prefix=",
     "transaction.timeout.ms": "use transaction_timeout=",
     "enable.idempotence": "it is always on",
-    "on_delivery": "a record that is not delivered fails the job",
+    "on_delivery": "a record that is not delivered fails the attempt",
     "default.topic.config": "write its settings into properties",
 }
 
