@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from types import UnionType
+from typing import get_args
 
 from door import public_modules
 
@@ -25,7 +27,9 @@ Each name's docstring is its reference: `help(penstock.StreamEnvironment)`.
 
 
 def summary(value: object) -> str:
-    """The first paragraph of a class's or function's docstring, for a cell of a table."""
+    """A cell of a table: the first paragraph of a docstring, or the types of a union."""
+    if isinstance(value, UnionType):
+        return f"A {' or '.join(f'`{each.__name__}`' for each in get_args(value))}."
     if not (inspect.isclass(value) or inspect.isroutine(value)) or not value.__doc__:
         return ""
     first = inspect.cleandoc(value.__doc__).split("\n\n")[0]

@@ -12,6 +12,7 @@ from serving.browser import PATIENCE, until
 from serving.pipeline import BEGAN, JOB, PipelinePage, pipeline_page, pipeline_report
 
 from penstock import JobStatus
+from penstock.actors.shared.job_report import JobMasterProcess, Takeover
 from penstock.actors.web.server import WebServer
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.graph.executor import JobStatistics
@@ -179,6 +180,22 @@ def test_equal_failures_in_a_row_are_one_and_the_page_says_that_it_keeps_the_las
     pipeline.job.current = pipeline_report(failures=failures[:3])
     expect(page.locator(".failures h2")).to_have_count(3)
     expect(page.get_by_text("failures are kept.")).to_have_count(0)
+
+
+def test_a_death_of_the_job_master_counts_among_the_failures_as_it_does_among_the_restarts(
+    pipeline: PipelinePage,
+) -> None:
+    failures = tuple(FailureRecord(n, BEGAN + at, FailureCause("5 / 0")) for n, at in ((1, 10), (3, 30)))
+    history = (Takeover(BEGAN + 20, JobMasterProcess(12, "node", 1.0)),)
+    statistics = JobStatistics(JobStatus.RUNNING, attempt=4, restarts=3)
+    pipeline.job.current = pipeline_report(failures=failures, history=history, statistics=statistics)
+    page = pipeline.show("failures")
+    titles = page.locator(".failures h2")
+    expect(titles).to_contain_text(["Attempt 3 failed", "The JobMaster died", "Attempt 1 failed"])
+    expect(page.locator(".failures li").nth(1)).to_contain_text(
+        "Another process (pid 12) became the JobMaster"
+    )
+    expect(page.locator('a[href$="/failures"] .tag')).to_have_text("3")
 
 
 def test_a_lag_says_when_it_will_be_gone(browser: Any) -> None:

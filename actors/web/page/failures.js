@@ -31,7 +31,10 @@ function Cause({ report, cause }) {
 // A JobMaster keeps so many (`FailureHistory`).
 const MOST = 16;
 
-const isSame = (one, other) => one.root.message === other.root.message && String(one.root.subtask) === String(other.root.subtask);
+// Failed attempts and deaths of the JobMaster, the oldest first: each of them has restarted the job.
+export const failuresOf = (report) => [...report.failures, ...report.history.filter((entry) => entry.kind === "takeover")].sort((a, b) => a.at - b.at);
+
+const isSame = (one, other) => one.root && other.root && one.root.message === other.root.message && String(one.root.subtask) === String(other.root.subtask);
 
 // The newest first; failures in a row with the same cause are one group.
 function groupsOf(failures) {
@@ -50,10 +53,15 @@ function titleOf(group) {
 }
 
 export function Failures({ report }) {
-  if (report.failures.length === 0) return html`<${Empty} title="No failure"><p>No attempt of this job has failed.</p><//>`;
+  const failures = failuresOf(report);
+  if (failures.length === 0) return html`<${Empty} title="No failure"><p>No attempt of this job has failed.</p><//>`;
   const kept = report.failures.length;
   return html`<section>${kept >= MOST && html`<p class="faint">The last ${kept} failures are kept.</p>`}
-    <ol class="failures">${groupsOf(report.failures).map((group) => html`
+    <ol class="failures">${groupsOf(failures).map((group) => group[0].kind === "takeover" ? html`
+      <li key="takeover ${group[0].at}">
+        <h2>The JobMaster died <span class="faint">${moment(group[0].at)}</span></h2>
+        <p class="cause">Another process${group[0].process ? ` (pid ${group[0].process.pid})` : ""} became the JobMaster, and restarted the job.</p>
+      </li>` : html`
       <li key="${group[0].attempt} ${group[0].at}">
         <h2>${titleOf(group)} <span class="faint">${moment(group[0].at)}</span></h2>
         <${Cause} report=${report} cause=${group[0].root} />

@@ -6,7 +6,7 @@ import { count, duration, moment, rate, subtaskOf, subtasksOf } from "./format.j
 import { Actions } from "./actions.js";
 import { Checkpoints } from "./checkpoints.js";
 import { Curves, KEPT } from "./curves.js";
-import { Failures } from "./failures.js";
+import { Failures, failuresOf } from "./failures.js";
 import { Graph } from "./graph.js";
 import { Log } from "./log.js";
 import { named } from "./named.js";
@@ -126,7 +126,7 @@ export function JobView({ id, tab, rest, index, readOnly, hidesRecords }) {
     ${report.slow_checkpoint && flows && html`<p class="slow-checkpoint" role="status">${named(report.slow_checkpoint.text)} <a href=${subtaskOf(id, report.slow_checkpoint)}>Look at ${report.slow_checkpoint.vertex}[${report.slow_checkpoint.subtask}]</a></p>`}
     ${!readOnly && html`<${Actions} report=${report} live=${live} answering=${answering} />`}
     <nav class="tabs" aria-label="Views of the job">${Object.entries(VIEWS).map(([name, title]) => html`
-      <a key=${name} href="#/jobs/${id}/${name}" aria-current=${name === view ? "page" : undefined}>${title}${name === "failures" && report.failures.length ? html` <span class="tag">${report.failures.length}</span>` : null}</a>`)}
+      <a key=${name} href="#/jobs/${id}/${name}" aria-current=${name === view ? "page" : undefined}>${title}${name === "failures" && failuresOf(report).length ? html` <span class="tag">${failuresOf(report).length}</span>` : null}</a>`)}
     </nav>
     ${view === "graph" && html`<${Graph} report=${report} live=${flows} showsRecords=${live && !hidesRecords} /><${Curves} report=${report} samples=${samples} live=${live} />`}
     ${view === "subtasks" && html`<${Subtasks} report=${report} picked=${rest} index=${index} at=${newest?.at} live=${live} />`}
