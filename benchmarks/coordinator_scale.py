@@ -21,7 +21,7 @@ from typing import Any
 
 from measure import Figures, machine, middle, options, table, versions
 
-from penstock.actors.shared.system_ports import spare_loaded_modules
+from penstock.actors.shared.cycle_collector import spare_loaded_modules
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph

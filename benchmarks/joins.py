@@ -36,7 +36,7 @@ from peers.interval_join import Band
 from peers.programs import settings_of
 
 from penstock import DataStream
-from penstock.actors.shared.system_ports import spare_loaded_modules
+from penstock.actors.shared.cycle_collector import spare_loaded_modules
 from penstock.runtime.operators.joins.interval_join import LEFT, RIGHT
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.testing import OperatorHarness

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from measure import Figures, machine, middle, options, table, versions
 
-from penstock.actors.shared.system_ports import spare_loaded_modules
+from penstock.actors.shared.cycle_collector import spare_loaded_modules
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.snapshot.metadata import StateFiles

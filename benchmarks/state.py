@@ -46,7 +46,8 @@ from measure import (
 from measured_jobs import keyed_process_sum
 
 from penstock import HeapState, RocksDB
-from penstock.actors.shared.system_ports import SystemClock, spare_loaded_modules
+from penstock.actors.shared.cycle_collector import FullCollections, spare_loaded_modules
+from penstock.actors.shared.system_ports import SystemClock
 from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.operators.keyed_state_requests import StateSweep
@@ -151,6 +152,8 @@ class CountingTask:
     def __init__(self, keys: int, following: Callable[[Any], Any]) -> None:
         self._checkpoints = Checkpoints(MemoryStorage(), HeapState())
         self._sweep = StateSweep(self._checkpoints.backend, SystemClock())
+        self._collections = FullCollections()
+        self._is_taking_checkpoint = False
         self._state = self._checkpoints.backend.bind(ValueState(name="state"))
         self._following = following
         self._keys = [f"key-{number}" for number in range(keys)]
@@ -173,6 +176,7 @@ class CountingTask:
         before = records / (last - begun)
         records, longest, begun = 0, 0.0, last
         stopped, write, end = self._checkpoints.begin()
+        self._is_taking_checkpoint = True
         beside = threading.Thread(target=write)
         beside.start()
         while records == 0 or beside.is_alive():
@@ -180,6 +184,7 @@ class CountingTask:
             longest, records = max(longest, gap), records + _LOOK
         beside.join()
         end()
+        self._is_taking_checkpoint = False
         return Disturbance(stopped, longest, before, records / (last - begun), usual_gap)
 
     def _change_all(self) -> None:
@@ -195,6 +200,7 @@ class CountingTask:
         """Process some records; return the time afterwards, and the seconds since `last`."""
         self._process(keys, _LOOK)
         self._sweep.run_if_due()
+        self._collections.collect_if_due(is_idle=False, is_taking_checkpoint=self._is_taking_checkpoint)
         now = time.perf_counter()
         return now, now - last
 
@@ -214,7 +220,7 @@ def measure_snapshots(figures: Figures, keys: int, rounds: int, undisturbed: flo
     }
     lines = []
     for kind, following in kinds.items():
-        spare_loaded_modules()
+        spare_loaded_modules(collects_fully=False)
         task = CountingTask(keys, following)
         seen = [task.disturbed(undisturbed) for _ in range(rounds)]
         del task

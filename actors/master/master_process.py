@@ -28,16 +28,11 @@ import ray
 from penstock.actors.master.cluster_calls import ClusterCalls
 from penstock.actors.master.job_runner import JobRunner
 from penstock.actors.shared import registry
+from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare_loaded_modules
 from penstock.actors.shared.output_capture import log_key, log_to_ray, session_folder
 from penstock.actors.shared.process_residue import ProcessResidue
 from penstock.actors.shared.registry import SubmittedJob
-from penstock.actors.shared.system_ports import (
-    LoopTimers,
-    answered,
-    collect_what_has_ended,
-    spare_loaded_modules,
-    spawn,
-)
+from penstock.actors.shared.system_ports import LoopTimers, answered, spawn
 from penstock.runtime.execution.job_lifecycle import Then
 from penstock.runtime.execution.master_process import LAST_NOTES, NOTING, MasterRunner
 

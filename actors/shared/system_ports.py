@@ -7,7 +7,6 @@ the process ends, and Ray starts another process, which reads the log. Any other
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import threading
@@ -91,31 +90,6 @@ class BackgroundRunner:
 
         self._threads.submit(job)
         return handle
-
-
-#: Thresholds of `gc`. The first is the number of new containers before a collection of generation 0. Each
-#: other one is the number of collections of a generation before a collection of the next older one.
-_COLLECT_AFTER: Final = (20_000, 10, 100)
-
-
-def spare_loaded_modules() -> None:
-    """Make the cycle collector run rarely, and never traverse objects that exist now.
-
-    Call it in a process that has loaded its modules and holds no object of a job yet. A batch consists of
-    thousands of small containers that die together. By default each batch causes several collections, some of
-    which traverse every module. That took half of the time of a chain of cheap operators.
-
-    Objects of a job are traversed after twenty million new containers, and when an attempt or a job has
-    ended. Traversing a million values of state takes a quarter of a second, in which no record is processed.
-    Traversing the modules would add 65 ms each time, and copy their pages in a forked process.
-    """
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
-
-
-def collect_what_has_ended() -> None:
-    """Collect the garbage of an ended attempt or job, before the process takes another one."""
-    gc.collect()
 
 
 logger = logging.getLogger(__name__)

@@ -27,6 +27,7 @@ from typing import Any, Final, TypeAlias
 import ray
 from ray.actor import ActorHandle
 
+from penstock.actors.shared.cycle_collector import FullCollections
 from penstock.actors.shared.system_ports import BackgroundRunner, SystemClock
 from penstock.actors.subtask.event_loop import ThreadedEventLoop
 from penstock.actors.subtask.gateway import MasterLink, RemoteChannels, RemotePeer
@@ -97,8 +98,15 @@ _MAX_IDLE = 5.0
 class TaskThread:
     """Runs one attempt of a subtask in a thread of its own; its futures belong to the actor's event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, build: BuildSubtask) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        build: BuildSubtask,
+        collections: FullCollections,
+    ) -> None:
         self._loop = loop
+        self._collections = collections
         self._build = build
         self._mailbox: SimpleQueue[Mail] = SimpleQueue()
         self._may_run = threading.Event()
@@ -166,6 +174,9 @@ class TaskThread:
                 timeout = _MAX_IDLE
                 if result.wake_at is not None:
                     timeout = min(timeout, max(0.0, result.wake_at - time.monotonic()))
+            self._collections.collect_if_due(
+                is_idle=timeout > 0 and mailbox.empty(), is_taking_checkpoint=subtask.is_taking_checkpoint
+            )
             self._take_mail(mailbox, timeout)
 
     def _take_mail(self, mailbox: SimpleQueue[Mail], timeout: float) -> None:
@@ -209,6 +220,7 @@ class Attempt:
         pool: ThreadPoolExecutor,
         metrics: SubtaskMetrics,
         loop: asyncio.AbstractEventLoop,
+        collections: FullCollections,
     ) -> None:
         self.role = role
         self._descriptor = descriptor
@@ -216,7 +228,7 @@ class Attempt:
         self._metrics = metrics
         self._loop = loop
         self._link = MasterLink(loop, master, role, self._consumed)
-        self._thread = TaskThread(loop, str(descriptor.id), self._build)
+        self._thread = TaskThread(loop, str(descriptor.id), self._build, collections)
         self._background = BackgroundRunner(pool, self._thread.post)
         self._stopped = False
 

@@ -24,6 +24,11 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.shared import registry
+from penstock.actors.shared.cycle_collector import (
+    FullCollections,
+    collect_what_has_ended,
+    spare_loaded_modules,
+)
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import (
@@ -34,13 +39,7 @@ from penstock.actors.shared.output_capture import (
     session_folder,
 )
 from penstock.actors.shared.process_residue import ProcessResidue
-from penstock.actors.shared.system_ports import (
-    LoopTimers,
-    SystemClock,
-    answered,
-    collect_what_has_ended,
-    spare_loaded_modules,
-)
+from penstock.actors.shared.system_ports import LoopTimers, SystemClock, answered
 from penstock.actors.subtask.gateway import FirstArgument, RayMaster, RemotePeer, elements_of
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.runtime.error_text import error_text
@@ -85,7 +84,7 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
         # the JobMaster, too, which does not need it.
         import penstock.actors.subtask.attempt  # noqa: F401
 
-        spare_loaded_modules()
+        spare_loaded_modules(collects_fully=False)
         self._loop = asyncio.get_running_loop()
         self._machine = RayHost(self._loop, process, calls)
         super().__init__(spec, self._machine)
@@ -172,6 +171,7 @@ class RayHost:
         log_to_ray()
         self._residue = ProcessResidue(session_folder())
         self._master = RayMaster(loop)
+        self._collections = FullCollections()
         self._worked_before = time.process_time()
 
     @property
@@ -184,7 +184,9 @@ class RayHost:
         from penstock.actors.subtask.attempt import Attempt
 
         self._master.handle = master
-        return Attempt(role, descriptor, master, events, self._pool, self._metrics, self._loop)
+        return Attempt(
+            role, descriptor, master, events, self._pool, self._metrics, self._loop, self._collections
+        )
 
     def new_guard(self, limits: HeartbeatLimits) -> MasterGuard:
         timers = LoopTimers(self._loop, operator.call)

@@ -198,6 +198,11 @@ class SubtaskCheckpointCoordinator:
         self._finish_beside_the_task(_Running(snapshot, metrics, now, has_in_flight))
         return True
 
+    @property
+    def is_running(self) -> bool:
+        """Whether an asynchronous part is running."""
+        return bool(self._running)
+
     def has_dealt_with(self, checkpoint_id: int) -> bool:
         return checkpoint_id in self._dealt_with
 

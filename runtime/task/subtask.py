@@ -248,6 +248,11 @@ class Subtask:
 
     # -- the step -----------------------------------------------------------------------------------------
 
+    @property
+    def is_taking_checkpoint(self) -> bool:
+        """Whether a checkpoint is being written in another thread."""
+        return self._checkpoints.is_running
+
     def step(self) -> StepResult:
         if self._end.phase is Phase.FINISHED:
             return _FINISHED

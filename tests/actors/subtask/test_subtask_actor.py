@@ -20,7 +20,8 @@ import pytest
 import ray
 
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
-from penstock.actors.shared.system_ports import answered, collect_what_has_ended
+from penstock.actors.shared.cycle_collector import collect_what_has_ended
+from penstock.actors.shared.system_ports import answered
 from penstock.actors.subtask import attempt as attempt_module
 from penstock.actors.subtask import subtask_actor
 from penstock.actors.subtask.attempt import Attempt

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.actors.shared.cycle_collector import FullCollections
 from penstock.actors.subtask import attempt
 from penstock.actors.subtask.attempt import TaskThread
 from penstock.runtime.errors import PenstockError
@@ -36,6 +37,7 @@ class Played:
 
     def __init__(self, *steps: Step, closing: BaseException | None = None) -> None:
         self.happened: list[str] = []
+        self.is_taking_checkpoint = False
         self.stepped = threading.Semaphore(0)
         self._steps: Iterator[Step] = iter(steps)
         self._closing = closing
@@ -66,7 +68,7 @@ def sleeps_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def new_thread(build: Callable[[], Any]) -> TaskThread:
-    return TaskThread(asyncio.get_running_loop(), "count[0]", build)
+    return TaskThread(asyncio.get_running_loop(), "count[0]", build, FullCollections())
 
 
 def played(
@@ -321,3 +323,37 @@ def test_a_thread_is_asked_what_it_does_only_while_it_works(monkeypatch: pytest.
         assert (stepping.thread.name, stepping.thread.daemon) == ("count[0]", True)
 
     asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+class Noted(FullCollections):
+    """Notes when a full collection would be allowed, and wakes the idle thread."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        super().__init__()
+        self.noted: list[tuple[bool, bool]] = []
+        self._wake = wake
+
+    def collect_if_due(self, *, is_idle: bool, is_taking_checkpoint: bool) -> None:
+        self.noted.append((is_idle, is_taking_checkpoint))
+        if is_idle:
+            self._wake()
+
+
+def test_full_collections_learn_when_the_subtask_is_idle_or_takes_a_checkpoint() -> None:
+    async def scenario() -> None:
+        def take_checkpoint() -> StepResult:
+            subtask.is_taking_checkpoint = True
+            thread.post(lambda: None)
+            return IDLE
+
+        subtask = Played(MORE, IDLE, take_checkpoint, FINISHED)
+        collections = Noted(lambda: thread.post(lambda: None))
+        thread = TaskThread(asyncio.get_running_loop(), "count[0]", lambda: cast("Any", subtask), collections)
+        thread.deploy()
+        await thread.deployed
+        thread.start()
+        await asyncio.wait({thread.ended})
+        assert thread.ended.exception() is None
+        assert collections.noted == [(False, False), (True, False), (False, True)], "waiting mail is work"
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
