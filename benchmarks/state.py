@@ -45,7 +45,7 @@ from measure import (
 )
 from measured_jobs import keyed_process_sum
 
-from penstock import HeapState, RocksDB
+from penstock import AggregateFunction, HeapState, RocksDB
 from penstock.actors.shared.cycle_collector import FullCollections, spare_loaded_modules
 from penstock.actors.shared.system_ports import SystemClock
 from penstock.runtime.config.job_config import StateBackend
@@ -57,7 +57,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.state.keyed_states import ValueState
+from penstock.runtime.state.keyed_states import AggregatingState, KeyedState, ValueState
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.harness_state import open_state_backend
 
@@ -154,7 +154,7 @@ class CountingTask:
         self._sweep = StateSweep(self._checkpoints.backend, SystemClock())
         self._collections = FullCollections()
         self._is_taking_checkpoint = False
-        self._state = self._checkpoints.backend.bind(ValueState(name="state"))
+        self._state: Any = self._checkpoints.backend.bind(self._declaration())
         self._following = following
         self._keys = [f"key-{number}" for number in range(keys)]
         self._change_all()
@@ -204,6 +204,9 @@ class CountingTask:
         now = time.perf_counter()
         return now, now - last
 
+    def _declaration(self) -> KeyedState:
+        return ValueState(name="state")
+
     def _process(self, keys: Iterator[str], count: int) -> None:
         backend, state, following = self._checkpoints.backend, self._state, self._following
         for _, key in zip(range(count), keys, strict=False):
@@ -211,17 +214,48 @@ class CountingTask:
             state.update(following(state.value()))
 
 
+class Total(AggregateFunction[int, list[int], int]):
+    """Sums numbers in an accumulator that is changed in place."""
+
+    def create_accumulator(self) -> list[int]:
+        """A list of one number."""
+        return [0]
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        """Add a number."""
+        accumulator[0] += value
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> int:
+        """The sum."""
+        return accumulator[0]
+
+
+class FoldingTask(CountingTask):
+    """A `CountingTask` that folds a number into the accumulator of each key; `following` returns it."""
+
+    def _declaration(self) -> KeyedState:
+        return AggregatingState(Total(), name="state")
+
+    def _process(self, keys: Iterator[str], count: int) -> None:
+        backend, state, following = self._checkpoints.backend, self._state, self._following
+        for _, key in zip(range(count), keys, strict=False):
+            backend.current_key = key
+            state.add(following(None))
+
+
 def measure_snapshots(figures: Figures, keys: int, rounds: int, undisturbed: float) -> str:
-    """Measure the pause and the longest gap for three kinds of values, with this many changed keys."""
+    """Measure the pause and the longest gap for four kinds of values, with this many changed keys."""
     kinds: dict[str, Callable[[Any], Any]] = {
         "numbers": lambda value: value + 1 if value else 1,
         "tuples": lambda value: ("sum", value[1] + 1) if value else ("sum", 1),
         "lists": lambda value: [value[0] + 1] if value else [1],
+        "accumulators": lambda _: 1,
     }
     lines = []
     for kind, following in kinds.items():
         spare_loaded_modules(collects_fully=False)
-        task = CountingTask(keys, following)
+        task = (FoldingTask if kind == "accumulators" else CountingTask)(keys, following)
         seen = [task.disturbed(undisturbed) for _ in range(rounds)]
         del task
         gc.collect()

@@ -49,6 +49,9 @@ class DirtyEntries:
         dirty_keys: Entries whose values a snapshot looks up in the table.
         only_leaves: Whether all values in `written` are leaves, or were found immutable by `put`.
         accepts_all: Whether values of any type may be written; `only_leaves` is then never true.
+        own_accumulators: Keys whose accumulators no snapshot refers to: a view has made or copied them since
+            the last snapshot.
+        lends: Whether a snapshot may refer to values that are in the table.
         never_in_place: Whether no value is changed after it was written, whatever its type. Then no value is
             encoded while the task waits.
     """
@@ -64,8 +67,10 @@ class DirtyEntries:
         "accepts_all",
         "add",
         "dirty_keys",
+        "lends",
         "never_in_place",
         "only_leaves",
+        "own_accumulators",
         "update",
         "written",
     )
@@ -81,6 +86,8 @@ class DirtyEntries:
         self.accepts_all = False
         self.never_in_place = False
         self.only_leaves = True
+        self.own_accumulators: set[Any] = set()
+        self.lends = True
         self._examined: dict[Any, Any] = {}
         self._revived: set[Any] = set()
         self._views: list[HasWritten] = []
@@ -101,7 +108,10 @@ class DirtyEntries:
         self.accepts_all, self.only_leaves = True, False
 
     def accept_copies(self) -> None:
-        """Note that all written values are from `own_copy`, and that no other code refers to them."""
+        """Note that no written value changes any more: each is from `own_copy`, or an accumulator.
+
+        The views that write accumulators must use `own_accumulators`.
+        """
         self._immutable = self._immutable.owned
 
     def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
@@ -168,6 +178,7 @@ class DirtyEntries:
 
     def clear(self) -> None:
         self.dirty_keys.clear()
+        self.own_accumulators.clear()
         self._examined = {}
         self._replace_written()
 
@@ -204,6 +215,7 @@ class DirtyEntries:
             del self.written[entry]
         taken = [entries for entries in (self._examined, self.written) if entries]
         self._keeps_values = self._keeps_values and sum(map(len, taken)) > _MANY
+        self.own_accumulators.clear()
         self._examined = {}
         self._replace_written()
         return taken
@@ -237,6 +249,7 @@ class DirtyKeys(DirtyEntries):
     def __init__(self, keys: set[Any], written: dict[Any, Any] | None = None) -> None:
         super().__init__({}, ImmutableValues(ValueCodec()))
         self.dirty_keys = keys
+        self.lends = False
         self.add, self.update = keys.add, keys.update
         self.written = _KeysOnly(keys) if written is None else written
 

@@ -13,8 +13,11 @@ copy on write. `OwnedValues` therefore accepts lists, dicts, sets, arrays and pl
 It must never accept a value that `own_copy` may return uncopied. A class that defines how it is copied may
 return the object itself. So values of such a class are accepted only if they are immutable. It must never
 accept a value that can't be encoded. The task itself encodes a value that is not accepted, so the error names
-the key and fails the task. A reducing state gives its stored value to a function, and an aggregating state
-lets a function change it. Both keep `ImmutableValues`.
+the key and fails the task.
+
+**Accumulators** of a reducing or aggregating state are given to its function, which may change them in place.
+A view copies an accumulator first, if a snapshot may hold it (`DirtyEntries.own_accumulators`). The function
+has no state of its own, so nothing else refers to an accumulator. `OwnedValues` accepts these, too.
 """
 
 from __future__ import annotations

@@ -389,8 +389,9 @@ class AggregatingState(KeyedState, Generic[In, Out]):
     """An accumulator per key, into which an `AggregateFunction` folds values (Flink's `AggregatingState`).
 
     Args:
-        function: The aggregate function; it must be stateless, because one object serves all keys. For the
-            other arguments see `ValueState`.
+        function: The aggregate function; it must be stateless, because one object serves all keys. It must
+            not keep an accumulator either: checkpoints encode accumulators in another thread. For the other
+            arguments see `ValueState`.
 
     Example:
         >>> from penstock import AggregateFunction, KeyedProcessFunction

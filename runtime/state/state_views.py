@@ -13,7 +13,10 @@ accepted, so one look-up checks a value. Only a value of a new type is checked i
 
 A state copies the values that it takes and returns, unless they are immutable (`own_copy.py`). So changing a
 value in place without putting it back changes nothing, on the heap as in RocksDB. The state owns an
-accumulator, and its function may change it in place.
+accumulator, and its function may change it in place. A snapshot may still refer to the accumulator, until it
+is encoded. So the function gets a copy, once per key and snapshot, and the state keeps the copy
+(`DirtyEntries.own_accumulators`). `get_result` may change an accumulator, too, but the state keeps no result
+of that. So it gets a copy that is not kept.
 
 Each element of a list is an entry `(key, number)`. Numbers grow within a list, so they give the order of its
 elements. An appended element is one new entry, so a checkpoint writes only the elements that were added.
@@ -22,7 +25,7 @@ elements. An appended element is one new entry, so a checkpoint writes only the 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.state.declared_state import type_name
@@ -57,9 +60,6 @@ _SLOTS: Final = ("_changed", "_entries", "_isolates", "_kinds", "_owner", "_type
 class _View(KeyedState):
     __slots__ = ()
 
-    #: Whether a view that isolates copies each mutable value that it takes from a function or gives to one.
-    _copies: ClassVar[bool] = True
-
     _entries: Any
     _changed: DirtyEntries | LiveEntries
     _written: dict[Any, Any]
@@ -76,7 +76,7 @@ class _View(KeyedState):
         view._owner, view._isolates = owner, owner.isolates
         view._type, view._kinds = (object, *declaration.types)[-1], set()
         view._changed.attach(view)
-        if self._copies and owner.isolates:
+        if owner.isolates:
             table.changed.accept_copies()
 
     def _key(self) -> Any:
@@ -157,10 +157,23 @@ class ValueView(_FlatView, ValueState[Any]):
         self._written[key] = value
 
 
-class ReducingView(_FlatView, ReducingState[Any]):
-    __slots__ = _SLOTS
+class _AccumulatingView(_FlatView):
+    __slots__ = ()
 
-    _copies = False  # the function gets the stored value
+    #: Keys whose accumulators no snapshot refers to.
+    _own: set[Any]
+    #: Whether a snapshot may refer to the other accumulators.
+    _lends: bool
+
+    def __init__(self, declaration: KeyedState, table: StateTable, owner: HasCurrentKey) -> None:
+        super().__init__(declaration, table, owner)
+        view: Any = self
+        view._own = table.changed.own_accumulators
+        view._lends = owner.isolates and table.changed.lends
+
+
+class ReducingView(_AccumulatingView, ReducingState[Any]):
+    __slots__ = (*_SLOTS, "_lends", "_own")
 
     def get(self) -> Any:
         try:
@@ -176,31 +189,36 @@ class ReducingView(_FlatView, ReducingState[Any]):
         try:
             before = entries.get(key, _ABSENT)
             if before is not _ABSENT:
+                if self._lends and type(before) not in LEAVES and key not in self._own:
+                    before = own_copy(before)
                 value = self.function(before, value)
                 if type(value) not in self._kinds:
                     self._check_new_type(value)
             if self._isolates and type(value) not in LEAVES:
                 value = own_copy(value)
+                if self._lends:
+                    self._own.add(key)
             entries[key] = value
         except NoCurrentKeyError:
             raise without_key(self.name) from None
         self._written[key] = value
 
 
-class AggregatingView(_FlatView, AggregatingState[Any, Any]):
-    __slots__ = _SLOTS
-
-    _copies = False  # the function changes the accumulator
+class AggregatingView(_AccumulatingView, AggregatingState[Any, Any]):
+    __slots__ = (*_SLOTS, "_lends", "_own")
 
     def __init__(self, declaration: KeyedState, table: StateTable, owner: HasCurrentKey) -> None:
         super().__init__(declaration, table, owner)
         self._changed.accept_all()
 
     def get(self) -> Any:
+        key = self._owner.current_key
         try:
-            accumulator = self._entries.get(self._owner.current_key, _ABSENT)
+            accumulator = self._entries.get(key, _ABSENT)
         except NoCurrentKeyError:
             raise without_key(self.name) from None
+        if self._lends and accumulator is not _ABSENT and key not in self._own:
+            accumulator = own_copy(accumulator)
         value = None if accumulator is _ABSENT else self.function.get_result(accumulator)
         return own_copy(value) if self._isolates and type(value) not in LEAVES else value
 
@@ -212,11 +230,15 @@ class AggregatingView(_FlatView, AggregatingState[Any, Any]):
                 accumulator = self.function.create_accumulator()
                 if self._isolates:
                     accumulator = own_copy(accumulator)
+            elif self._lends and key not in self._own:
+                accumulator = own_copy(accumulator)
             if self._isolates:
                 value = own_copy(value)
             entries[key] = accumulator = self.function.add(value, accumulator)
         except NoCurrentKeyError:
             raise without_key(self.name) from None
+        if self._lends:
+            self._own.add(key)
         self._written[key] = accumulator
 
 

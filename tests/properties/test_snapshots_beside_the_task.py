@@ -73,7 +73,7 @@ def extended(before: list[int], value: list[int]) -> list[int]:
 
 
 class Joined(AggregateFunction[int, list[int], list[int]]):
-    """Its accumulator is changed in place."""
+    """Its accumulator is changed in place, even when a result is made from it."""
 
     def create_accumulator(self) -> list[int]:
         return []
@@ -83,6 +83,7 @@ class Joined(AggregateFunction[int, list[int], list[int]]):
         return accumulator
 
     def get_result(self, accumulator: list[int]) -> list[int]:
+        accumulator.reverse()
         return accumulator
 
 
@@ -261,7 +262,14 @@ class SnapshotsBesideTheTask(RuleBasedStateMachine):
     @rule(key=KEYS, number=NUMBERS)
     def changes_in_place_what_it_reads(self, key: Any, number: int) -> None:
         self.backend.set_current_key(key)
-        for value in [self.any.value(), self.expiring.value(), *self.pages.values(), *self.events.get()]:
+        folded = self.folded.get() or []
+        for value in [
+            self.any.value(),
+            self.expiring.value(),
+            *self.pages.values(),
+            *self.events.get(),
+            folded,
+        ]:
             change_in_place(value, number)
 
     @rule(key=KEYS, number=NUMBERS)

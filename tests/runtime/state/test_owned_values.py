@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -34,6 +34,7 @@ from penstock.runtime.state.keyed_states import (
 )
 from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.state.state_backend import BackendSetup
+from penstock.runtime.state.time_to_live import StateTtl
 from penstock.runtime.testing.manual_time import ManualClock
 
 
@@ -221,6 +222,7 @@ class Joined(AggregateFunction[int, list[int], list[int]]):
         return accumulator
 
     def get_result(self, accumulator: list[int]) -> list[int]:
+        accumulator.sort(reverse=True)
         return accumulator
 
 
@@ -260,7 +262,17 @@ def change_entry(state: MapState[Any, Any], number: int) -> None:
     value.append("later")
 
 
-#: States whose views copy values, each with a function that changes the value of the current key.
+def fold_in_place(state: AggregatingState[int, list[int]], number: int) -> None:
+    state.get()
+    state.add(number)
+    state.get()
+
+
+def reduce_in_place(state: ReducingState[list[int]], number: int) -> None:
+    state.add([number])
+
+
+#: States that a snapshot takes by reference, each with a function that changes the value of the current key.
 COPIED: list[tuple[KeyedState, Callable[[Any, int], None]]] = [
     (ValueState(name="t"), change_value),
     (ValueState(name="t", ttl=60.0), change_value),
@@ -268,6 +280,10 @@ COPIED: list[tuple[KeyedState, Callable[[Any, int], None]]] = [
     (ListState(name="t", ttl=60.0), add_element),
     (MapState(name="t"), change_entry),
     (MapState(name="t", ttl=60.0), change_entry),
+    (AggregatingState(Joined(), name="t"), fold_in_place),
+    (AggregatingState(Joined(), name="t", ttl=60.0), fold_in_place),
+    (ReducingState(extended, name="t"), reduce_in_place),
+    (ReducingState(extended, name="t", ttl=60.0), reduce_in_place),
 ]
 
 
@@ -320,22 +336,55 @@ def test_examined_lists_are_old_so_that_no_collection_of_young_objects_walks_the
     assert young.isdisjoint(map(id, backend.table("t").entries.values()))
 
 
-@pytest.mark.parametrize("kind", ["aggregating", "reducing"])
-def test_value_that_a_function_changes_in_place_is_encoded_at_once(kind: str) -> None:
-    encoded: list[Any] = []
-    backend, files = new_backend(encoded), Files()
+@pytest.mark.parametrize("ttl", [None, StateTtl(60.0, refreshed_by="reads_and_writes")])
+def test_result_that_is_read_changes_no_accumulator_that_a_snapshot_holds(ttl: StateTtl | None) -> None:
+    backend, files = new_backend([]), Files()
+    state = backend.bind(AggregatingState(Joined(), name="t", ttl=ttl))
     backend.set_current_key("a")
-    add: Callable[[int], None]
-    if kind == "aggregating":
-        add = backend.bind(AggregatingState(Joined(), name="t")).add
-    else:
-        state = backend.bind(ReducingState(extended, name="t"))
-        add = lambda number: cast("Any", state).add([number])  # noqa: E731
-    add(1)
+    for number in range(3):
+        state.add(number)
     snapshot = backend.snapshot(1, -1)
-    assert len(encoded) == 1
-    add(2)
-    assert restored(snapshot, files) == {"a": [1]}
+    before = copy.deepcopy(backend.table("t").entries)
+    assert state.get() == [2, 1, 0]
+    state.add(3)
+    assert state.get() == [3, 2, 1, 0]
+    assert restored(snapshot, files) == before
+
+
+def test_accumulator_is_copied_once_between_two_snapshots() -> None:
+    backend = new_backend([])
+    state = backend.bind(AggregatingState(Joined(), name="t"))
+    entries = backend.table("t").entries
+    backend.set_current_key("a")
+    state.add(1)
+    first = entries["a"]
+    state.add(2)
+    assert entries["a"] is first
+    backend.snapshot(1, -1)
+    state.add(3)
+    second = entries["a"]
+    assert second is not first
+    state.add(4)
+    assert entries["a"] is second
+    assert (first, second) == ([1, 2], [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("takes_snapshots", [True, False])
+def test_accumulators_of_a_job_without_snapshots_are_neither_copied_nor_noted(
+    *, takes_snapshots: bool
+) -> None:
+    setup = BackendSetup("op", 128, ALL, ValueCodec(), takes_snapshots=takes_snapshots)
+    backend = HeapKeyedStateBackend(setup)
+    states: list[Any] = [
+        backend.bind(AggregatingState(Joined(), name="t")),
+        backend.bind(ReducingState(extended, name="u")),
+    ]
+    for key in range(3):
+        backend.set_current_key(key)
+        states[0].add(key)
+        states[1].add([key])
+    noted = {0, 1, 2} if takes_snapshots else set()
+    assert [backend.table(name).changed.own_accumulators for name in ("t", "u")] == [noted, noted]
 
 
 def test_value_of_a_class_that_returns_itself_as_its_copy_is_encoded_at_once() -> None:
@@ -388,3 +437,19 @@ def test_value_that_a_migration_returned_may_be_changed_by_its_function() -> Non
     snapshot = new.snapshot(1, -1)
     kept[0].append(2)
     assert restored(snapshot, files) == {"a": [1]}
+
+
+def test_examination_makes_no_further_copy_of_an_accumulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dirty_entries, "MAX_UNEXAMINED", 0)
+    backend, files = new_backend([]), Files()
+    state = backend.bind(AggregatingState(Joined(), name="t"))
+    backend.set_current_key("a")
+    state.add(1)
+    first = backend.table("t").entries["a"]
+    assert backend.is_examination_due
+    backend.examine_changes()
+    state.add(2)
+    assert backend.table("t").entries["a"] is first
+    snapshot = backend.snapshot(1, -1)
+    state.add(3)
+    assert restored(snapshot, files) == {"a": [1, 2]}
