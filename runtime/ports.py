@@ -191,6 +191,15 @@ class StagesFiles(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A storage that reads an object while its caller works."""
+
+    def start_get(self, path: str) -> Callable[[], bytes]:
+        """Start to read an object; the returned function waits for it, and raises the errors of `get`."""
+        ...
+
+
 class StorageOpener(Protocol):
     """Opens storages other than the job's own: a savepoint's folder, or that of the initial snapshot."""
 

@@ -16,14 +16,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Final
 
-#: Maximum bytes of one system call that writes or reads; `read` reports progress after each call.
+#: Maximum bytes of one system call that writes, and of the first one that reads.
 _CHUNK: Final = 8 * 1024 * 1024
+#: Maximum bytes of any system call that reads.
+_LARGEST_READ: Final = 64 * 1024 * 1024
+#: Seconds within which a call must read its bytes for the next one to read twice as many.
+_SHORT_READ: Final = 0.1
 
 #: Error numbers of file systems that can't sync folders: they make names durable by themselves.
 _NO_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
@@ -85,13 +90,9 @@ class PosixDisk:
             fd = _open_below(folder, name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             _require_plain(os.fstat(fd).st_mode, name)  # the file may have been replaced in between
-            content = BytesIO()  # grows in place, where a join of the chunks would need twice the memory
-            while chunk := os.read(fd, _CHUNK):
-                content.write(chunk)
-                on_progress()
+            return _content(fd, on_progress)
         finally:
             os.close(fd)
-        return content.getvalue()
 
     def make_folder(self, path: str) -> None:
         if path:
@@ -155,6 +156,35 @@ class PosixDisk:
                 os.close(fd)
             fd = below
         return fd
+
+
+def _content(fd: int, on_progress: Callable[[], None]) -> bytes:
+    """Read a file into one piece of memory, which grows in place.
+
+    After each call this thread waits for the interpreter's lock, perhaps while another thread decodes state.
+    So calls read more while they are fast; each one is reported as progress.
+    """
+    content, read, most = BytesIO(), 0, _CHUNK
+    size = os.fstat(fd).st_size
+    while read < size:
+        wanted = min(most, size - read)
+        content.seek(read + wanted - 1)
+        content.write(b"\0")
+        begun = time.monotonic()
+        with content.getbuffer() as memory:
+            got = os.readv(fd, [memory[read : read + wanted]])
+        if not got:
+            break
+        read += got
+        on_progress()
+        if time.monotonic() - begun < _SHORT_READ:
+            most = min(2 * most, _LARGEST_READ)
+    content.truncate(read)
+    content.seek(read)
+    while chunk := os.read(fd, _CHUNK):  # the file has grown, or its system does not know its size
+        content.write(chunk)
+        on_progress()
+    return content.getvalue()
 
 
 def _open_below(folder: int, name: str, flags: int) -> int:

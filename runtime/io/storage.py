@@ -89,6 +89,10 @@ class BoundedCalls:
         Raises:
             StorageTimeoutError: The call made no progress for too long, or too many earlier calls still hang.
         """
+        return self.start(what, call, size=size)()
+
+    def start(self, what: str, call: Callable[[Callable[[], None]], T], *, size: int = 0) -> Callable[[], T]:
+        """Start a call as `run` does, and return a function that waits for it."""
         if self._hanging >= MOST_HANGING:
             msg = f"can't {what}: {self._hanging} earlier calls to this storage still hang"
             raise StorageTimeoutError(msg)
@@ -96,6 +100,9 @@ class BoundedCalls:
         progress = threading.Event()
         work = partial(_make, call, progress.set, returned)
         threading.Thread(target=work, name="storage-call", daemon=True).start()
+        return partial(self._wait, what, returned, progress, size)
+
+    def _wait(self, what: str, returned: Future[T], progress: threading.Event, size: int) -> T:
         patience = self._seconds + size / SLOWEST
         while not wait([returned], patience).done:
             if progress.is_set():
@@ -220,10 +227,21 @@ class ObjectStorage:
             self._run("write", path, lambda _: self._put(path, data, create), size=len(data))
 
     def get(self, path: str) -> bytes:
+        return self.start_get(path)()
+
+    def start_get(self, path: str) -> Callable[[], bytes]:
+        """Start to read an object; the returned function waits for it."""
         with self._described("read", check_path(path)):
-            return self._run(
-                "read", path, lambda progress: self._store.get(path, _bounded(progress, self._max_bytes))
+            wait_for = self._calls.start(
+                f"read {self.url}/{path}",
+                lambda progress: self._store.get(path, _bounded(progress, self._max_bytes)),
             )
+
+        def content() -> bytes:
+            with self._described("read", path):
+                return wait_for()
+
+        return content
 
     def list(self, prefix: str) -> list[str]:
         with self._described("list", check_folder(prefix)):

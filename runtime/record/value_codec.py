@@ -45,6 +45,10 @@ _SURROGATES: Final = "surrogatepass"
 #: `unpackb` keeps 40 kB on the C stack while it calls the hook; deeper than this, a heap object is used.
 _DEPTH_ON_STACK: Final = 16
 
+#: First byte of an extension whose size has four bytes, and the bytes before its content.
+_LONG_EXTENSION: Final = 0xC9
+_LONG_HEADER: Final = 6
+
 _LEAVES: Final[dict[int, Callable[[Any], Any]]] = {
     **{leaf.code: leaf.from_native for leaf in LEAF_TYPES},
     ExtensionCode.NUMPY_SCALAR: scalar_from_native,
@@ -86,6 +90,8 @@ class ValueDecoder:
 
     def decode(self, data: bytes | bytearray | memoryview) -> Any:
         try:
+            if data and data[0] == _LONG_EXTENSION:
+                return self._long_extension(memoryview(data))
             return self._unpack(data, 0)
         except CodecError:
             raise
@@ -95,8 +101,8 @@ class ValueDecoder:
 
     def _unpack(self, data: bytes | bytearray | memoryview, depth: int) -> Any:
         if depth < _DEPTH_ON_STACK:
-            if depth == len(self._hooks):
-                self._hooks.append(partial(self._extension, depth))
+            while depth >= len(self._hooks):
+                self._hooks.append(partial(self._extension, len(self._hooks)))
             hook = self._hooks[depth]
             return unpackb(data, ext_hook=hook, strict_map_key=False, unicode_errors=_SURROGATES)
         deep_hook = partial(self._extension, depth)
@@ -109,6 +115,14 @@ class ValueDecoder:
             msg = f"{len(data) - unpacker.tell()} bytes are left over after a value: the data is damaged"
             raise CodecError(msg)
         return value
+
+    def _long_extension(self, data: memoryview) -> Any:
+        """Decode an extension from a view of its content; msgpack would copy it."""
+        size, code = int.from_bytes(data[1:5]), data[_LONG_HEADER - 1]
+        builder = self._builders.get(code)
+        if builder is None or size != len(data) - _LONG_HEADER:
+            return self._unpack(data, 0)
+        return builder(self._unpack(data[_LONG_HEADER:], 1))
 
     def _extension(self, depth: int, code: int, data: bytes) -> Any:
         raw = self._raw.get(code)

@@ -18,7 +18,7 @@ import msgpack
 import xxhash
 
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
-from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.ports import ReadsAhead, SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -76,9 +76,13 @@ def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
     """The bytes of a handle; blocks for a file."""
     if isinstance(handle, InlineHandle):
         return handle.data
+    return _checked(storage, handle, lambda: storage.get(handle.path))
+
+
+def _checked(storage: SnapshotStorage, handle: FileHandle, get: Callable[[], bytes]) -> bytes:
     what = "a file of a snapshot"
     try:
-        data = storage.get(handle.path)
+        data = get()
     except ObjectNotFoundError as error:
         raise missing(storage, handle.path) from error
     where = f"{storage.url}/{handle.path}"
@@ -429,6 +433,14 @@ class StateFiles:
 
     def read(self, handle: StateHandle) -> bytes:
         return read_state(self._read_from, handle)
+
+    def start_read(self, handle: StateHandle) -> Callable[[], bytes]:
+        """Start to read a handle, if the storage can; the returned function waits for its bytes."""
+        storage = self._read_from
+        if isinstance(handle, InlineHandle) or not isinstance(storage, ReadsAhead):
+            return lambda: read_state(storage, handle)
+        get = storage.start_get(handle.path)
+        return lambda: _checked(storage, handle, get)
 
     def remove_written(self) -> None:
         """Delete all files of an aborted checkpoint, including files whose writes seemed to fail."""

@@ -6,8 +6,10 @@ shared with the checkpoint before. `keyed_snapshot.py` describes the chain and w
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise, repeat
 from math import inf
@@ -233,10 +235,11 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table.changed.clear()
         for columns in self._column_tables.values():
             columns.clear()
-        for handle in handles:
-            self._put_entries_of(handle, files)
-        for name in self._known.lists:
-            self._sort_list(name)
+        with _without_collections():
+            for handle in handles:
+                self._put_entries_of(handle, files)
+            for name in self._known.lists:
+                self._sort_list(name)
         for log in self._column_logs.values():
             self._fill_columns(log)
         for rows in self._row_logs.values():
@@ -259,6 +262,23 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 entries[key] = dict(sorted(held.items()))
 
     def close(self) -> None: ...
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Restore without collections of cycles, and then make the restored values old in one collection.
+
+    Restored values have no cycles. Otherwise each one would be traversed twice, when it is young and later.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+    if was_enabled:
+        gc.collect(1)
 
 
 def _apply_flat(entries: dict[Any, Any], keys: Sequence[Any], values: Sequence[Any] | None) -> None:

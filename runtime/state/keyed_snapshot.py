@@ -6,9 +6,10 @@ as the whole state.
 **Write** (`dirty_entries.py`). Looking up a million values takes 200 ms, encoding them a second. So a write
 collects a reference to its value. A snapshot takes the whole collection and leaves an empty one. It copies
 nothing: the taken collection keeps the old value when an entry is overwritten. Views copy the mutable values
-that they take and return, so no code changes these either (`immutable_values.py`). But operators and
-aggregate functions may change a value in place. So the synchronous part encodes such values, and a million
-changed accumulators still stop the task. Changes are forgotten only after all of them are encoded.
+that they take and return, and the accumulators that a snapshot may hold. So no code changes these either
+(`immutable_values.py`). But operators may change a value in place. So the synchronous part encodes their
+mutable values, and a million changed accumulators of windows still stop the task. Changes are forgotten only
+after all of them are encoded.
 
 **Capture** (`captured_rows.py`). A block has some entries of one table. An entry of a nested table is a pair:
 the key and a second part (`state_table.py`). Merging treats a pair as a key. So only the changed entries of a
@@ -54,13 +55,16 @@ larger than all later changes together. So sizes fall from file to file, and a b
 times.
 
 **Restore** (`KeyedStateBackend.restore`). The files of a chain are applied in order, each entry to its table.
+While a file is decoded, the next one is read (`read_in_turn`). No part of a file is decoded before its
+checksum is verified: a damaged pickle may do anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, runtime_checkable
 
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
@@ -121,6 +125,32 @@ def first_to_merge(sizes: Sequence[int], policy: CompactionPolicy) -> int | None
 
 class StateFileReader(Protocol):
     def read(self, handle: StateHandle) -> bytes: ...
+
+
+@runtime_checkable
+class StartsReading(StateFileReader, Protocol):
+    """Reads a file while its caller works."""
+
+    def start_read(self, handle: StateHandle) -> Callable[[], bytes]:
+        """Start to read a file; the returned function waits for its bytes."""
+        ...
+
+
+def read_in_turn(
+    handles: Sequence[StateHandle], files: StateFileReader
+) -> Iterator[tuple[StateHandle, bytes]]:
+    """Read files in order; while the caller decodes a file, the next one is read."""
+    started = (_start_read(files, handle) for handle in handles)
+    current = next(started, None)
+    for handle in handles:
+        following = next(started, None)
+        assert current is not None, "as many files are started as there are handles"
+        yield handle, current()
+        current = following
+
+
+def _start_read(files: StateFileReader, handle: StateHandle) -> Callable[[], bytes]:
+    return files.start_read(handle) if isinstance(files, StartsReading) else partial(files.read, handle)
 
 
 class StateFileWriter(StateFileReader, Protocol):

@@ -33,7 +33,12 @@ from penstock.runtime.state.column_log import ColumnLog
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.key_groups import check_restored_keys
 from penstock.runtime.state.keyed_chunk import ColumnBlock, RowBlock, read_chunk, unusable_key
-from penstock.runtime.state.keyed_snapshot import ConfirmableSnapshots, StateFileReader, StateFileWriter
+from penstock.runtime.state.keyed_snapshot import (
+    ConfirmableSnapshots,
+    StateFileReader,
+    StateFileWriter,
+    read_in_turn,
+)
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.state.known_states import KnownStates
 from penstock.runtime.state.row_log import RowLog
@@ -302,8 +307,8 @@ class KeyedStateBackend(ABC):
 
     def _put_entries_of(self, handle: KeyedStateHandle, files: StateFileReader) -> None:
         without_stamps = self._known.without_stamps(handle)
-        for file in handle.files:
-            blocks = read_chunk(files.read(file), file, self.max_parallelism, self._codec)
+        for file, data in read_in_turn(handle.files, files):
+            blocks = read_chunk(data, file, self.max_parallelism, self._codec)
             try:
                 for block in blocks:
                     if block.table in without_stamps and isinstance(block, RowBlock) and block.values:

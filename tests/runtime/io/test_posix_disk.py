@@ -287,3 +287,29 @@ def test_the_folders_on_the_way_to_a_file_are_closed_again(tmp_path: Path) -> No
             with pytest.raises(StorageError):
                 storage.get(missing)
     assert open_below(tmp_path) == before
+
+
+def test_a_large_file_is_read_as_it_is_and_progress_is_reported(tmp_path: Path) -> None:
+    content = bytes(range(256)) * (30 * 4096)
+    (tmp_path / "state").write_bytes(content)
+    reports: list[None] = []
+
+    read = PosixDisk(tmp_path).read("state", lambda: reports.append(None))
+
+    assert type(read) is bytes
+    assert read == content
+    assert 2 <= len(reports) <= 4, "the calls read 8 MB or more"
+
+
+@pytest.mark.parametrize("after", [9, 20, 0])
+def test_a_file_that_changes_its_size_while_it_is_read_is_read_to_its_end(tmp_path: Path, after: int) -> None:
+    path, whole = tmp_path / "state", bytes(range(256)) * (20 * 4096)
+    path.write_bytes(whole[: 10 << 20])
+
+    def change() -> None:
+        if path.stat().st_size == 10 << 20:
+            path.write_bytes(whole[: after << 20])
+
+    read = PosixDisk(tmp_path).read("state", change)
+
+    assert read == whole[: max(after, 8) << 20]

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.leaf_types import MAX_DEPTH
-from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.record.value_codec import ValueCodec, ValueDecoder
 
 
 def list_in_itself() -> Any:
@@ -134,3 +134,40 @@ def test_data_can_be_read_from_any_buffer() -> None:
     codec = ValueCodec()
     data = codec.dumps({"a": (1, [2.5])})
     assert codec.loads(bytearray(data)) == codec.loads(memoryview(b"x" + data)[1:]) == {"a": (1, [2.5])}
+
+
+_LONG = [(number, b"x" * 1_000) for number in range(100)]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_long_column_is_decoded_without_copying_it_first(kind: Callable[[bytes], Any]) -> None:
+    codec = ValueCodec(allow_pickle=False)
+    data = codec.dumps(_LONG)
+    unpacked: list[Any] = []
+    decoder = codec._decoder
+    decoder._unpack = lambda part, depth: (  # type: ignore[method-assign]
+        unpacked.append(part),
+        ValueDecoder._unpack(decoder, part, depth),
+    )[1]
+
+    assert data[0] == 0xC9, "an extension with a size of four bytes"
+    assert codec.loads(kind(data)) == _LONG
+    assert type(unpacked[0]) is memoryview
+    assert len(unpacked[0]) == len(data) - 6
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: data + b"x",
+        lambda data: data[:4],
+        lambda data: data[:4] + bytes([data[4] ^ 1]) + data[5:],
+        lambda data: data[:5] + b"\x63" + data[6:],
+        lambda data: data[:5] + b"\xff" + data[6:],
+        lambda data: data[:6] + b"\xc1" + data[7:],
+    ],
+)
+def test_a_damaged_long_column_is_refused(damage: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(CodecError):
+        ValueCodec().loads(damage(ValueCodec().dumps(_LONG)))

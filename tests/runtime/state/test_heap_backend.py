@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ from heap_setup import ALL, Files, delete, new_backend, put, restored, take
 
 from penstock.runtime.errors import (
     CodecError,
+    CorruptSnapshotError,
     KeyTypeError,
 )
 from penstock.runtime.snapshot.handles import (
     KeyGroupRange,
+    StateHandle,
 )
 from penstock.runtime.state.key_groups import key_group_range, reassign_keyed
 
@@ -145,3 +148,48 @@ def test_state_over_many_blocks_comes_back() -> None:
     delete(backend, range(60_000))
     handle = take(backend, files, 2, 1)
     assert restored(handle, files) == {key: key for key in range(60_000, 70_000)}
+
+
+class _Watched(Files):
+    def __init__(self) -> None:
+        super().__init__()
+        self.collects: list[bool] = []
+
+    def read(self, handle: StateHandle) -> bytes:
+        self.collects.append(gc.isenabled())
+        return super().read(handle)
+
+
+def test_a_restore_makes_one_collection_of_cycles_at_its_end() -> None:
+    backend, files = new_backend(), _Watched()
+    put(backend, {number: [number] for number in range(3)})
+    handle = take(backend, files, 1, -1)
+    before = [generation["collections"] for generation in gc.get_stats()]
+
+    assert restored(handle, files) == {0: [0], 1: [1], 2: [2]}
+
+    assert files.collects == [False]
+    assert gc.isenabled()
+    assert gc.get_stats()[1]["collections"] == before[1] + 1
+
+
+def test_a_restore_leaves_the_collector_off_where_a_program_has_turned_it_off() -> None:
+    backend, files = new_backend(), _Watched()
+    put(backend, {1: [1]})
+    handle = take(backend, files, 1, -1)
+    gc.disable()
+    try:
+        restored(handle, files)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_restore_that_fails_turns_the_collector_on_again() -> None:
+    backend, files = new_backend(), Files()
+    put(backend, {1: [1]})
+    handle = take(backend, files, 1, -1)
+    files.content["chk/0"] = b"damaged"
+    with pytest.raises(CorruptSnapshotError):
+        restored(handle, files)
+    assert gc.isenabled()
