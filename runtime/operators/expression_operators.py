@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.runtime.operators.column_expressions import ColumnExpressions
 from penstock.runtime.operators.expressions import (
     as_mask,
     batch_of,
-    compute,
     required_fields_of,
     rows_where,
     shown,
@@ -32,6 +32,7 @@ class ExpressionOperator(Operator):
 
     def __init__(self, expressions: Mapping[str, pc.Expression], kept: Sequence[str] = ()) -> None:
         self._expressions = dict(expressions)
+        self._on_columns = ColumnExpressions(expressions)
         self._on_rows = RowExpressions(expressions)
         fields = [path[0] for each in expressions.values() for path in required_fields_of(each)]
         advice = "For an optional field use pc.is_null, pc.is_valid or pc.coalesce in the expression"
@@ -53,7 +54,7 @@ class ExpressionOperator(Operator):
         if not isinstance(batch, ArrowBatch):
             self._names.check(batch.rows)
             return self._on_rows.masks(batch.rows, self.kind)
-        results = compute(self._expressions, batch.batch)
+        results = self._on_columns.compute(batch.batch)
         return {n: as_mask(result, self.kind) for n, result in zip(self._expressions, results, strict=True)}
 
 
@@ -111,7 +112,7 @@ class SelectOperator(ExpressionOperator):
         yield self._of_columns(batch) if isinstance(batch, ArrowBatch) else self._of_rows(batch)
 
     def _of_columns(self, batch: ArrowBatch) -> ArrowBatch:
-        results = compute(self._expressions, batch.batch) if self._expressions else []
+        results = self._on_columns.compute(batch.batch)
         computed = dict(zip(self._expressions, results, strict=True))
         schema = batch.batch.schema
         columns: dict[str, pa.Array] = {}
