@@ -68,7 +68,7 @@ class KeyTable:
     def slots_of(self, hashes: HashArray, same: SameKeys, store: StoreKeys) -> NDArray[np.int64]:
         """Return the slot of each row's key; keys may repeat, and new keys get a slot.
 
-        `store` is called before a new slot is compared.
+        `store` is called before a new slot is compared, and once for all new slots of a level.
         """
         slots = self.find(hashes, same)
         missing = np.flatnonzero(slots < 0)
@@ -135,6 +135,8 @@ class KeyTable:
         mask, positions = len(self._cells) - 1, self._start(hashes)
         result = np.full(len(rows), -1, np.int64)
         going = np.arange(len(rows))
+        #: New slots and their rows. The loop compares only hashes, so the keys are stored after it.
+        stored: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         while going.size:
             slots = self._cells[positions[going]].astype(np.int64)
             hit = self._has(slots, hashes[going], level)
@@ -149,10 +151,12 @@ class KeyTable:
                 self.hashes[new], self._levels[new] = all_hashes[rows[winners]], level
                 self.used[new] = True
                 result[winners] = new
-                store(new, rows[winners])
+                stored.append((new, rows[winners]))
             occupied = going[(slots != _EMPTY) & ~hit]
             positions[occupied] = (positions[occupied] + 1) & mask
             going = going[result[going] < 0]
+        if stored:
+            store(*(np.concatenate(parts) for parts in zip(*stored, strict=True)))
         return result
 
     def _take_slots(self, count: int) -> NDArray[np.int64]:
