@@ -140,9 +140,18 @@ class ColumnTable:
         """Whether equal hashes mean equal keys."""
         return not self._has_null and have_unique_hashes(parts) and len(columns[0].all) == 1
 
-    def insert(self, keys: Mapping[str, pa.Array], extra: Mapping[str, pa.Array]) -> Slots:
-        """Insert distinct keys and report the new ones as changed; return the rows of these new keys."""
-        slots, rows = self._look_up(keys, extra, None)
+    def insert(
+        self,
+        keys: Mapping[str, pa.Array],
+        extra: Mapping[str, pa.Array],
+        hashes: HashArray | None = None,
+    ) -> Slots:
+        """Insert distinct keys and report the new ones as changed; return the rows of these new keys.
+
+        Args:
+            hashes: `key_hashes` of `keys`, if they are known.
+        """
+        slots, rows = self._look_up(keys, extra, None, hashes)
         self.note_changed(slots[rows])
         return rows
 
@@ -151,9 +160,10 @@ class ColumnTable:
         keys: Mapping[str, pa.Array],
         extra: Mapping[str, pa.Array] | None,
         key_groups: NDArray[np.uint16] | None,
+        hashes: HashArray | None = None,
     ) -> tuple[Slots, Slots]:
         new_rows: list[Slots] = []
-        hashes = key_hashes(list(keys.values()))
+        hashes = key_hashes(list(keys.values())) if hashes is None else hashes
         parts = {**keys, **(extra or {})}
         columns = self._key_columns(parts)
         self._extra = len(extra or {})

@@ -44,6 +44,8 @@ from penstock.runtime.operators.aggregation.vectorized_aggregate import (
 )
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.keyed_chunk import key_list
+from penstock.runtime.state.stable_hash import HashArray
+from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, plain_name
 
 #: Schema metadata of a combiner's partial results; snapshots contain it in in-flight data.
@@ -226,34 +228,24 @@ class Aggregation:
         Args:
             pairs: Tables of the pairs of key and value so far, for the results of `pair_columns`.
         """
-        slots: Slots | None = None
+        if not self._by_row:
+            return
+        slots = table.slots_of(keys, extra)
+        hashes: HashArray | None = None
         for name, function in self._by_row.items():
             column = _prepared(function, keys, inputs)
             accumulators = self._accumulators(table, name, function.accumulator_types(column.type))
-            if function.of_new_pairs:
-                valid = column.is_valid()
-                some_keys, some_extra = filtered(keys, valid), filtered(extra or {}, valid)
-                new = self._new_pairs(pairs[name], name, some_keys, some_extra, column.filter(valid))
-                some_keys, some_extra, column = new
-                function.add(accumulators, table.slots_of(some_keys, some_extra), column)
+            if not function.of_new_pairs:
+                function.add(accumulators, slots, column)
                 continue
-            if slots is None:
-                slots = table.slots_of(keys, extra)
-            function.add(accumulators, slots, column)
-
-    def _new_pairs(
-        self,
-        pairs: ColumnTable,
-        name: str,
-        keys: Mapping[str, pa.Array],
-        extra: Mapping[str, pa.Array],
-        values: pa.Array,
-    ) -> tuple[dict[str, pa.Array], dict[str, pa.Array], pa.Array]:
-        found, _ = group_by([*keys.values(), *extra.values(), values], [])
-        of_keys = dict(zip(keys, found, strict=False))
-        of_extra = dict(zip(extra, found[len(keys) :], strict=False))
-        new = pa.array(pairs.insert(of_keys, {**of_extra, self.pair_columns[name]: found[-1]}))
-        return taken(of_keys, new), taken(of_extra, new), found[-1].take(new)
+            hashes = key_hashes(list(keys.values())) if hashes is None else hashes
+            of_pairs, values = _distinct_pairs(slots, column)
+            # Equal keys have one slot. So the keys of the pairs are those of any row with their slots.
+            rows = table.last_rows(slots, of_pairs)
+            of_keys, of_extra = taken(keys, pa.array(rows)), taken(extra or {}, pa.array(rows))
+            parts = {**of_extra, self.pair_columns[name]: values}
+            new = pairs[name].insert(of_keys, parts, hashes[rows])
+            function.add(accumulators, of_pairs[new], values.take(pa.array(new)))
 
     def partials_of(self, table: ColumnTable, slots: Slots) -> pa.RecordBatch:
         keys, values = table.keys(slots), table.values(slots)
@@ -388,6 +380,16 @@ def _of_equal_types(
 
 def _array_of(results: list[tuple[Any, pa.DataType]], rows: NDArray[np.int64]) -> pa.Array:
     return pa.array([results[row][0] for row in rows.tolist()], results[int(rows[0])][1], from_pandas=False)
+
+
+def _distinct_pairs(slots: Slots, values: pa.Array) -> tuple[Slots, pa.Array]:
+    """The distinct pairs of slot and value, without nulls, in the order of their first rows."""
+    of_rows = pa.array(slots)
+    if values.null_count:
+        valid = values.is_valid()
+        of_rows, values = of_rows.filter(valid), values.filter(valid)
+    (of_pairs, distinct_values), _ = group_by([of_rows, values], [])
+    return of_pairs.to_numpy(), distinct_values
 
 
 def _prepared(
