@@ -70,30 +70,28 @@ class Handoff:
         self.seen_in: dict[str, list[Seen]] = {}
         self.seen_out: dict[str, list[Seen]] = {}
 
-    def run_round(self) -> None:
-        """Measure each way except the ways of Ray Data."""
-        for name, way in (
-            (PUSH, self.push),
-            (SPARK_IN, self.from_spark),
-            (PANDAS_IN, self.to_pandas),
-            (PARQUET_IN, self.parquet_in),
-        ):
-            self._measure(self.seen_in, name, way)
-        for name, way in (
-            (SPARK_OUT, self.to_spark),
-            (PANDAS_OUT, self.create_data_frame),
-            (PARQUET_OUT, self.parquet_out),
-        ):
-            self._measure(self.seen_out, name, way)
+    def run_round(self, *directions: str) -> None:
+        """Measure each way of these directions, `in` and `out`, except the ways of Ray Data."""
+        if "in" in directions:
+            self._measure(self.seen_in, PUSH, self.push)
+            self._measure(self.seen_in, SPARK_IN, self.from_spark)
+            self._measure(self.seen_in, PANDAS_IN, self.to_pandas)
+            self._measure(self.seen_in, PARQUET_IN, self.parquet_in)
+        if "out" in directions:
+            self._measure(self.seen_out, SPARK_OUT, self.to_spark)
+            self._measure(self.seen_out, PANDAS_OUT, self.create_data_frame)
+            self._measure(self.seen_out, PARQUET_OUT, self.parquet_out)
 
-    def run_ray_data_round(self) -> None:
-        """Measure the ways of Ray Data.
+    def run_ray_data_round(self, *directions: str) -> None:
+        """Measure the ways of Ray Data in these directions.
 
         They come last, because `Dataset.to_spark` connects Spark's Python workers to Ray. Each of them then
         keeps two thirds of a processor busy until the session ends.
         """
-        self._measure(self.seen_in, DATA_IN, self.ray_data_in)
-        self._measure(self.seen_out, DATA_OUT, self.ray_data_out)
+        if "in" in directions:
+            self._measure(self.seen_in, DATA_IN, self.ray_data_in)
+        if "out" in directions:
+            self._measure(self.seen_out, DATA_OUT, self.ray_data_out)
 
     def _measure(self, seen: dict[str, list[Seen]], name: str, way: Callable[[], float]) -> None:
         jvm: Any = self.spark.sparkContext._gateway

@@ -24,6 +24,9 @@ from measure import Figures, machine, middle, options, rows_a_second, scratch, s
 from penstock.cluster import start_local
 from penstock.spark import spark_session
 
+#: The directions of transfers.
+_DIRECTIONS = ("in", "out")
+
 
 def show(handoff: Handoff, figures: Figures) -> None:
     """Print the tables and keep the figures."""
@@ -31,6 +34,8 @@ def show(handoff: Handoff, figures: Figures) -> None:
         ("in", handoff.seen_in, PANDAS_IN),
         ("out", handoff.seen_out, PANDAS_OUT),
     ):
+        if not ways:
+            continue
         rows: list[Sequence[object]] = []
         for name, seen in ways.items():
             rate, against = middle(one.rate for one in seen), compared(ways, name, base)
@@ -47,6 +52,8 @@ def show(handoff: Handoff, figures: Figures) -> None:
         "results_vs_create_data_frame": (handoff.seen_out, SPARK_OUT, PANDAS_OUT),
     }
     for name, (ways, ours, other) in pairs.items():
+        if not ways:
+            continue
         figures.ratios[name] = middle(compared(ways, ours, other))
 
 
@@ -57,26 +64,31 @@ def compared(ways: dict[str, list[Seen]], one: str, other: str) -> list[float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure."""
-    given = options(__doc__, rows=5_000_000, rounds=3, warm_up=1).parse_args(arguments)
+    parser = options(__doc__, rows=5_000_000, rounds=3, warm_up=1)
+    parser.add_argument("--only", nargs="+", choices=_DIRECTIONS, default=_DIRECTIONS)
+    given = parser.parse_args(arguments)
     figures = Figures()
     if not ray.is_initialized():
         start_local(num_cpus=8)
-    share = {"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}
+    settings = {
+        "spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5,
+        "spark.driver.memory": "4g",  # `createDataFrame` needs it for 20 M rows
+    }
     with scratch() as folder:
         # `ray.data.from_spark` works in RayDP's fault-tolerant mode only.
         session = spark_session(
-            "handoff", executors=1, cores=2, memory="2g", configs=share, fault_tolerant=True
+            "handoff", executors=1, cores=2, memory="2g", configs=settings, fault_tolerant=True
         )
         with session as spark:
             handoff = Handoff(spark, folder, given.rows // BATCH * BATCH)
             for _ in range(given.warm_up):
-                handoff.run_round()
+                handoff.run_round(*given.only)
             for seen in (handoff.seen_in, handoff.seen_out):
                 seen.clear()
             for _ in range(given.rounds):
-                handoff.run_round()
+                handoff.run_round(*given.only)
             for _ in range(given.rounds):
-                handoff.run_ray_data_round()
+                handoff.run_ray_data_round(*given.only)
         show(handoff, figures)
     print(f"{handoff.rows:,} rows, middle of {given.rounds} round(s). {machine().in_words()}")
     figures.write(given.json, versions())

@@ -1,15 +1,24 @@
 """`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
 
-A block is an Arrow IPC stream of at most 16 MiB, or of one larger row. Subtasks send blocks to an actor, the
-holder. It stages the blocks, and commits them when their checkpoint completes. All calls are idempotent. So a
-reader finds every row once, as in the files of a `FileSink`, without a file system.
+A block is an Arrow IPC stream of at most 16 MiB, or of one larger row. An actor, the holder, stages the
+blocks of subtasks, and commits them when their checkpoint completes. All calls are idempotent. So a reader
+finds every row once, as in the files of a `FileSink`, without a file system.
 
-Ray keeps an object as long as its owner lives. The holder puts all blocks into the object store, because
-subtasks may die, and the Spark session may be restarted. Ray spills blocks to disk when memory is short.
+Ray keeps an object until its owner or its node dies. The holder owns all blocks, because subtasks may die,
+and the Spark session may be restarted. There are two ways to make the holder the owner of a block:
+
+- A call's results belong to its caller. So the holder calls the subtask's actor for the block, and Ray stores
+  the block once. It is not copied again, even when the subtask's process ends.
+- The holder puts a block that it received as an argument, which copies it three more times. Only subtasks on
+  other nodes send blocks in this way. So committed rows depend on no node but the holder's.
+
+Nothing reads a block of a failed attempt, because only a commit makes it visible. Ray frees it when the
+holder drops its reference. Ray spills blocks to disk when memory is short.
 """
 
 from __future__ import annotations
 
+import io
 import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -25,6 +34,7 @@ import ray
 
 from penstock.actors.client.cluster import connect
 from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall, while_unavailable
+from penstock.actors.shared.node_processes import own_node
 from penstock.actors.shared.registry import find_actor, start_actor
 from penstock.bridge.arrow import ReadableBatches, cut_strictly, message_size, readable_schema
 from penstock.runtime.errors import LostOutputError
@@ -42,6 +52,15 @@ HOLDER: Final = "the holder of the job's results"
 #: Seconds to wait for the bytes of a block.
 FETCH: Final = 120.0
 
+#: Blocks of this process that the holder has not taken yet, by transaction and position.
+_offered: Final[dict[tuple[TransactionKey, int], bytes]] = {}
+
+
+def _hand_over(actor: Any, key: TransactionKey, position: int) -> tuple[bytes, int]:
+    """An offered block, and its size, which is small enough to be part of the answer; runs in a subtask."""
+    data = _offered[key, position]
+    return data, len(data)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -54,7 +73,7 @@ class Block:
 
 
 class BlockHolder:
-    """The actor that owns the blocks until they are released."""
+    """The actor that owns the blocks until they are released; all methods run on its event loop."""
 
     def __init__(self) -> None:
         #: Schema of the rows by job and sink, `None` while unknown, in the order in which sinks started.
@@ -65,19 +84,32 @@ class BlockHolder:
         self._blocks: dict[int, tuple[TransactionKey, Block]] = {}
         self._numbers = count()
 
-    def serve(self, job_id: str, operator: str, schema: bytes | None) -> None:
+    def serve(self, job_id: str, operator: str, schema: bytes | None) -> str:
+        """Note a sink and the schema of its rows; return the holder's node."""
         self._sinks[job_id, operator] = schema
+        return own_node()
 
     def sinks(self, job_id: str) -> dict[str, bytes | None]:
         return {operator: schema for (job, operator), schema in self._sinks.items() if job == job_id}
 
+    async def take(self, key: TransactionKey, position: int, actor: Any, rows: int, schema: bytes) -> None:
+        """Stage a block that the actor of a subtask on this node offers."""
+        if self._is_staged(key, position):
+            return
+        call = actor.__ray_call__.options(num_returns=2)
+        data, size = call.remote(_hand_over, key, position)
+        block = Block(data, rows, await size, schema)  # with the size, the block is in the object store
+        if not self._is_staged(key, position):
+            self._staged.setdefault(key, {})[position] = block
+
     def stage(self, key: TransactionKey, position: int, data: bytes, rows: int, schema: bytes) -> None:
         """Keep a block at its position in a transaction; readers don't see it before the commit."""
-        if key in self._committed:
-            return  # a repeated call
-        blocks = self._staged.setdefault(key, {})
-        if position not in blocks:
-            blocks[position] = Block(ray.put(data), rows, len(data), schema)
+        if not self._is_staged(key, position):
+            self._staged.setdefault(key, {})[position] = Block(ray.put(data), rows, len(data), schema)
+
+    def _is_staged(self, key: TransactionKey, position: int) -> bool:
+        """Whether a call that stages this block is a repeated one."""
+        return key in self._committed or position in self._staged.get(key, {})
 
     def commit(self, keys: list[TransactionKey]) -> list[TransactionKey]:
         """Make the blocks of transactions visible; return the transactions that the holder does not have."""
@@ -115,10 +147,9 @@ class BlockHolder:
         self._sinks.pop((job_id, operator), None)
         return not self._sinks
 
-    def block(self, number: int) -> bytes:
-        """The bytes of a committed block; Ray may fetch them from another node or from disk."""
-        data: bytes = ray.get(self._blocks[number][1].data, timeout=FETCH)
-        return data
+    def reference(self, number: int) -> list[ray.ObjectRef[bytes]]:
+        """The reference of a committed block, in a list; Ray would answer with the bytes otherwise."""
+        return [self._blocks[number][1].data]
 
 
 def find_holder(name: str) -> Any:
@@ -177,12 +208,12 @@ class OpenBlock:
         #: Schema of its batches; empty before the first one.
         self.schema: pa.Schema = pa.schema([])
         self.rows = 0
-        self._sink = pa.BufferOutputStream()
+        self._sink = io.BytesIO()  # gives its bytes away without a copy
         self._stream: Any = None
 
     @property
     def size(self) -> int:
-        return int(self._sink.tell())
+        return self._sink.tell()
 
     def add(self, batch: pa.RecordBatch) -> None:
         if self._stream is None:
@@ -193,8 +224,7 @@ class OpenBlock:
 
     def close(self) -> bytes:
         self._stream.close()
-        data: bytes = self._sink.getvalue().to_pybytes()
-        return data
+        return self._sink.getvalue()
 
 
 #: Maximum number of a subtask's blocks in flight to the holder.
@@ -220,12 +250,14 @@ class BlockWriter:
         self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
         self._batches = ReadableBatches(schema)
         self._blocks = GatheredBlocks()
-        #: Blocks in flight to the holder.
-        self._calls: deque[RepeatedCall[None]] = deque()
+        #: Blocks in flight to the holder, with their transactions and positions.
+        self._calls: deque[tuple[TransactionKey, int, RepeatedCall[None]]] = deque()
         self._number = self._staged = 0
         named = schema if known is None else known
         serialised = None if named is None else named.serialize().to_pybytes()
-        self._ask(holder.serve, context.job_id, context.operator_id, serialised)
+        node = self._ask(holder.serve, context.job_id, context.operator_id, serialised)
+        #: The actor from which the holder takes blocks; `None` if it would store them on another node.
+        self._actor: Any = _own_actor() if node == own_node() else None
 
     def write(self, batch: Batch) -> None:
         if not len(batch):
@@ -258,13 +290,21 @@ class BlockWriter:
 
     def close(self) -> None:
         self._blocks = GatheredBlocks()
-        self._calls.clear()
+        while self._calls:
+            key, position, _ = self._calls.popleft()
+            _offered.pop((key, position), None)
 
     def _stage(self, block: OpenBlock) -> None:
         self._settle(_OUTSTANDING - 1)
+        key, position, data = self._key, self._staged, block.close()
         schema: bytes = block.schema.serialize().to_pybytes()
-        stage = partial(self._holder.stage.remote, self._key, self._staged, block.close(), block.rows, schema)
-        self._calls.append(RepeatedCall(stage, HOLDER, while_unavailable(ANSWER)))
+        if self._actor is None:
+            method, source = self._holder.stage, data
+        else:
+            method, source = self._holder.take, self._actor
+            _offered[key, position] = data
+        stage = partial(method.remote, key, position, source, block.rows, schema)
+        self._calls.append((key, position, RepeatedCall(stage, HOLDER, while_unavailable(ANSWER))))
         self._staged += 1
 
     @property
@@ -274,12 +314,21 @@ class BlockWriter:
     def _settle(self, left: int) -> None:
         """Wait until at most `left` calls that stage blocks are unanswered."""
         while len(self._calls) > left:
+            key, position, call = self._calls[0]
             with _losses_explained():
-                self._calls.popleft().answer(2 * ANSWER)
+                call.answer(2 * ANSWER)
+            self._calls.popleft()
+            _offered.pop((key, position), None)
 
     def _ask(self, method: Any, *arguments: Any) -> Any:
         with _losses_explained():
             return ask_holder(method, *arguments)
+
+
+def _own_actor() -> Any:
+    """The handle of the actor in whose process this runs; `None` in a program."""
+    context = ray.get_runtime_context()
+    return None if context.get_actor_id() is None else context.current_actor
 
 
 @contextmanager

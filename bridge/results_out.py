@@ -7,7 +7,7 @@
 
 The rows don't pass through the driver. In a RayDP session the executors' JVMs read the blocks from the object
 store, with an internal function of RayDP. This is four times as fast as Python workers. In any other session,
-Python workers fetch the blocks from the process that holds them.
+Python workers read the blocks; the process that holds them gives only references.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import ray
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.shared.actor_calls import answer_of
 from penstock.bridge.arrow import spark_schema_of
-from penstock.bridge.blocks import FETCH, Block, BlockResults, find_holder
+from penstock.bridge.blocks import FETCH, HOLDER, Block, BlockResults, find_holder
 from penstock.bridge.bounded_results import results_of
 from penstock.bridge.session.session import is_alive
 from penstock.runtime.errors import PenstockError
@@ -73,10 +73,9 @@ class Pull:
         for batch in places:
             for place in batch.column(0).to_pylist():
                 number = self.blocks[place]
-                call = holder.block.remote(number)
-                data: bytes = answer_of(
-                    call, f"the holder of the job's results, asked for block {number}", 2 * FETCH
-                )
+                asked = f"{HOLDER}, asked for block {number}"
+                (reference,) = answer_of(holder.reference.remote(number), asked)
+                data: bytes = answer_of(reference, asked, FETCH)
                 with pa.ipc.open_stream(data) as stream:
                     yield from stream
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
+from jobs.block_task import block_task, ids
 from jobs.driving import after_checkpoints, eventually, submit
 from jobs.nodes import (
     Nodes,
@@ -18,12 +20,14 @@ from jobs.nodes import (
 )
 from jobs.oracle import hidden_files
 from jobs.words import NEVER, paced_lines
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock import JobStatus
 from penstock.actors.shared.job_report import SubtaskProcess
 from penstock.actors.shared.node_processes import own_node
 from penstock.actors.web import inspections
 from penstock.runtime.errors import DeploymentError
+from penstock.spark import SparkResults
 
 COUNT, RATE = 3_000, 3_000.0
 
@@ -70,19 +74,33 @@ def assert_flame_graph(process: SubtaskProcess, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_worker_node_that_dies_costs_nothing(tmp_path: Path, nodes: Nodes) -> None:
-    """Its raylet dies with all that runs on it, which may be the JobMaster."""
+    """Its raylet dies with all that runs on it, which may be the JobMaster. Committed results stay."""
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
     job = submit(counted_on_workers(tmp_path, source, parallelism=2))
     before = after_checkpoints(job, 2)
     victim = nodes.hosting(before, "count")
-    victim.kill()
+    with results_held_elsewhere(victim.node_id) as results:
+        there = NodeAffinitySchedulingStrategy(victim.node_id, soft=False)
+        task = block_task(results, attempt=1, scheduling_strategy=there)
+        ray.get(task.commit.remote(ray.get(task.write.remote(0, 300, 1_000))))
+        victim.kill()
 
-    running_elsewhere(job, victim.node_id, before.statistics.attempt)
+        running_elsewhere(job, victim.node_id, before.statistics.attempt)
+        assert ids(results) == list(range(300))
     (tmp_path / "go").touch()
 
     finish_exactly(job, tmp_path, COUNT)
     assert hidden_files(tmp_path / "out") == []
     assert not victim.is_alive()
+
+
+def results_held_elsewhere(node_id: str) -> SparkResults:
+    """Results whose holder is not on this node; Ray chooses its node at random."""
+    while True:
+        results = SparkResults()
+        if ray.get(results._holder.serve.remote("job", "out", None)) != node_id:
+            return results
+        results.unpersist()
 
 
 @pytest.mark.long
