@@ -22,13 +22,13 @@ second deletion of this entry is kept, because an older snapshot may have it.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Protocol
 
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.immutable_values import DELETED, FIXED, ImmutableValues
-from penstock.runtime.state.own_copy import LEAVES
+from penstock.runtime.state.own_copy import LEAVES, own_copy
 
 #: Maximum number of unexamined entries; this many fit into the processor's cache.
 MAX_UNEXAMINED: Final = 1 << 14
@@ -49,7 +49,7 @@ class DirtyEntries:
         dirty_keys: Entries whose values a snapshot looks up in the table.
         only_leaves: Whether all values in `written` are leaves, or were found immutable by `put`.
         accepts_all: Whether values of any type may be written; `only_leaves` is then never true.
-        own_accumulators: Keys whose accumulators no snapshot refers to: a view has made or copied them since
+        own_accumulators: Keys whose accumulators no snapshot refers to: they were made or copied after
             the last snapshot.
         lends: Whether a snapshot may refer to values that are in the table.
         never_in_place: Whether no value is changed after it was written, whatever its type. Then no value is
@@ -76,7 +76,7 @@ class DirtyEntries:
     )
 
     def __init__(
-        self, entries: Mapping[Any, Any], immutable: ImmutableValues, *, nested: bool = False
+        self, entries: MutableMapping[Any, Any], immutable: ImmutableValues, *, nested: bool = False
     ) -> None:
         self._entries, self._immutable, self._nested = entries, immutable, nested
         self.written: dict[Any, Any] = {}
@@ -110,9 +110,20 @@ class DirtyEntries:
     def accept_copies(self) -> None:
         """Note that no written value changes any more: each is from `own_copy`, or an accumulator.
 
-        The views that write accumulators must use `own_accumulators`.
+        Before an accumulator is changed in place, `own` or a view must copy it.
         """
         self._immutable = self._immutable.owned
+
+    def own(self, keys: Iterable[Any]) -> None:
+        """Let the accumulators of these keys be changed in place; copies those that a snapshot may hold."""
+        if not self.lends:
+            return
+        entries, others = self._entries, set(keys).difference(self.own_accumulators)
+        for key in others:
+            accumulator = entries.get(key)
+            if type(accumulator) not in LEAVES:
+                entries[key] = own_copy(accumulator)
+        self.own_accumulators.update(others)
 
     def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
         if not self._keeps_values:

@@ -15,9 +15,10 @@ return the object itself. So values of such a class are accepted only if they ar
 accept a value that can't be encoded. The task itself encodes a value that is not accepted, so the error names
 the key and fails the task.
 
-**Accumulators** of a reducing or aggregating state are given to its function, which may change them in place.
-A view copies an accumulator first, if a snapshot may hold it (`DirtyEntries.own_accumulators`). The function
-has no state of its own, so nothing else refers to an accumulator. `OwnedValues` accepts these, too.
+**Accumulators** of a reducing or aggregating state, and of `aggregate`, are given to a function that may
+change them in place. They are copied first, if a snapshot may hold them (`DirtyEntries.own_accumulators`).
+The function has no state of its own, so nothing else refers to an accumulator. `OwnedValues` accepts these,
+too.
 """
 
 from __future__ import annotations

@@ -259,6 +259,7 @@ class KeyedAggregateFunctionOperator(_KeyedFoldOperator):
         for function in self._contents.other_functions:
             check_function(self.kind, function)
         self._contents.isolates = self._emission is not Emission.NEVER
+        self._table.changed.accept_copies()
 
     @property
     def doing(self) -> str:
@@ -276,6 +277,7 @@ class KeyedAggregateFunctionOperator(_KeyedFoldOperator):
         contents, copied, isolates = self._contents, self._contents.copied, self._contents.isolates
         result_of = contents.result_function
         accumulators, results = list[Any](), list[Any]()
+        self._table.changed.own(keys)
         for key, row in zip(keys, rows, strict=True):
             if key in entries:
                 accumulator = contents.add(entries[key], row)

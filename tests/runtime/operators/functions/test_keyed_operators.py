@@ -7,12 +7,18 @@ import pytest
 
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError
 from penstock.runtime.operators.functions import process
-from penstock.runtime.operators.functions.keyed_folds import KeyedReduceOperator
+from penstock.runtime.operators.functions.keyed_folds import (
+    AggregateFunction,
+    KeyedAggregateFunctionOperator,
+    KeyedReduceOperator,
+)
 from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.state import dirty_entries
 from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.testing.harness_state import FilesInHandles
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 
@@ -352,3 +358,52 @@ def test_an_async_process_function_is_refused(make_context):
     operator = KeyedProcessOperator(first, Async())
     with pytest.raises(ConfigurationError, match="async def"):
         operator.open(make_context(0, operator))
+
+
+class Joined(AggregateFunction[tuple[str, int], list[int], list[int]]):
+    """Its accumulator is changed in place, even when a result is made from it."""
+
+    def create_accumulator(self):
+        return []
+
+    def add(self, value, accumulator):
+        accumulator.append(value[1])
+        return accumulator
+
+    def get_result(self, accumulator):
+        accumulator.sort()
+        return accumulator
+
+
+@pytest.mark.parametrize("many", [0, 1 << 16])
+def test_a_snapshot_of_an_aggregate_has_the_accumulators_of_its_moment(
+    make_context, new_backend, monkeypatch, many
+):
+    monkeypatch.setattr(dirty_entries, "_MANY", many)
+    operator = KeyedAggregateFunctionOperator(first, Joined())
+    context = make_context(0, operator)
+    backend = context.keyed_state
+    operator.open(context)
+    table, files, snapshots = backend.table("aggregate_function"), FilesInHandles(), []
+    for number in range(4):
+        rows = [(key, number) for key in "abc"[: 3 - number % 2]]
+        for _ in operator.process(RowBatch(rows * 2)):
+            pass
+        there = {key: list(held) for key, held in table.entries.items()}
+        snapshots.append((backend.snapshot(number + 1, -1), there))
+    for snapshot, there in reversed(snapshots):
+        restored = new_backend()
+        restored.restore([snapshot.finish(files)], files)
+        assert dict(restored.table("aggregate_function").entries.items()) == there
+    assert snapshots[0][1] == {key: [0, 0] for key in "abc"}
+
+
+def test_accumulators_of_an_aggregate_are_not_encoded_while_the_task_waits(make_context, monkeypatch):
+    operator = KeyedAggregateFunctionOperator(first, Joined())
+    context = make_context(0, operator)
+    operator.open(context)
+    changed = context.keyed_state.table("aggregate_function").changed
+    for _ in operator.process(RowBatch([("a", 1)])):
+        pass
+    if changed.lends:  # RocksDB writes values at once
+        assert changed.mutable() == {}
