@@ -180,6 +180,7 @@ class _Lane:
     def __init__(self, split: IndexRange, rate: float | None) -> None:
         self.split = split
         self._rate = rate
+        self._together = 1 if rate is None else max(1, int(rate * _SHORTEST_WAIT))
         self._started: float | None = None
         self._made = 0
 
@@ -193,7 +194,10 @@ class _Lane:
         if due - self._made > most:
             self._started = now - (self._made + most - 1) / self._rate
             due = self._made + most
-        return due - self._made
+        allowed = due - self._made
+        # Other events wake the subtask, too. A few records would be a small frame, and the next ones would
+        # wait until it is consumed.
+        return 0 if self._made and allowed < self._together else allowed
 
     def take(self, indices: range) -> None:
         self.split = self.split.after(indices)
@@ -203,5 +207,4 @@ class _Lane:
         """Return the time at which the next record, or the next few at a high rate, may be made."""
         if self._rate is None or self._started is None:
             return 0.0
-        together = max(1, int(self._rate * _SHORTEST_WAIT))
-        return self._started + (self._made + together - 1) / self._rate
+        return self._started + (self._made + self._together - 1) / self._rate

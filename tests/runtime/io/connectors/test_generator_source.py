@@ -73,6 +73,33 @@ def test_at_a_high_rate_records_come_many_at_a_time(context, clock):
     assert polls < 300
 
 
+def test_at_a_high_rate_a_poll_between_two_moments_makes_no_small_batch(context, clock):
+    source = GeneratorSource(lambda i: i, rate=10_000.0)
+    reader = source.reader(context(), source.splits(1))
+    assert len(reader.poll(4096).batch) == 1
+    polls = []
+    for _ in range(80):
+        clock.time += 0.002  # another event wakes the subtask
+        polls.append(reader.poll(4096).batch)
+    sizes = [len(batch) for batch in polls if batch is not None]
+    assert min(sizes) >= 100
+    assert 1_500 <= sum(sizes) <= 1_601
+
+
+def test_small_slices_keep_a_high_rate(context, clock):
+    source = GeneratorSource(lambda i: i, rate=10_000.0)
+    reader = source.reader(context(), source.splits(1))
+    records = 0
+    end = clock.time + 1
+    while clock.time < end:
+        polled = reader.poll(7)
+        if polled.batch is None:
+            clock.time = polled.ready_at
+        else:
+            records += len(polled.batch)
+    assert 9_900 <= records <= 10_001
+
+
 def test_what_was_missed_in_a_long_pause_is_made_up_for_one_second_only(context, clock, drain):
     source = GeneratorSource(lambda i: i, rate=100.0)
     reader = source.reader(context(), source.splits(1))
