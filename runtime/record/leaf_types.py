@@ -38,9 +38,6 @@ import numpy as np
 #: Types that msgpack itself keeps apart and restores unchanged, except for integers of more than 64 bits.
 NATIVE_TYPES: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
-#: Formats of `struct` for places in a column of repeated strings, and the number of strings that each allows.
-PLACE_SIZES: Final = {"B": 1 << 8, "H": 1 << 16}
-
 #: Separates the names of combined flags.
 FLAGS_SEPARATOR: Final = "|"
 #: Maximum nesting of containers; bounds the stack of encoder and decoder.
@@ -85,7 +82,6 @@ class ExtensionCode:
     FRACTION: Final = 28  # [numerator, denominator]
     DATETIMES: Final = 29  # [zone, int64 microseconds of wall time]: all in one zone, none in a fold
     DEQUE: Final = 30  # [column, maximum length]
-    REPEATED: Final = 31  # [[string, ...], numbers]: the place of each string, in 1 or 2 bytes, little endian
 
 
 #: Marks a value that has no native form.
@@ -262,16 +258,6 @@ def datetimes_from_native(native: Any) -> list[datetime]:
 _SIMPLE_KINDS: Final = frozenset("biufcmMSU")
 
 _PLAIN_KINDS: Final = frozenset("biufc")
-
-
-def strings_from_native(native: Any) -> list[str]:
-    strings, places = native
-    size = "u1" if len(strings) <= PLACE_SIZES["B"] else "<u2"
-    if set(map(type, strings)) != {str}:
-        msg = "a column of repeated strings holds other values"
-        raise TypeError(msg)
-    repeated: list[str] = np.array(strings, object)[np.frombuffer(places, size)].tolist()
-    return repeated
 
 
 def is_numpy_scalar_type(cls: type) -> bool:

@@ -30,7 +30,6 @@ from penstock.runtime.record.leaf_types import (
     datetimes_from_native,
     scalar_from_native,
     scalars_from_native,
-    strings_from_native,
 )
 from penstock.runtime.record.record_classes import (
     ClassDirectory,
@@ -79,7 +78,6 @@ class ValueDecoder:
             ExtensionCode.DEQUE: _deque,
             ExtensionCode.LEAVES: self._leaf_column,
             ExtensionCode.DATETIMES: datetimes_from_native,
-            ExtensionCode.REPEATED: strings_from_native,
             ExtensionCode.NUMPY_SCALARS: scalars_from_native,
             ExtensionCode.ARRAY: array_from_native,
             ExtensionCode.RECORD: self._record,

@@ -12,9 +12,8 @@ Identity is not kept: a list that occurs twice in a value is decoded to two list
 
 from __future__ import annotations
 
-import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, Flag
 from itertools import chain, cycle
@@ -30,7 +29,6 @@ from penstock.runtime.record.leaf_types import (
     LEAF_TYPES,
     MAX_DEPTH,
     NATIVE_TYPES,
-    PLACE_SIZES,
     UNSUPPORTED,
     ExtensionCode,
     array_to_native,
@@ -55,11 +53,6 @@ LowerColumn: TypeAlias = Callable[[Sequence[Any], int], Any]
 _ONLY_STRINGS: Final = {str}
 #: Minimum number of strings for which joining them is faster than packing each.
 _MANY_STRINGS: Final = 8
-
-#: Share of a column that shows whether its strings repeat.
-_SAMPLE: Final = 1 / 4
-#: Maximum share of different strings in it for which writing each once is smaller and faster to read.
-_MOST_DIFFERENT: Final = 0.75
 
 _SURROGATES: Final = "surrogatepass"
 
@@ -114,8 +107,6 @@ class ValueEncoder:
         kinds = set(map(type, values))
         if kinds <= NATIVE_TYPES:
             if kinds == _ONLY_STRINGS and len(values) >= _MANY_STRINGS:
-                if _repeat(values) and (repeated := self._repeated(values, depth)) is not None:
-                    return repeated
                 joined = "\0".join(values)
                 if joined.count("\0") == len(values) - 1:
                     return extension_of(ExtensionCode.STRINGS, joined.encode("utf-8", _SURROGATES))
@@ -169,16 +160,6 @@ class ValueEncoder:
         lower = self.lower
         return {key: lower(item, depth) for key, item in value.items()}
 
-    def _repeated(self, values: Sequence[str], depth: int) -> ExtType | None:
-        """Write each string once; a reader then makes one object for equal strings, and hashes it once."""
-        places = _Places()
-        numbers = list(map(places.__getitem__, values))
-        size = next((kind for kind, most in PLACE_SIZES.items() if len(places) <= most), None)
-        if size is None:
-            return None
-        packed = struct.pack(f"<{len(numbers)}{size}", *numbers)
-        return self.extension(ExtensionCode.REPEATED, [self.column(list(places), depth), packed])
-
     def _tuple_column(self, values: Sequence[tuple[Any, ...]], depth: int) -> ExtType | None:
         return self._transposed(ExtensionCode.TUPLES, values, depth)
 
@@ -186,19 +167,24 @@ class ValueEncoder:
         return self._transposed(ExtensionCode.LISTS, values, depth)
 
     def _transposed(self, code: int, values: Sequence[Any], depth: int) -> ExtType | None:
-        width = len(values[0])
-        if not 0 < width <= len(values) or set(map(len, values)) != {width}:
+        if not 0 < len(values[0]) <= len(values):
             return None
-        columns = _transposed(values, width)
+        try:
+            columns = list(zip(*values, strict=True))
+        except ValueError:  # of different lengths
+            return None
         return self.extension(code, [self.column(column, depth) for column in columns])
 
     def _dict_column(self, values: Sequence[dict[Any, Any]], depth: int) -> ExtType | None:
         keys = list(values[0])
         if not 0 < len(keys) <= len(values) or not set(map(type, keys)) <= NATIVE_TYPES:
             return None
-        if set(map(len, values)) != {len(keys)} or not _have_keys(values, keys):
+        try:
+            columns = list(zip(*map(dict.values, values), strict=True))
+        except ValueError:  # of different lengths
             return None
-        columns = _transposed(map(dict.values, values), len(keys))
+        if not _have_keys(values, keys):
+            return None
         return self.extension(
             ExtensionCode.DICTS, [keys, *(self.column(column, depth) for column in columns)]
         )
@@ -316,26 +302,6 @@ class ValueEncoder:
 def extension_of(code: int, data: bytes) -> ExtType:
     """Make an extension of bytes, without its constructor's checks: they take longer than packing it."""
     return _new_extension(ExtType, (code, data))
-
-
-class _Places(dict[str, int]):
-    """Numbers strings in the order of their first look-up."""
-
-    def __missing__(self, value: str) -> int:
-        place = self[value] = len(self)
-        return place
-
-
-def _repeat(values: Sequence[str]) -> bool:
-    """Whether many strings of a long column are equal, as far as its beginning shows."""
-    some = values[: int(len(values) * _SAMPLE)]
-    return len(set(some)) < len(some) * _MOST_DIFFERENT
-
-
-def _transposed(rows: Iterable[Iterable[Any]], width: int) -> list[list[Any]]:
-    """Return the columns of rows of equal width; `zip(*rows)` takes twice as long for thousands of rows."""
-    items = list(chain.from_iterable(rows))
-    return [items[place::width] for place in range(width)]
 
 
 def _have_keys(values: Sequence[dict[Any, Any]], keys: list[Any]) -> bool:

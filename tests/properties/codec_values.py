@@ -217,8 +217,6 @@ values = st.recursive(leaves, containers, max_leaves=12)
 rows = st.one_of(
     st.lists(values, max_size=5),
     st.lists(st.tuples(any_text, st.integers()), max_size=30),
-    st.lists(any_text, min_size=1, max_size=3).map(lambda texts: texts * 20),
-    st.lists(st.tuples(any_text, st.text("ab")), min_size=1, max_size=3).map(lambda pairs: pairs * 20),
     st.lists(st.tuples(values, values), max_size=4),
     st.lists(st.tuples(st.integers()) | st.tuples(st.integers(), st.integers()), max_size=6),
     st.lists(

@@ -128,30 +128,6 @@ def test_strings_that_utf_8_has_no_bytes_for_come_back(text: str) -> None:
     assert through({text: (text,)}) == {text: (text,)}
 
 
-@pytest.mark.parametrize("different", [1, 255, 256, 257, 65_536, 65_537])
-def test_strings_that_repeat_come_back(different: int) -> None:
-    texts = [f"{number}\0\ud800" for number in range(different)]
-    column = [*texts[:300] * 2_000, *texts]
-    back = through(column)
-    assert back == column
-    assert set(map(type, back)) == {str}
-
-
-def test_strings_that_repeat_are_written_once_and_are_one_object_when_they_are_read() -> None:
-    rows = [(f"sensor-{number % 1_000}", number) for number in range(16_384)]
-    codec = ValueCodec(allow_pickle=False)
-    data = codec.dumps(rows)
-    assert data.count(b"sensor-7\0") == 1
-    assert len({id(sensor) for sensor, _ in codec.loads(data)}) == 1_000
-
-
-@pytest.mark.parametrize("strings", [[], ["a", 1], [b"a"], ["a"], "a", None])
-def test_places_of_repeated_strings_must_exist(strings: Any) -> None:
-    data = msgpack.packb(msgpack.ExtType(31, msgpack.packb([strings, b"\0\1"])))
-    with pytest.raises(CodecError):
-        ValueCodec(allow_pickle=False).loads(data)
-
-
 def test_zones_are_kept_by_kind_name_and_fold() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     fall = datetime(2024, 10, 27, 2, 30, tzinfo=berlin)

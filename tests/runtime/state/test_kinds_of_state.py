@@ -335,7 +335,7 @@ def test_a_checkpoint_holds_the_entries_that_changed_and_not_their_map(kind: typ
     files = Files()
     backend, state = bound(kind(name="s"))
     for number in range(10_000):
-        state.put(number, f"{number:020}") if kind is MapState else state.add(f"{number:020}")
+        state.put(number, "x" * 20) if kind is MapState else state.add("x" * 20)
     first = take(backend, files, 1, -1)
     state.put(77, "new") if kind is MapState else state.add("new")
     second = take(backend, files, 2, 1)
