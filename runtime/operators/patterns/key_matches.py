@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 #: Numbers of the records that each leaf has taken.
 Taken = tuple[tuple[int, ...], ...]
@@ -38,7 +38,11 @@ class PartialMatch(NamedTuple):
     @property
     def first(self) -> int:
         """Number of the first record."""
-        return min(numbers[0] for numbers in self.taken if numbers)
+        first = -1
+        for numbers in self.taken:
+            if numbers and (first < 0 or numbers[0] < first):
+                first = numbers[0]
+        return first
 
     @property
     def last(self) -> int:
@@ -49,6 +53,9 @@ class PartialMatch(NamedTuple):
 #: The fields of a partial match without its records and times.
 State = tuple[Any, ...]
 
+#: Number of partial matches from which on they are indexed by state.
+MANY: Final = 16
+
 
 class KeyMatches:
     """The partial matches of one key, and their records with timestamps by number.
@@ -56,7 +63,7 @@ class KeyMatches:
     Attributes:
         partial: Partial matches by id, in the order in which they were made.
         held: Complete matches by id that wait for partial matches that began earlier.
-        ids: Ids of the partial matches in each state.
+        ids: Ids of the partial matches in each state; `None` while there have been fewer than `MANY`.
         deadline: The moment at which the first target of a partial match expires, in microseconds. It is
             infinite if none does, and `None` if it has to be computed.
         changed: Ids of the partial and held matches that were added, changed or removed.
@@ -69,10 +76,12 @@ class KeyMatches:
     def __init__(self) -> None:
         self.partial: dict[int, PartialMatch] = {}
         self.held: dict[int, PartialMatch] = {}
-        self.ids: dict[State, set[int]] = {}
+        self.ids: dict[State, set[int]] | None = None
         self.deadline: float | None = None
         self.records: dict[int, tuple[int, Any]] = {}
-        self.forget_changes()
+        self.changed: set[int] = set()
+        self.added: set[int] = set()
+        self.deleted: set[int] = set()
 
     @classmethod
     def of(cls, saved: Mapping[int, Sequence[Any]], records: dict[int, tuple[int, Any]]) -> KeyMatches:
@@ -81,16 +90,28 @@ class KeyMatches:
         The matches change the dict `records` itself; a copy for each new record would cost too much.
         """
         of_key = cls()
-        for match_id in sorted(saved):
-            of_key.put(match_id, PartialMatch._make(saved[match_id]))
         of_key.records = records
-        of_key.forget_changes()
+        make, partial = PartialMatch._make, of_key.partial
+        for match_id in sorted(saved) if len(saved) > 1 else saved:
+            match = make(saved[match_id])
+            if match.targets:
+                partial[match_id] = match
+            else:
+                of_key.held[match_id] = match
+        of_key.index()
         return of_key
 
+    def index(self) -> None:
+        """Index the partial matches by state if there are many."""
+        if self.ids is None and len(self.partial) >= MANY:
+            self.ids = {}
+            for match_id, match in self.partial.items():
+                self.ids.setdefault(match.state, set()).add(match_id)
+
     def forget_changes(self) -> None:
-        self.changed: set[int] = set()
-        self.added: set[int] = set()
-        self.deleted: set[int] = set()
+        self.changed.clear()
+        self.added.clear()
+        self.deleted.clear()
 
     def put(self, match_id: int, match: PartialMatch) -> None:
         """Add or replace a partial or held match."""
@@ -99,11 +120,12 @@ class KeyMatches:
         if not match.targets:
             self.held[match_id] = match
             return
-        before = self.partial.get(match_id)
-        if before is not None:
-            self._forget_state(match_id, before)
+        if self.ids is not None:
+            before = self.partial.get(match_id)
+            if before is not None:
+                self._forget_state(self.ids, match_id, before)
+            self.ids.setdefault(match.state, set()).add(match_id)
         self.partial[match_id] = match
-        self.ids.setdefault(match.state, set()).add(match_id)
 
     def remove(self, match_id: int) -> PartialMatch:
         self.changed.add(match_id)
@@ -111,15 +133,16 @@ class KeyMatches:
         if match_id in self.held:
             return self.held.pop(match_id)
         match = self.partial.pop(match_id)
-        self._forget_state(match_id, match)
+        if self.ids is not None:
+            self._forget_state(self.ids, match_id, match)
         return match
 
-    def _forget_state(self, match_id: int, match: PartialMatch) -> None:
+    def _forget_state(self, ids_of: dict[State, set[int]], match_id: int, match: PartialMatch) -> None:
         state = match.state
-        ids = self.ids[state]
+        ids = ids_of[state]
         ids.remove(match_id)
         if not ids:
-            del self.ids[state]
+            del ids_of[state]
 
     def add_record(self, at: int, record: Any) -> int:
         """Add a record, and return its number.
@@ -127,10 +150,12 @@ class KeyMatches:
         The number is above those of all stored records. Each of these records belongs to a match. Of all
         partial matches, the newest has the newest record.
         """
-        newest = [match.last for match in self.held.values()]
+        newest = -1
         if self.partial:
-            newest.append(self.partial[next(reversed(self.partial))].last)
-        number = max(newest, default=-1) + 1
+            newest = self.partial[next(reversed(self.partial))].last
+        for match in self.held.values():
+            newest = max(newest, match.last)
+        number = newest + 1
         self.records[number] = at, record
         self.added.add(number)
         return number
@@ -145,4 +170,5 @@ class KeyMatches:
     @property
     def next_id(self) -> int:
         """An id above those of all partial and held matches."""
-        return max((next(reversed(self.partial), -1), *self.held)) + 1
+        newest = next(reversed(self.partial), -1)
+        return 1 + (max(newest, *self.held) if self.held else newest)

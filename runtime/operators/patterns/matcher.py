@@ -49,7 +49,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from penstock.runtime.operators.patterns.key_matches import KeyMatches, PartialMatch
+from penstock.runtime.operators.patterns.key_matches import KeyMatches, PartialMatch, State
 from penstock.runtime.operators.patterns.pattern import Pattern, SkipKind, takes_match
 from penstock.runtime.operators.patterns.step import Contiguity, Step
 from penstock.runtime.operators.patterns.transitions import TransitionGraph
@@ -65,13 +65,17 @@ class Outcome(NamedTuple):
     timed_out: list[Match]
 
 
+#: The outcome without matches; never changed.
+_NOTHING: Final = Outcome([], [])
+
+
 class _Condition:
     """A user's condition of one step, and the function that is called instead of it."""
 
-    __slots__ = ("call", "function", "step", "takes_match")
+    __slots__ = ("call", "running", "takes_match")
 
     def __init__(self, step: str, function: Callable[..., object], call: Callable[..., object]) -> None:
-        self.step, self.function, self.call = step, function, call
+        self.running, self.call = (step, function), call
         self.takes_match = takes_match(function)
 
 
@@ -102,18 +106,63 @@ class _Decision(NamedTuple):
 #: The decision for a record that leaves a partial match unchanged.
 _UNCHANGED: Final = _Decision((), ())
 
+#: The decision for a record that ends a partial match.
+_DISCARDED: Final = _Decision((), (), is_discarded=True)
+
 
 class _Arrival(NamedTuple):
     """The new state of a partial match after a transition took a record, without the records."""
 
+    leaf: int
     counts: tuple[int, ...]
     targets: tuple[int, ...]
     is_complete: bool
     is_fresh: bool
 
 
+class _Way(NamedTuple):
+    """A target of a partial match, with the decisions that depend on the pattern alone.
+
+    Attributes:
+        number: Index of the transition.
+        where: Condition of the leaf; `None` for the end of the pattern.
+        blocked_by: Greedy leaves in runs; if one of them takes the record, this target ends.
+        blocks: The leaf in its run if it is greedy.
+        is_inner: Whether `until` ends the target.
+        waits: Whether the target may wait for a later record.
+        waits_always: Whether it waits even if its leaf takes the record.
+    """
+
+    number: int
+    where: _Condition | None
+    until: _Condition | None
+    blocked_by: frozenset[tuple[int, int, bool]]
+    blocks: tuple[int, int, bool] | None
+    is_inner: bool
+    waits: bool
+    waits_always: bool
+
+
+class _Plan(NamedTuple):
+    """The conditions on which a decision depends, for all partial matches in one state.
+
+    Attributes:
+        not_next: Conditions that discard the partial match.
+        not_followed_by: Conditions after which only a match that the record completes is left.
+        ways: Targets in their order.
+        may_wait: Whether the partial match has records.
+        is_fresh: Whether the partial match changes with any record.
+    """
+
+    not_next: tuple[_Condition, ...]
+    not_followed_by: tuple[_Condition, ...]
+    ways: tuple[_Way, ...]
+    may_wait: bool
+    is_fresh: bool
+
+
 class _Decisions:
-    """Decides on each partial match of a key for one record.
+    """Decides on each partial match of a key for one record; one object serves all records.
 
     Conditions that take only the record are called once for each record. A decision that depends on such
     conditions alone holds for all partial matches in the same state.
@@ -121,42 +170,106 @@ class _Decisions:
 
     __slots__ = ("_by_condition", "_by_state", "_is_shared", "_match", "_matcher", "_of_key", "_record")
 
-    def __init__(self, matcher: Matcher, of_key: KeyMatches, record: Any) -> None:
-        self._matcher, self._of_key, self._record = matcher, of_key, record
-        self._by_condition: dict[_Condition, object] = {}
-        self._by_state: dict[tuple[Any, ...], _Decision] = {}
+    _of_key: KeyMatches
+    _match: PartialMatch
+
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._record: Any = None
+        self._by_condition: dict[_Condition, bool] = {}
+        self._by_state: dict[State, _Decision] = {}
         self._is_shared = True
-        self._match: PartialMatch | None = None
+
+    def begin(self, of_key: KeyMatches, record: Any) -> None:
+        """Begin with another record."""
+        self._of_key, self._record = of_key, record
+        self._by_condition.clear()
+        self._by_state.clear()
 
     def of(self, match: PartialMatch) -> _Decision:
-        state = match.state
+        state = match[3:]
         decision = self._by_state.get(state)
         if decision is None:
             self._match, self._is_shared = match, True
-            decision = self._matcher.decide(match, self._holds)
+            decision = self._decide(self._matcher.plan(state))
             if self._is_shared:
                 self._by_state[state] = decision
         return decision
 
-    def affected(self) -> list[int]:
-        """Return the ids of the partial matches that the record may change, in their order."""
+    def effects(self) -> list[tuple[int, PartialMatch, _Decision]]:
+        """Return the partial matches that the record changes in their order, with the decisions."""
         of_key = self._of_key
+        partial, of = of_key.partial, self.of
+        of_key.index()
+        if of_key.ids is None:
+            return [
+                (match_id, match, decision)
+                for match_id, match in partial.items()
+                if (decision := of(match)) is not _UNCHANGED
+            ]
         ids: list[int] = []
         for of_state in of_key.ids.values():
-            if self.of(of_key.partial[next(iter(of_state))]) is not _UNCHANGED or not self._is_shared:
+            if of(partial[next(iter(of_state))]) is not _UNCHANGED or not self._is_shared:
                 ids += of_state
         ids.sort()
-        return ids
+        return [
+            (match_id, match, decision)
+            for match_id in ids
+            if (decision := of(match := partial[match_id])) is not _UNCHANGED
+        ]
 
-    def _holds(self, condition: _Condition) -> object:
+    def _decide(self, plan: _Plan) -> _Decision:
+        """Decide for each target of a partial match whether it takes the record, waits or ends."""
+        holds = self._holds
+        not_next, not_followed_by, ways, may_wait, is_fresh = plan
+        for condition in not_next:
+            if holds(condition):
+                return _DISCARDED
+        is_discarded = False
+        for condition in not_followed_by:
+            if holds(condition):
+                is_discarded = True
+                break
+        left: list[int] = []
+        taken: list[int] = []
+        blocked: list[tuple[int, int, bool]] = []
+        for number, where, until, blocked_by, blocks, is_inner, waits, waits_always in ways:
+            if blocked and not blocked_by.isdisjoint(blocked):
+                continue
+            if where is None:
+                # If the pattern ends with `not_next`, a record that does not match it completes the match.
+                if waits:
+                    left.append(number)
+                elif may_wait and not is_discarded:
+                    taken.append(number)
+                continue
+            if until is not None and holds(until):
+                if is_inner:
+                    continue
+                matches, takes = holds(where), False
+            else:
+                matches = takes = holds(where)
+            if takes:
+                taken.append(number)
+                if blocks is not None:
+                    blocked.append(blocks)
+            if waits and (waits_always or not matches):
+                left.append(number)
+        if is_discarded or not may_wait:
+            left = []
+        if not taken and not is_fresh and len(left) == len(ways):
+            return _UNCHANGED
+        return _Decision(tuple(left), tuple(taken), is_discarded)
+
+    def _holds(self, condition: _Condition) -> bool:
         if condition.takes_match:
-            assert self._match is not None, "conditions are asked about a partial match"
             self._is_shared = False
-            self._matcher.running = condition.step, condition.function
-            return condition.call(self._record, self._matcher.records_of(self._of_key, self._match))
+            matcher = self._matcher
+            matcher.running = condition.running
+            return bool(condition.call(self._record, matcher.records_of(self._of_key, self._match)))
         held = self._by_condition.get(condition)
         if held is None:
-            self._matcher.running = condition.step, condition.function
+            self._matcher.running = condition.running
             held = self._by_condition[condition] = bool(condition.call(self._record))
         return held
 
@@ -200,10 +313,16 @@ class Matcher:
         #: Maximum time between two records, by transition.
         self._gaps = [gaps[way.target] for way in graph.transitions]
         self._has_gaps = any(gap is not None for gap in gaps)
+        self._has_limits = self._has_gaps or self._limit is not None
         self._to_end = frozenset(i for i, way in enumerate(graph.transitions) if way.target == graph.end)
         skipped = None if self._skip.step is None else self._names.index(self._skip.step)
         self._skipped_to: Final = skipped
         self._arrivals: dict[tuple[tuple[int, ...], int], _Arrival] = {}
+        self._ways = [self._way(index) for index in range(len(graph.transitions))]
+        self._plans: dict[State, _Plan] = {}
+        self._decisions = _Decisions(self)
+        #: The beginning of each match, without its times.
+        self._empty = PartialMatch(((),) * len(self._leaves), 0, 0, -1, (), graph.begin, is_fresh=False)
         self.running: tuple[str, Callable[..., object]] | None = None
 
     def _leaf(self, step: Step, negative: Sequence[Step]) -> _Leaf:
@@ -222,6 +341,8 @@ class Matcher:
 
     def deadline(self, of_key: KeyMatches) -> int | None:
         """The earliest moment at which a target expires."""
+        if not self._has_limits:
+            return None
         if of_key.deadline is None:
             of_key.deadline = self._earliest(of_key.partial.values())
         return None if of_key.deadline == inf else int(of_key.deadline)
@@ -264,36 +385,42 @@ class Matcher:
 
     def advance(self, of_key: KeyMatches, at: int, record: Any) -> Outcome:
         """Process the next record; `expire` must have been called for its moment."""
+        decisions = self._decisions
+        decisions.begin(of_key, record)
+        effects = decisions.effects() if of_key.partial else ()
+        begun = decisions.of(self._empty).taken
+        self.running = None
+        if not effects and not begun:
+            return _NOTHING
         number = of_key.add_record(at, record)
-        decisions = _Decisions(self, of_key, record)
         complete: list[PartialMatch] = []
         gone: list[PartialMatch] = []
         grown: list[PartialMatch] = []
-        for match_id in decisions.affected():
-            match = of_key.partial[match_id]
-            decision = decisions.of(match)
-            if decision is _UNCHANGED:
-                continue
+        for match_id, match, decision in effects:
             has_grown = len(grown)
-            self._grow(match, decision, number, at, grown, complete)
+            if decision.taken:
+                self._grow(match, match.first_at, decision, number, at, grown, complete)
             if decision.left:
                 of_key.put(match_id, match._replace(targets=decision.left, is_fresh=False))
             else:
                 of_key.remove(match_id)
                 if len(grown) == has_grown:  # else a partial match that grew out of it has its records, too
                     gone.append(match)
-        empty = PartialMatch(((),) * len(self._leaves), at, at, -1, (), self._graph.begin, is_fresh=False)
-        self._grow(empty, decisions.of(empty), number, at, grown, complete)
-        self.running = None
-        for match_id, match in enumerate(grown, of_key.next_id):
-            of_key.put(match_id, match)
-        if not grown and not complete:
+        if begun:
+            self._grow(self._empty, at, _Decision((), begun), number, at, grown, complete)
+        if grown:
+            for match_id, match in enumerate(grown, of_key.next_id):
+                of_key.put(match_id, match)
+        elif not complete:
             of_key.delete_record(number)
+        if not complete and not gone:
+            return _NOTHING
         return Outcome(self._emitted(of_key, complete, gone, number if complete else None), [])
 
     def _grow(
         self,
         match: PartialMatch,
+        first_at: int,
         decision: _Decision,
         number: int,
         at: int,
@@ -301,75 +428,67 @@ class Matcher:
         complete: list[PartialMatch],
     ) -> None:
         """Append the matches into which a partial match grows to `grown` and `complete`."""
+        before, counts = match.taken, match.counts
         for index in decision.taken:
             if index in self._to_end:
                 complete.append(match)
                 continue
-            leaf = self._graph.transitions[index].target
-            arrival = self._arrivals.get((match.counts, index)) or self._arrive(match.counts, index)
-            taken = list(match.taken)
-            taken[leaf] = (*taken[leaf], number)
-            new = PartialMatch(
-                tuple(taken), match.first_at, at, leaf, arrival.counts, arrival.targets, arrival.is_fresh
-            )
-            if arrival.is_complete:
+            arrival = self._arrivals.get((counts, index)) or self._arrive(counts, index)
+            leaf, counts_after, targets, is_complete, is_fresh = arrival
+            taken = (*before[:leaf], (*before[leaf], number), *before[leaf + 1 :])
+            new = PartialMatch(taken, first_at, at, leaf, counts_after, targets, is_fresh)
+            if is_complete:
                 complete.append(new)
-            if arrival.targets and not decision.is_discarded:
+            if targets and not decision.is_discarded:
                 grown.append(new)
 
     def _arrive(self, counts: tuple[int, ...], index: int) -> _Arrival:
         reached, targets = self._graph.reached(counts, index)
         on = targets if self._has_end else tuple(t for t in targets if t not in self._to_end)
-        is_fresh = bool(self._leaves[self._graph.transitions[index].target].not_next)
-        arrival = _Arrival(reached, on, len(on) < len(targets), is_fresh)
+        leaf = self._graph.transitions[index].target
+        arrival = _Arrival(leaf, reached, on, len(on) < len(targets), bool(self._leaves[leaf].not_next))
         self._arrivals[counts, index] = arrival
         return arrival
 
-    def decide(self, match: PartialMatch, holds: Callable[[_Condition], object]) -> _Decision:
-        """Decide for each transition of a partial match whether it takes the record, waits or ends."""
-        is_discarded = False
-        if match.leaf >= 0:
-            current = self._leaves[match.leaf]
-            may_end = match.counts[-1] >= current.step.at_least
-            if match.is_fresh and may_end and any(map(holds, current.not_next)):
-                return _Decision((), (), is_discarded=True)
-            is_discarded = any(map(holds, current.not_followed_by))
-        left, taken = [], []
-        blocked: set[tuple[int, int, bool]] = set()
-        for index in match.targets:
-            way = self._graph.transitions[index]
-            if not blocked.isdisjoint(way.passed):
-                continue
-            if index in self._to_end:
-                # If the pattern ends with `not_next`, a record that does not match it completes the match.
-                if match.leaf >= 0 and self._ends_by_time:
-                    left.append(index)
-                elif match.leaf >= 0 and not is_discarded:
-                    taken.append(index)
-                continue
-            leaf = self._leaves[way.target]
-            is_over = leaf.until is not None and bool(holds(leaf.until))
-            matches = not (is_over and way.is_inner) and bool(holds(leaf.where))
-            if matches and not is_over:
-                taken.append(index)
-                if leaf.step.is_greedy:
-                    blocked.add(way.leaf_in_run)
-            waits = way.contiguity is not Contiguity.STRICT and not (is_over and way.is_inner)
-            if waits and (way.contiguity is Contiguity.ANY or not matches):
-                left.append(index)
-        if is_discarded or match.leaf < 0:
-            left = []
-        if len(left) == len(match.targets) and not taken and not match.is_fresh:
-            return _UNCHANGED
-        return _Decision(tuple(left), tuple(taken), is_discarded)
+    def plan(self, state: State) -> _Plan:
+        """Return the conditions on which decisions on partial matches in a state depend."""
+        plan = self._plans.get(state)
+        if plan is None:
+            plan = self._plans[state] = self._planned(*state)
+        return plan
+
+    def _planned(self, leaf: int, counts: tuple[int, ...], targets: tuple[int, ...], is_fresh: bool) -> _Plan:
+        ways = tuple(self._ways[target] for target in targets)
+        if leaf < 0:
+            return _Plan((), (), ways, False, is_fresh)
+        current = self._leaves[leaf]
+        may_end = counts[-1] >= current.step.at_least
+        return _Plan(
+            current.not_next if is_fresh and may_end else (), current.not_followed_by, ways, True, is_fresh
+        )
+
+    def _way(self, index: int) -> _Way:
+        way = self._graph.transitions[index]
+        if index in self._to_end:
+            return _Way(index, None, None, way.passed, None, False, self._ends_by_time, False)
+        leaf = self._leaves[way.target]
+        return _Way(
+            index,
+            leaf.where,
+            leaf.until,
+            way.passed,
+            way.leaf_in_run if leaf.step.is_greedy else None,
+            way.is_inner,
+            way.contiguity is not Contiguity.STRICT,
+            way.contiguity is Contiguity.ANY,
+        )
 
     def records_of(self, of_key: KeyMatches, match: PartialMatch) -> Match:
         """Return the records of a match as lists by the names of steps."""
-        records = of_key.records
-        return {
-            name: [records[number][1] for number in numbers]
-            for name, numbers in zip(self._names, match.taken, strict=True)
-        }
+        records, found = of_key.records, {}
+        for name, numbers in zip(self._names, match.taken, strict=True):
+            found[name] = [records[number][1] for number in numbers] if numbers else []
+        return found
 
     # -- complete matches ---------------------------------------------------------------------------------
 
@@ -388,7 +507,7 @@ class Matcher:
             released = [*gone, *complete]
         else:
             released = gone
-            matches = list(self._skipping(of_key, complete, released))
+            matches = list(self._skipping(of_key, complete, released)) if complete or of_key.held else []
         self._delete_records(of_key, released, newest)
         return matches
 

@@ -54,7 +54,7 @@ MATCHED_RECORDS: Final = "matched_records"
 #: Name of the list state that holds the steps of the pattern.
 STEPS: Final = "steps"
 
-#: Maximum number of keys whose partial matches stay decoded in memory.
+#: Maximum number of keys whose many partial matches stay decoded and indexed in memory.
 _KNOWN_KEYS: Final = 100
 
 #: Span of every item in the index of deadlines, because deadlines belong to no window.
@@ -183,6 +183,8 @@ class PatternOperator(TimeOrderedOperator):
         self._deadlines = TimerIndex()
         #: By key: the state's entries when its matches were read, and the decoded matches.
         self._known: dict[Any, tuple[Mapping[int, Any], KeyMatches]] = {}
+        #: The matches of a key that has none; replaced when they become those of a key.
+        self._no_matches = KeyMatches()
         self._stamp: int | None = None
         #: The record that the matcher processes, in a list, because a record may be `None`.
         self._matching: list[Any] | None = None
@@ -283,6 +285,8 @@ class PatternOperator(TimeOrderedOperator):
         return min(deadline, released)
 
     def _next_due(self, until: int) -> Released | None:
+        if self._deadlines.next_at is None:
+            return super()._next_due(until)
         released = self._buffer.next_at
         due = self._deadlines.pop(until if released is None else min(until, released))
         if due is None:
@@ -299,7 +303,10 @@ class PatternOperator(TimeOrderedOperator):
     def _results(self, due: Iterable[Released]) -> Iterator[Any]:
         context = self._context
         for at, key, records in due:
-            matches, timed_out = self._advance(key, at, self._ordered(records))
+            found = self._advance(key, at, records)
+            if found is None:
+                continue
+            matches, timed_out = found
             self._stamp = context.timestamp = at
             context.current_key = key
             if self._timeout_function is not None:
@@ -316,44 +323,57 @@ class PatternOperator(TimeOrderedOperator):
     def _own(self, match: Match) -> Match:
         return _copied(match) if self._copies_matches else match
 
-    def _advance(self, key: Any, at: int, records: list[Any]) -> tuple[list[Match], list[Match]]:
-        """Advance a key's time to a moment, process its records of this moment, and update the state."""
-        matcher, of_key = self._matcher, self._matches_of(key)
+    def _advance(self, key: Any, at: int, records: list[Any]) -> tuple[list[Match], list[Match]] | None:
+        """Advance a key's time to a moment, process its records of this moment, and update the state.
+
+        Returns:
+            The matches, and the partial matches that have timed out; `None` without either.
+        """
+        matcher = self._matcher
+        saved = self._partial.entries.get(key)
+        of_key = self._no_matches if saved is None else self._matches_of(key, saved)
         deadline = matcher.deadline(of_key)
-        outcome = matcher.expire(of_key, at)
-        matches = outcome.matches
-        for record in records:
+        matches: list[Match] = []
+        timed_out: list[Match] = []
+        if deadline is not None and deadline <= at:
+            complete, timed_out = matcher.expire(of_key, at)
+            matches += complete
+        for record in self._ordered(records):
             self._matching = [record]
             matches += matcher.advance(of_key, at, record).matches
         self._matching = None
         if of_key.changed:
-            self._save_matches(key, of_key, deadline)
-        self._save_records(key, of_key)
+            self._save_matches(key, saved, of_key, deadline)
+        if of_key.added or of_key.deleted:
+            self._save_records(key, of_key)
+        if of_key.records and saved is None:
+            self._no_matches = KeyMatches()
         of_key.forget_changes()
-        return matches, outcome.timed_out
+        return (matches, timed_out) if matches or timed_out else None
 
-    def _matches_of(self, key: Any) -> KeyMatches:
-        saved = self._partial.entries.get(key)
-        if saved is None:
-            return KeyMatches()
+    def _matches_of(self, key: Any, saved: dict[int, Any]) -> KeyMatches:
         records = self._matched.entries[key]
-        known = self._known.pop(key, None)
+        known = self._known.pop(key, None) if self._known else None
         # A backend may have dropped the key from memory since, and read it again.
         if known is None or known[0] is not saved or known[1].records is not records:
             known = saved, KeyMatches.of(saved, records)
+        if known[1].ids is not None:
             if len(self._known) >= _KNOWN_KEYS:
                 del self._known[next(iter(self._known))]
-        self._known[key] = known
+            self._known[key] = known
         return known[1]
 
-    def _save_matches(self, key: Any, of_key: KeyMatches, deadline_before: int | None) -> None:
+    def _save_matches(
+        self, key: Any, saved: dict[int, Any] | None, of_key: KeyMatches, deadline_before: int | None
+    ) -> None:
         """Write changed matches, and report them last: a backend may then drop the key from memory."""
-        entries, changed = self._partial.entries, of_key.changed
-        saved = entries.get(key)
+        entries, changed, partial, held = self._partial.entries, of_key.changed, of_key.partial, of_key.held
         if saved is None:
+            if not (partial or held):
+                return
             saved = entries[key] = {}
         for match_id in changed:
-            match = of_key.partial.get(match_id) or of_key.held.get(match_id)
+            match = partial.get(match_id) or held.get(match_id)
             if match is not None:
                 saved[match_id] = tuple(match)
             elif match_id in saved:
@@ -369,15 +389,12 @@ class PatternOperator(TimeOrderedOperator):
                 self._deadlines.add(deadline, _NO_SPAN, key)
 
     def _save_records(self, key: Any, of_key: KeyMatches) -> None:
-        changed = of_key.added | of_key.deleted
-        if not changed:
-            return
         entries = self._matched.entries
         if not of_key.records:
             del entries[key]
         elif key not in entries:
             entries[key] = of_key.records
-        self._matched.changed.update([(key, number) for number in changed])
+        self._matched.changed.update([(key, number) for number in (*of_key.added, *of_key.deleted)])
 
 
 def _copied(match: Match) -> Match:

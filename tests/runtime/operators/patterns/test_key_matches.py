@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pattern_setup import OneKey, begin, then
 
-from penstock.runtime.operators.patterns.key_matches import KeyMatches
+from penstock.runtime.operators.patterns.key_matches import MANY, KeyMatches
 
 
 def read_again(one: OneKey) -> KeyMatches:
@@ -25,7 +25,13 @@ def test_a_record_changes_only_the_partial_matches_that_take_it() -> None:
     assert (one.of_key.changed, one.of_key.deleted) == ({0}, {0, 1})
 
 
-def test_partial_matches_at_the_same_step_have_one_state() -> None:
-    one = OneKey(then(then(begin("a"), "followed_by", "b"), "followed_by", "c")).push("a1 a2 b1 a3")
-    assert sorted(map(sorted, one.of_key.ids.values())) == [[0, 1], [2]]
+def test_many_partial_matches_at_the_same_step_have_one_state() -> None:
+    one = OneKey(then(then(begin("a"), "followed_by", "b"), "followed_by", "c"))
+    one.push("a1 a2 b1 a3 c1")
+    assert one.of_key.ids is None
+    one.push("b2 " + " ".join(f"a{n}" for n in range(4, 4 + MANY)))
+    assert read_again(one).ids is not None
+    one.push("a30 b3 a31")
+    assert one.of_key.ids is not None
+    assert sorted(map(len, one.of_key.ids.values())) == [1, MANY + 2]
     assert read_again(one).ids == one.of_key.ids

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import inf
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from deep import DEEP
@@ -16,6 +18,7 @@ from pattern_setup import OneKey
 from penstock import DataStream
 from penstock.patterns import AfterMatchSkipStrategy, Pattern
 from penstock.runtime.operators.functions.time_order import WAITING_RECORDS
+from penstock.runtime.operators.patterns import key_matches
 from penstock.runtime.operators.patterns.key_matches import KeyMatches
 from penstock.runtime.operators.patterns.matcher import Matcher
 from penstock.runtime.operators.patterns.pattern import SkipKind
@@ -136,20 +139,41 @@ def run(pattern: Pattern[str], events: list[tuple[int, str]]) -> OneKey:
     return key
 
 
+#: Number of partial matches from which on they are indexed: always, or as usual.
+MANY = st.sampled_from([1, key_matches.MANY])
+
+
+def indexed(many: int) -> AbstractContextManager[object]:
+    return patch.object(key_matches, "MANY", many)
+
+
 @settings(max_examples=80 * DEEP)
-@given(pattern=patterns(), steps=EVENTS)
-def test_a_matcher_finds_what_the_model_finds(pattern: Pattern[str], steps: list[tuple[int, str]]) -> None:
+@given(pattern=patterns(), steps=EVENTS, many=MANY)
+def test_a_matcher_finds_what_the_model_finds(
+    pattern: Pattern[str], steps: list[tuple[int, str]], many: int
+) -> None:
     events = timed(steps)
     expected = sorted(found.text(events) for found in matches_of(pattern, events))
-    assert sorted(run(pattern, events).advance_to(1 << 60).matches) == expected
+    with indexed(many):
+        assert sorted(run(pattern, events).advance_to(1 << 60).matches) == expected
 
 
 @settings(max_examples=40 * DEEP)
-@given(pattern=patterns(), steps=EVENTS, data=st.data())
+@given(pattern=patterns(), steps=EVENTS, many=MANY, data=st.data())
 def test_partial_matches_may_be_saved_and_restored_after_any_record(
-    pattern: Pattern[str], steps: list[tuple[int, str]], data: st.DataObject
+    pattern: Pattern[str], steps: list[tuple[int, str]], many: int, data: st.DataObject
 ) -> None:
-    events, matches = timed(steps), []
+    events = timed(steps)
+    with indexed(many):
+        matches = restored_in_between(pattern, events, data)
+    assert sorted(map(joined, matches)) == sorted(run(pattern, events).matches)
+
+
+def restored_in_between(
+    pattern: Pattern[str], events: list[tuple[int, str]], data: st.DataObject
+) -> list[dict[str, list[str]]]:
+    """The matches of a matcher whose partial matches are saved and restored after some of the records."""
+    matches = []
     matcher, of_key = Matcher(pattern), KeyMatches()
     for at, record in events:
         while (deadline := matcher.deadline(of_key)) is not None and deadline <= at:
@@ -158,7 +182,7 @@ def test_partial_matches_may_be_saved_and_restored_after_any_record(
         if data.draw(st.booleans()):
             saved = {number: tuple(match) for number, match in {**of_key.partial, **of_key.held}.items()}
             of_key = KeyMatches.of(saved, dict(of_key.records))
-    assert sorted(map(joined, matches)) == sorted(run(pattern, events).matches)
+    return matches
 
 
 @settings(max_examples=40 * DEEP)
@@ -192,15 +216,21 @@ def test_skipping_leaves_what_no_emitted_match_discards(
         elif taken := match.taken[names.index(str(skip.step))]:
             bound = max(bound, taken[0 if skip.kind is SkipKind.TO_FIRST else -1])
     skipping = Pattern(pattern.steps, skip, pattern.limit)
-    assert run(skipping, events).advance_to(1 << 60).matches == expected
+    with indexed(data.draw(MANY)):
+        assert run(skipping, events).advance_to(1 << 60).matches == expected
 
 
 @pytest.mark.usefixtures("either_backend")
 @settings(max_examples=20 * DEEP)
-@given(pattern=patterns(), data=st.data())
+@given(pattern=patterns(), many=MANY, data=st.data())
 def test_an_operator_finds_what_the_model_finds_whatever_the_order_and_the_restores(
-    pattern: Pattern[str], data: st.DataObject
+    pattern: Pattern[str], many: int, data: st.DataObject
 ) -> None:
+    with indexed(many):
+        check_operator(pattern, data)
+
+
+def check_operator(pattern: Pattern[str], data: st.DataObject) -> None:
     def build(stream: DataStream[str]) -> DataStream[str]:
         return stream.key_by(lambda record: record[-1]).pattern(pattern).select("found", joined)
 

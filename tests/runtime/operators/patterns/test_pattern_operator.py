@@ -172,19 +172,19 @@ def test_a_record_is_in_the_state_once_however_many_partial_matches_share_it() -
         assert len(harness.state(MATCHED_RECORDS)["1"]) == 3
 
 
-def test_partial_matches_are_not_read_from_the_state_again_for_each_record(
+def test_many_partial_matches_are_not_read_from_the_state_again_for_each_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[Any] = []
     make = KeyMatches.of
     monkeypatch.setattr(KeyMatches, "of", lambda saved, records: read.append(saved) or make(saved, records))
     with OperatorHarness.of(a_b()) as harness:
-        for second in range(9):
-            pushed(harness, **{f"a{second}1": second})
-            harness.push_watermark(second * SECOND)
-        assert len(read) == 1
+        for part in range(9):
+            harness.push([f"a{part}{n}1" for n in range(3)], [part * SECOND] * 3)
+            harness.push_watermark(part * SECOND)
+        assert len(read) == 6, "those of a key with few partial matches are"
         pushed(harness, b1=9)
-        assert len(harness.push_watermark(9 * SECOND)) == 9
+        assert len(harness.push_watermark(9 * SECOND)) == 27
 
 
 def test_a_restored_operator_continues_and_fires_its_deadlines() -> None:
