@@ -53,7 +53,7 @@ _CONFIG = NexmarkConfig(seed=7)
 _SOURCE = "source"
 QUERIES: Mapping[Format, Mapping[str, Query]] = {
     "rows": {_SOURCE: lambda events, _: events, **rows.QUERIES, **patterns.QUERIES},
-    "arrow": {_SOURCE: lambda events, _: events, **columns.QUERIES},
+    "arrow": {_SOURCE: lambda events, _: events, **columns.QUERIES, **patterns.COLUMN_QUERIES},
 }
 
 #: Events in a batch of Penstock's source.

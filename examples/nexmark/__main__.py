@@ -34,7 +34,11 @@ def main() -> int:
     # Ray gives its workers the folder of a script, but not a folder that is run as a program.
     sys.argv[0] = str(Path(__file__).resolve())
     sys.path[0] = str(Path(__file__).resolve().parent)
-    queries = columns.QUERIES if given.arrow else {**rows.QUERIES, **patterns.QUERIES}
+    queries = (
+        {**columns.QUERIES, **patterns.COLUMN_QUERIES}
+        if given.arrow
+        else {**rows.QUERIES, **patterns.QUERIES}
+    )
     if given.query not in queries:
         parser.error(f"{given.query} has no version over columns; README.md says why")
     config = NexmarkConfig(seed=given.seed, event_rate=given.event_rate)

@@ -27,7 +27,7 @@ Format = Literal["rows", "arrow"]
 
 QUERIES: Final[Mapping[str, Mapping[str, Callable[..., DataStream[Any]]]]] = {
     "rows": {**rows.QUERIES, **patterns.QUERIES},
-    "arrow": columns.QUERIES,
+    "arrow": {**columns.QUERIES, **patterns.COLUMN_QUERIES},
 }
 
 PROGRAM: Final = "python tests/examples/nexmark"
