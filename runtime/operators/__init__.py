@@ -6,7 +6,7 @@
 - `functions/`, `windows/`, `joins/`, `patterns/`, `ranking/`, `aggregation/`, `expression_operators`,
   `source_operator`, `sinks`, `event_time`: the kinds of operators. `user_operator` runs users' own.
   `coordinator_host` runs coordinators; `coordinators` has their base. `source_coordinator` runs the
-  enumerator of a source.
+  enumerator of a source, and `requested_splits` reads what it assigns.
 - Shared: `keyed_state_requests`, `operator_state`, `timers`, `held_watermark`, `user_code/`.
 - `chain` drives the operators of a subtask.
 

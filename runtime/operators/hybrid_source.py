@@ -35,6 +35,12 @@ from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.lag import SourceLag
+from penstock.runtime.operators.requested_splits import (
+    NOTHING_LEFT,
+    EndedReaders,
+    can_pause_splits,
+    refuse_induced,
+)
 from penstock.runtime.operators.source import (
     AddsSplits,
     ConnectorContext,
@@ -54,12 +60,6 @@ from penstock.runtime.operators.source import (
     SplitProgress,
 )
 from penstock.runtime.operators.source_coordinator import OnRequest
-from penstock.runtime.operators.source_operator import (
-    NOTHING_LEFT,
-    EndedReaders,
-    can_pause_splits,
-    refuse_induced,
-)
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.time.durations import Duration

@@ -3,6 +3,7 @@
 - `files/`: `FileSource` and `FileSink`.
 - `file_formats/`: reads and writes the formats of files: text, JSON lines, CSV, Parquet, Avro and others.
 - `filesystem`: the port to files. `local_files`, `object_files`: its two implementations.
+  `odd_keys`: objects that only Arrow reads.
 - `messages/`: common parts of the sources of messages, which are `redis_streams`, `jetstream`, `mqtt`,
   `webhook` and Kafka's. `kafka/`: Kafka's topics. `http_sink`: sends records as HTTP requests.
 - `delta/`: Delta tables.

@@ -84,6 +84,11 @@ def check_has_run(name: str, given: Any) -> None:
         raise PenstockError(msg)
 
 
+def run_method(owner: object, name: str, *arguments: object) -> None:
+    """Call a method of a user's object, and check that it has run."""
+    check_has_run(name, getattr(owner, name)(*arguments))
+
+
 T = TypeVar("T")
 
 

@@ -18,8 +18,8 @@ from penstock import (
     PenstockError,
 )
 from penstock.connectors import ConnectorContext, EndOfHistory, OnRequest, Polled
+from penstock.runtime.operators.requested_splits import RequestedSplits
 from penstock.runtime.operators.source import NeededColumns, SplitProgress
-from penstock.runtime.operators.source_operator import RequestedSplits
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.testing.manual_time import ManualClock

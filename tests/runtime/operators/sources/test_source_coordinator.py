@@ -11,6 +11,7 @@ from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorL
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.operators.coordinator_host import CoordinatorHost, EventOfSubtask
 from penstock.runtime.operators.hybrid_source import HybridSource
+from penstock.runtime.operators.requested_splits import RequestedSplits
 from penstock.runtime.operators.source import NeededColumns, Polled
 from penstock.runtime.operators.source_coordinator import (
     NO_MORE_SPLITS,
@@ -19,7 +20,6 @@ from penstock.runtime.operators.source_coordinator import (
     OnRequestEnumerator,
     SourceCoordinatorProvider,
 )
-from penstock.runtime.operators.source_operator import RequestedSplits
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.record.value_codec import ValueCodec
 

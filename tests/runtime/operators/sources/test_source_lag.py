@@ -12,8 +12,8 @@ from penstock import CollectionSource, FileSource, HybridSource
 from penstock.connectors import ConnectorContext, Polled, ReportsLag, SourceLag, SplitLag
 from penstock.operators import RowBatch
 from penstock.runtime.errors import OperatorError
+from penstock.runtime.operators.requested_splits import RequestedSplits
 from penstock.runtime.operators.source_coordinator import NO_MORE_SPLITS
-from penstock.runtime.operators.source_operator import RequestedSplits
 from penstock.testing import ManualClock, SourceHarness
 
 
