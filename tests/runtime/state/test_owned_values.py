@@ -89,7 +89,7 @@ ACCEPTED: list[Any] = [
     [[1], [2]],
     {"a": [1]},
     {(1, 2): {3}},
-    {1, "a"},
+    {1, 2},
     deque([[1]], maxlen=3),
     (1, [2]),
     bytearray(b"x"),
