@@ -67,6 +67,23 @@ _CHANGES: Final = frozenset([_INSERT, _UPDATE, _DELETE, _TRUNCATE])
 _NEW, _OLD, _OLD_KEY = map(ord, "NOK")
 
 
+async def in_thread(call: Callable[..., T], *arguments: Any) -> T:
+    """Run a call in a thread. If it is cancelled, wait for the end of the call first.
+
+    The next step closes the connection, and libpq would free the memory that the call still uses.
+    """
+    work = asyncio.get_running_loop().create_task(asyncio.to_thread(call, *arguments))
+    is_cancelled = False
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:  # raised again below
+            is_cancelled = True
+    if is_cancelled:
+        raise asyncio.CancelledError from work.exception()
+    return work.result()
+
+
 class CdcReceiver:
     """Reads one slot.
 
@@ -110,7 +127,7 @@ class CdcReceiver:
         self.where = where
 
     async def receive(self, inbox: Inbox) -> None:
-        self._catalog = catalog = await asyncio.to_thread(self._open)
+        self._catalog = catalog = await in_thread(self._open)
         if self._split.reading is not None:
             await self._read_snapshot(inbox)
         await self._start(catalog)
@@ -136,7 +153,7 @@ class CdcReceiver:
             self._status.cancel()
         for connection in (self._stream, self._catalog):
             if connection is not None:
-                await asyncio.to_thread(connection.close)
+                await in_thread(connection.close)
 
     def _connect(self) -> Postgres:
         return self._source.connect(f"{self._prefix}{self._attempt}")
@@ -178,14 +195,14 @@ class CdcReceiver:
     async def _ask(self, call: Callable[..., T], *arguments: Any) -> T:
         """Call the catalog in a thread; its connection serves one call at a time."""
         async with self._is_asking:
-            return await asyncio.to_thread(call, *arguments)
+            return await in_thread(call, *arguments)
 
     # -- the snapshot -------------------------------------------------------------------------------------
 
     async def _read_snapshot(self, inbox: Inbox) -> None:
-        database = await asyncio.to_thread(self._connect)
+        database = await in_thread(self._connect)
         try:
-            snapshot, lsn, timestamp = await asyncio.to_thread(begin_snapshot, database)
+            snapshot, lsn, timestamp = await in_thread(begin_snapshot, database)
             # Later transactions are in no chunk.
             self._split = replace(self._split, settled=max(self._split.settled, lsn))
             while self._split.reading is not None and self._split.reading < len(self._split.tables):
@@ -193,7 +210,7 @@ class CdcReceiver:
             self._split = replace(self._split, reading=None)
             await inbox.put(Polled(), self._split)
         finally:
-            await asyncio.to_thread(database.close)
+            await in_thread(database.close)
 
     async def _read_table(
         self, inbox: Inbox, database: Postgres, index: int, snapshot: str, commit: tuple[int, int]
@@ -202,11 +219,11 @@ class CdcReceiver:
         schema, _, name = table.name.partition(".")
         relation = Relation(table.oid, schema, name, "f", table.columns, (True,) * len(table.columns))
         key_of = key_reader(table.columns, table.key)
-        await asyncio.to_thread(open_cursor, database, table)
+        await in_thread(open_cursor, database, table)
         most = _FIRST_ROWS
         while True:
             limit = min(inbox.max_rows, self._source.page_rows, most)
-            rows = await asyncio.to_thread(fetch, database, limit, len(table.columns))
+            rows = await in_thread(fetch, database, limit, len(table.columns))
             for row in rows:
                 self._changes.add("insert", relation, row, commit)
             most = _rows_that_fit(rows)
@@ -214,19 +231,19 @@ class CdcReceiver:
             table = table.read_to(None if is_last else key_of(rows[-1]), snapshot)
             self._tables[table.oid] = table
             self._split = replace(self._split.with_table(table), reading=index + 1 if is_last else index)
-            batch = await asyncio.to_thread(self._changes.take)
+            batch = await in_thread(self._changes.take)
             await inbox.put(Polled(batch), self._split)
             if is_last:
-                await asyncio.to_thread(database.query, "read", "CLOSE rows")
+                await in_thread(database.query, "read", "CLOSE rows")
                 return
 
     # -- the stream ---------------------------------------------------------------------------------------
 
     async def _start(self, catalog: Catalog) -> None:
         """Take the slot, as soon as no other process holds it."""
-        stream = await asyncio.to_thread(self._source.connect_stream, f"{self._prefix}{self._attempt}")
+        stream = await in_thread(self._source.connect_stream, f"{self._prefix}{self._attempt}")
         try:
-            system = await asyncio.to_thread(stream.system)
+            system = await in_thread(stream.system)
             if system != self._split.system:
                 msg = (
                     f"{self.where} is the database system {system}, but the restored state is of "
@@ -236,7 +253,7 @@ class CdcReceiver:
             give_up_at = time.monotonic() + self._timeout
             while True:
                 try:
-                    await asyncio.to_thread(
+                    await in_thread(
                         stream.start, self._source.slot, self._split.lsn, self._source.publication
                     )
                     break

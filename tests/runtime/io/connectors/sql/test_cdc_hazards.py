@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from cdc_worlds import CdcJob, ChangedDatabase
 from serving.postgres import PASSWORD, PostgresServer, postgres_server
 
 from penstock.runtime.errors import ConnectorError, LostInputError
+from penstock.runtime.io.connectors.sql.cdc.receiver import in_thread
 
 ROW = "INSERT INTO orders VALUES "
 
@@ -189,6 +192,35 @@ def test_a_slot_that_another_process_reads_is_waited_for_and_then_refused(
     holder.close()
     assert ids(waiting.read(1)) == [1]
     waiting.close()
+
+
+def test_a_reader_that_ends_during_a_call_closes_no_connection_before_the_end_of_the_call() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    steps = []
+
+    def call() -> None:
+        begun.set()
+        assert may_end.wait(60)
+        steps.append("the call has ended")
+
+    async def receive() -> None:
+        try:
+            await in_thread(call)
+        finally:
+            steps.append("the connection is closed")
+
+    async def end() -> None:
+        receiving = asyncio.create_task(receive())
+        await asyncio.to_thread(begun.wait, 60)
+        for _ in range(2):  # the fetcher cancels again if a receiver does not end
+            receiving.cancel()
+            await asyncio.wait([receiving], timeout=0)
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+
+    asyncio.run(end())
+    assert steps == ["the call has ended", "the connection is closed"]
 
 
 def test_a_new_attempt_ends_the_connections_of_an_earlier_one(
