@@ -78,7 +78,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
     is_resumable: ClassVar[bool] = True
     knows_lag: ClassVar[bool] = True
     steps: ClassVar[Sequence[str]] = _EVERY_STEP
-    most_polls: ClassVar[int] = 2_000_000
+    most_polls: ClassVar[int] = 500_000
 
     # -- fixtures -----------------------------------------------------------------------------------------
 

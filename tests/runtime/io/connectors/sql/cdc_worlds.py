@@ -96,13 +96,17 @@ class ChangedDatabase(FlakyCalls):
         given = {"slot": self.slot, "publication": "shop", **self.settings, **settings}
         return FlakyCdcSource(self.url, tables or ("orders",), world=self, **given)
 
-    def cleanup(self) -> None:
+    def drop_slot(self, slot: str) -> None:
+        """Drop a slot if it exists; the server may not know yet that its last reader has ended."""
         self.run(
             "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots "
-            f"WHERE slot_name = '{self.slot}' AND active",
+            f"WHERE slot_name = '{slot}' AND active",
             f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-            f"WHERE slot_name = '{self.slot}'",
+            f"WHERE slot_name = '{slot}'",
         )
+
+    def cleanup(self) -> None:
+        self.drop_slot(self.slot)
         if self._connection is not None:
             self._connection.close()
 

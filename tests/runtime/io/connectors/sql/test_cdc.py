@@ -174,7 +174,7 @@ def test_without_a_snapshot_an_old_slot_gives_what_it_has_and_a_new_one_what_com
     shop.run("INSERT INTO orders VALUES (3)")
     assert numbers(job.read(1)) == [3]
     job.close()
-    shop.run(f"SELECT pg_drop_replication_slot('{shop.slot}_new')")
+    shop.drop_slot(f"{shop.slot}_new")
 
 
 # -- changes ----------------------------------------------------------------------------------------------
