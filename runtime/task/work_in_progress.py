@@ -80,7 +80,7 @@ class SliceCosts:
 
 
 #: Maximum records in a slice of a row batch.
-MOST_ROWS: Final = 8_192
+MOST_ROWS: Final = 4_096
 
 #: Minimum time for rows, as a multiple of the fixed cost of a slice.
 _TIMES_FIXED: Final = 4

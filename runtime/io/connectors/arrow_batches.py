@@ -27,7 +27,7 @@ ARROW_ROWS: Final = 64 * 1024
 MOST_ARROW_ROWS: Final = 256 * 1024
 
 #: Maximum rows that the task requests at a time from a source that returns lists.
-MOST_ASKED: Final = 8_192
+MOST_ASKED: Final = 4_096
 
 #: Ratio of the rows of an Arrow batch to the requested rows, while the job is slow.
 _SLOW_FACTOR: Final = 4
