@@ -9,12 +9,12 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise, repeat
 from math import inf
 from typing import Any, Final
 
+from penstock.runtime.cycle_collector import without_collections
 from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.captured_rows import Block, CapturedRows
 from penstock.runtime.state.column_log import ColumnLog
@@ -235,11 +235,15 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table.changed.clear()
         for columns in self._column_tables.values():
             columns.clear()
-        with _without_collections():
+        # Restored values have no cycles. One collection makes them old; others would traverse them when they
+        # are young, and again later.
+        with without_collections():
             for handle in handles:
                 self._put_entries_of(handle, files)
             for name in self._known.lists:
                 self._sort_list(name)
+        if gc.isenabled():
+            gc.collect(1)
         for log in self._column_logs.values():
             self._fill_columns(log)
         for rows in self._row_logs.values():
@@ -262,23 +266,6 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 entries[key] = dict(sorted(held.items()))
 
     def close(self) -> None: ...
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Restore without collections of cycles, and then make the restored values old in one collection.
-
-    Restored values have no cycles. Otherwise each one would be traversed twice, when it is young and later.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-    if was_enabled:
-        gc.collect(1)
 
 
 def _apply_flat(entries: dict[Any, Any], keys: Sequence[Any], values: Sequence[Any] | None) -> None:

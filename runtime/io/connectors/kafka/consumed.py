@@ -12,9 +12,7 @@ third of the client's time per message.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -71,18 +69,6 @@ class PartitionRun:
                 return f"{topic}[{partition}]@{offsets[index]}"
             index -= len(offsets)
         raise IndexError(index)
-
-
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """Disable the cycle collector until the block ends; a collector that was off stays off."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def errors_in(messages: Sequence[Message]) -> bool:

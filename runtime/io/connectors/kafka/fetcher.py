@@ -24,16 +24,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.runtime.cycle_collector import without_collections
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.kafka.clients import ENDED
 from penstock.runtime.io.connectors.kafka.cluster import KafkaCluster, passes
-from penstock.runtime.io.connectors.kafka.consumed import (
-    CHUNK,
-    PartitionRun,
-    by_partition,
-    errors_in,
-    without_collections,
-)
+from penstock.runtime.io.connectors.kafka.consumed import CHUNK, PartitionRun, by_partition, errors_in
 from penstock.runtime.io.connectors.kafka.partitions import KafkaPartitionSplit, TopicPartition
 from penstock.runtime.io.connectors.kafka.records import offset_of
 from penstock.runtime.io.connectors.messages.deserializer import MessageDeserializer

@@ -1,26 +1,11 @@
-"""Messages of one `consume()` are sorted by partition, with the cycle collector held off."""
+"""Messages of one `consume()` are sorted by partition."""
 
 from __future__ import annotations
-
-import gc
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from penstock.runtime.io.connectors.kafka.consumed import (
-    PartitionRun,
-    by_partition,
-    errors_in,
-    without_collections,
-)
-
-
-@pytest.fixture(autouse=True)
-def restored_collector() -> Iterator[None]:
-    was_enabled = gc.isenabled()
-    yield
-    (gc.enable if was_enabled else gc.disable)()
+from penstock.runtime.io.connectors.kafka.consumed import PartitionRun, by_partition, errors_in
 
 
 def messages(*places: tuple[str, int]) -> list[Message]:
@@ -71,20 +56,3 @@ def test_a_run_keeps_messages_of_which_more_than_the_values_is_read() -> None:
     run.end(8)
     assert [each.offset() for each in run.messages] == [5, 6]
     assert (run.next_offset, run.is_last, run.values) == (8, True, [])
-
-
-def test_nothing_is_collected_within_the_block_even_if_it_fails() -> None:
-    gc.enable()
-    with without_collections():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    with pytest.raises(ZeroDivisionError), without_collections():
-        _ = 1 / 0
-    assert gc.isenabled()
-
-
-def test_a_program_that_collects_nothing_stays_so() -> None:
-    gc.disable()
-    with without_collections():
-        pass
-    assert not gc.isenabled()
