@@ -25,7 +25,7 @@ its splits phase by phase.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -39,6 +39,7 @@ from penstock.runtime.operators.requested_splits import (
     NOTHING_LEFT,
     EndedReaders,
     can_pause_splits,
+    progress_within,
     refuse_induced,
 )
 from penstock.runtime.operators.source import (
@@ -264,14 +265,9 @@ class HybridReader(Generic[T]):
 
     @property
     def split_progress(self) -> SplitProgress:
-        reading: tuple[Hashable, ...] = ()
-        has_waiting = bool(self._waiting)
-        if self._reader is not None:
-            inner = SplitProgress((None,)) if self._reports is None else self._reports.split_progress
-            reading = tuple((self._place[0], split) for split in inner.reading)
-            has_waiting = has_waiting or inner.has_waiting
-        if (reading, has_waiting) != (self._progress.reading, self._progress.has_waiting):
-            self._progress = SplitProgress(reading, has_waiting)
+        progress = progress_within(self._place[0], self._reader, self._reports, bool(self._waiting))
+        if progress != self._progress:
+            self._progress = progress
         return self._progress
 
     def lag(self) -> SourceLag | None:

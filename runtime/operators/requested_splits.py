@@ -37,6 +37,16 @@ T = TypeVar("T")
 NOTHING_LEFT: Final = SourceLag.of(())
 
 
+def progress_within(
+    part: Hashable, reader: SourceReader[Any] | None, reports: ReportsSplits | None, has_waiting: bool
+) -> SplitProgress:
+    """The splits of the reader of one part; their names include the part."""
+    if reader is None:
+        return SplitProgress((), has_waiting)
+    inner = SplitProgress((None,)) if reports is None else reports.split_progress
+    return SplitProgress(tuple((part, split) for split in inner.reading), has_waiting or inner.has_waiting)
+
+
 class RequestedSplits(Generic[T]):
     """A `SourceReader` that reads one assignment after another."""
 
@@ -113,14 +123,9 @@ class RequestedSplits(Generic[T]):
     @property
     def split_progress(self) -> SplitProgress:
         """Splits of the current assignment; their names include the assignment's number."""
-        has_waiting = bool(self._waiting)
-        reading: tuple[tuple[int, Hashable], ...] = ()
-        if self._reader is not None:
-            inner = SplitProgress((None,)) if self._reports is None else self._reports.split_progress
-            reading = tuple((self._assignment, split) for split in inner.reading)
-            has_waiting = has_waiting or inner.has_waiting
-        if (reading, has_waiting) != (self._progress.reading, self._progress.has_waiting):
-            self._progress = SplitProgress(reading, has_waiting)
+        progress = progress_within(self._assignment, self._reader, self._reports, bool(self._waiting))
+        if progress != self._progress:
+            self._progress = progress
         return self._progress
 
     def lag(self) -> SourceLag | None:
