@@ -18,6 +18,7 @@ holder drops its reference. Ray spills blocks to disk when memory is short.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import secrets
 from collections import deque
@@ -98,7 +99,8 @@ class BlockHolder:
             return
         call = actor.__ray_call__.options(num_returns=2)
         data, size = call.remote(_hand_over, key, position)
-        block = Block(data, rows, await size, schema)  # with the size, the block is in the object store
+        # With the size, the block is in the object store. A subtask that hangs may ask again.
+        block = Block(data, rows, await asyncio.wait_for(size, ANSWER), schema)
         if not self._is_staged(key, position):
             self._staged.setdefault(key, {})[position] = block
 
