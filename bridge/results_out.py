@@ -6,8 +6,9 @@
     df = results.to_dataframe(spark)
 
 The rows don't pass through the driver. In a RayDP session the executors' JVMs read the blocks from the object
-store, with an internal function of RayDP. This is four times as fast as Python workers. In any other session,
-Python workers read the blocks; the process that holds them gives only references.
+store, with an internal function of RayDP. This is four times as fast as Python workers. These read the blocks
+in any other session, and with a version of RayDP that lacks the function. The process that holds the blocks
+gives them only references.
 """
 
 from __future__ import annotations
@@ -43,16 +44,24 @@ def dataframe_of_blocks(
     spark_schema = spark_schema_of(common)
     if not blocks:
         return spark.createDataFrame([], spark_schema)
-    if is_raydp(spark):
-        from raydp.spark.dataset import _convert_by_rdd
-
+    read_in_jvm = _reader_in_jvm(spark)
+    if read_in_jvm is not None:
         references = [block.data for block in blocks.values()]
         worker: Any = ray._private.worker.global_worker  # RayDP's own function for owners makes Ray warn
         owners = [worker.core_worker.get_owner_address(reference) for reference in references]
-        frame: DataFrame = _convert_by_rdd(spark, references, owners, spark_schema)
+        frame: DataFrame = read_in_jvm(spark, references, owners, spark_schema)
         return frame
     pull = Pull(ray.get_runtime_context().gcs_address, holder, tuple(blocks))
     return spark.range(0, len(blocks), 1, len(blocks)).mapInArrow(pull, spark_schema)
+
+
+def _reader_in_jvm(spark: SparkSession) -> Any:
+    """RayDP's internal function, which reads blocks in the JVM; `None` in other sessions and versions."""
+    if not is_raydp(spark):
+        return None
+    from raydp.spark import dataset
+
+    return getattr(dataset, "_convert_by_rdd", None)
 
 
 def is_raydp(spark: SparkSession) -> bool:
