@@ -70,7 +70,8 @@ _NEW, _OLD, _OLD_KEY = map(ord, "NOK")
 async def in_thread(call: Callable[..., T], *arguments: Any) -> T:
     """Run a call in a thread. If it is cancelled, wait for the end of the call first.
 
-    The next step closes the connection, and libpq would free the memory that the call still uses.
+    The next step closes the connection, and libpq would free the memory that the call still uses. Every call
+    of a `Postgres` ends within its timeout, so the wait is bounded, too.
     """
     work = asyncio.get_running_loop().create_task(asyncio.to_thread(call, *arguments))
     is_cancelled = False
