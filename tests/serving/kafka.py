@@ -302,7 +302,7 @@ def light_broker(folder: Path) -> Iterator[Broker]:
         broker.kill()
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count: int, among: Sequence[int] = _PORTS) -> list[int]:
     """Ports of loopback that are free.
 
     They are no ephemeral ports. While a broker is down, its clients try to connect again and again. A client
@@ -310,14 +310,14 @@ def free_ports(count: int) -> list[int]:
     """
     with contextlib.ExitStack() as held:
         ports = []
-        for port in random.sample(_PORTS, len(_PORTS)):
+        for port in random.sample(among, len(among)):
             listening = held.enter_context(socket.socket())
             with contextlib.suppress(OSError):
                 listening.bind(("127.0.0.1", port))
                 ports.append(port)
             if len(ports) == count:
                 return ports
-    raise AssertionError(f"there are no {count} free ports in {_PORTS}")
+    raise AssertionError(f"there are no {count} free ports in {among}")
 
 
 def _replication(nodes: int) -> dict[str, object]:

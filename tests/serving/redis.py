@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import redis
@@ -14,6 +14,10 @@ from serving.kafka import free_ports
 from serving.process import Server
 
 PASSWORD = "open-sesame"
+
+#: Distance from the port of a cluster node to that of its bus, and bus ports that are no ephemeral ports.
+_TO_BUS = 10_000
+_BUSES = range(30_000, 32_000)
 
 
 class RedisServer(Server):
@@ -41,7 +45,7 @@ def redis_server(
         is_durable: Whether each command is on the disk before its answer, so that it survives `kill`.
         is_of_cluster: Whether it is a node of a Redis Cluster, which has no other node yet.
     """
-    (port,) = free_ports(1)
+    port = _port_of_node() if is_of_cluster else free_ports(1)[0]
     folder.mkdir(parents=True, exist_ok=True)
     options = {"port": port, "bind": "127.0.0.1", "dir": folder, "save": "", "requirepass": PASSWORD}
     options |= {"appendonly": "yes" if is_durable else "no", "appendfsync": "always"}
@@ -53,6 +57,14 @@ def redis_server(
         yield server
     finally:
         server.kill()
+
+
+def _port_of_node() -> int:
+    """A port that is free together with that of the cluster bus, which must not be ephemeral either."""
+    for bus in free_ports(10, _BUSES):
+        with suppress(AssertionError):
+            return free_ports(1, [bus - _TO_BUS])[0]
+    raise AssertionError("no free port has a free port for the cluster bus")
 
 
 def _from_wheel() -> str:
