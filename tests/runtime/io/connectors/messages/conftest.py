@@ -30,9 +30,18 @@ def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 
 
 @pytest.fixture(scope="session")
-def shared_mqtt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttBroker]:
+def started_mqtt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttBroker]:
     with mqtt_broker(tmp_path_factory.mktemp("mqtt")) as started:
         yield started
+
+
+@pytest.fixture
+def shared_mqtt(started_mqtt: MqttBroker) -> MqttBroker:
+    """The broker. If it answers no more, one test fails and not all the others, too."""
+    if not started_mqtt.answers():
+        started_mqtt.kill()
+        started_mqtt.start()
+    return started_mqtt
 
 
 @pytest.fixture
