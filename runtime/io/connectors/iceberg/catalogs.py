@@ -177,8 +177,12 @@ class TableClient:
         """Create the table and its namespace; load the table if another process was faster."""
 
         def create() -> None:
-            catalog = self._connected()
-            catalog.create_namespace_if_not_exists(self.identifier.rpartition(".")[0])
+            catalog, namespace = self._connected(), self.identifier.rpartition(".")[0]
+            try:
+                catalog.create_namespace_if_not_exists(namespace)
+            except Exception:
+                # Another process may create it at the same time: SQL catalogs then raise a database's error.
+                catalog.create_namespace_if_not_exists(namespace)
             transaction = catalog.create_table_transaction(
                 self.identifier, schema, properties=dict(properties)
             )

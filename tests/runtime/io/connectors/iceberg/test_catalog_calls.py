@@ -8,9 +8,10 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from iceberg_jobs import SCHEMA, TABLE, TableWorld, catalog_in, in_order, numbers
-from pyiceberg.catalog.sql import SqlCatalogBaseTable
+from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
 
 from penstock.iceberg import IcebergSink, IcebergSource
 from penstock.runtime.errors import ConnectorError, OperatorError
@@ -54,6 +55,20 @@ def test_two_processes_may_create_the_tables_of_a_new_catalog_at_the_same_time(
     monkeypatch.setattr(tables, "create_all", create_second)
     TableWorld(folder).sink().prepare_destination("job-1")
     assert (folder / "catalog.db").exists()
+
+
+def test_two_processes_may_create_the_namespace_of_a_table_at_the_same_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create_second(catalog: SqlCatalog, namespace: str) -> bool:
+        monkeypatch.undo()
+        catalog.create_namespace(namespace)  # the other process, after this one has looked for it
+        return False
+
+    monkeypatch.setattr(SqlCatalog, "namespace_exists", create_second)
+    client = TableClient("new.orders", "default", catalog_in(folder), 60.0)
+    assert client.make(pa.schema({"n": pa.int64()}), (), {}).name() == ("new", "orders")
+    client.close()
 
 
 def test_a_catalog_that_never_opens_is_named(folder: Path) -> None:
