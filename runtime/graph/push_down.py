@@ -40,6 +40,7 @@ import pyarrow.compute as pc
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode
 from penstock.runtime.operators.aggregation.keyed_aggregate import CombineOperator, KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.paned_aggregate import PanedAggregateOperator
 from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
 from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggregateOperator
@@ -56,6 +57,7 @@ _AGGREGATIONS: Final = (
     CombineOperator,
     KeyedAggregateOperator,
     WindowedAggregateOperator,
+    PanedAggregateOperator,
     SessionAggregateOperator,
 )
 

@@ -80,8 +80,17 @@ class ColumnTable:
         return tuple(self._keys)
 
     @property
+    def key_columns(self) -> Mapping[str, TypedColumns]:
+        return self._keys
+
+    @property
     def columns(self) -> Mapping[str, TypedColumns]:
         return self._columns
+
+    @property
+    def end(self) -> int:
+        """A number above all slots."""
+        return self._slots.end
 
     @property
     def all_slots(self) -> Slots:
@@ -238,6 +247,9 @@ class ColumnTable:
     def key_numbers(self, name: str, slots: Slots) -> NDArray[Any]:
         numbers: NDArray[Any] = self._keys[name].all[0].values[slots]
         return numbers
+
+    def key_groups(self, slots: Slots) -> NDArray[np.uint16]:
+        return self._groups[slots]
 
     def keys(self, slots: Slots) -> pa.RecordBatch:
         """The keys of slots; their parts must have one type in each column."""

@@ -225,6 +225,11 @@ class TypedColumns:
             codes[column.valid[slots]] = position
         return codes
 
+    def precedence(self, slots: Slots) -> NDArray[np.int64]:
+        """The rank of the type of each slot's value; of equal values, the lowest rank is kept (`settle`)."""
+        ranks = np.argsort(np.argsort([f"{_rank(column.kind)}" for column in self.all]))
+        return ranks[self.types_of(slots)]
+
     def take(self, slots: Slots) -> pa.Array:
         if len(self.all) == 1:
             return self.all[0].take(slots)
@@ -300,11 +305,16 @@ def plain_name(label: str, kind: pa.DataType) -> str:
 
 def alike(columns: Sequence[TypedColumns], slots: Slots) -> list[Slots]:
     """Positions in `slots`, grouped so that each group has one type in every column."""
-    mixed = [typed for typed in columns if len(typed.all) > 1]
+    return alike_in([(typed, slots) for typed in columns], len(slots))
+
+
+def alike_in(columns: Sequence[tuple[TypedColumns, Slots]], rows: int) -> list[Slots]:
+    """Like `alike`, for rows that have a slot of their own in each column."""
+    mixed = [(typed, slots) for typed, slots in columns if len(typed.all) > 1]
     if not mixed:
-        return [np.arange(len(slots))]
-    codes = np.zeros(len(slots), np.int64)
-    for typed in mixed:
+        return [np.arange(rows)]
+    codes = np.zeros(rows, np.int64)
+    for typed, slots in mixed:
         codes = codes * len(typed.all) + typed.types_of(slots)
         codes = np.unique(codes, return_inverse=True)[1]
     return [np.flatnonzero(codes == code) for code in range(int(codes.max(initial=-1)) + 1)]

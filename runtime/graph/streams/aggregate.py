@@ -24,6 +24,7 @@ from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
 from penstock.runtime.operators.aggregation.keyed_aggregate import CombineOperator, KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.paned_aggregate import PanedAggregateOperator
 from penstock.runtime.operators.aggregation.panes import PANE, ColumnWindows, Panes, WindowCombineOperator
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
@@ -162,8 +163,11 @@ def add_windowed_aggregate(
             )
         operator = partial(SessionAggregateOperator, key, aggregation, windows.gap, settings.late_tag)
     elif _suits_columns(windows):
-        operator = partial(WindowedAggregateOperator, key, aggregation, windows, settings.late_tag)
-        if call.combine and aggregation.combines and not (aggregation.is_ordered and Panes(windows).overlap):
+        overlap = Panes(windows).overlap
+        keeps_panes = overlap and not aggregation.is_ordered
+        kind = PanedAggregateOperator if keeps_panes else WindowedAggregateOperator
+        operator = partial(kind, key, aggregation, windows, settings.late_tag)
+        if call.combine and aggregation.combines and (keeps_panes or not overlap):
             combiner = partial(WindowCombineOperator, key, aggregation, windows)
             inputs = _combined(builder, inputs, key, combiner, operator_id, stateful=True)
     else:

@@ -14,8 +14,8 @@ Functions without partial results receive the rows of the batch last, when all k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -46,13 +46,26 @@ from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.keyed_chunk import key_list
 from penstock.runtime.state.stable_hash import HashArray
 from penstock.runtime.state.stable_hash_arrays import key_hashes
-from penstock.runtime.state.typed_columns import GrowingColumn, Slots, plain_name
+from penstock.runtime.state.typed_columns import GrowingColumn, Slots, TypedColumns, plain_name
 
 #: Schema metadata of a combiner's partial results; snapshots contain it in in-flight data.
 PARTIAL: Final = {b"penstock": b"reduced"}
 
 #: Separator between the name of a result and the name of its accumulator's column.
 OF: Final = ":"
+
+
+class Accumulating(Protocol):
+    """Accumulators by slot: those of a table, or of windows that are combined from panes."""
+
+    @property
+    def columns(self) -> Mapping[str, TypedColumns]: ...
+
+    def column(self, name: str, kind: pa.DataType, *, many_types: bool = False) -> GrowingColumn: ...
+
+    def alike(self, slots: Slots) -> list[Slots]: ...
+
+    def keys(self, slots: Slots) -> pa.RecordBatch: ...
 
 
 class Results(NamedTuple):
@@ -122,6 +135,11 @@ class Aggregation:
     @property
     def accumulator_names(self) -> tuple[str, ...]:
         return tuple(full for columns in self._columns.values() for full in columns.values())
+
+    @property
+    def combining_names(self) -> tuple[str, ...]:
+        """Columns of the accumulators that can be merged."""
+        return tuple(full for name in self._combining for full in self._columns[name].values())
 
     @property
     def pair_columns(self) -> Mapping[str, str]:
@@ -247,17 +265,57 @@ class Aggregation:
             new = pairs[name].insert(of_keys, parts, hashes[rows])
             function.add(accumulators, of_pairs[new], values.take(pa.array(new)))
 
+    def combine(self, windows: Accumulating, steps: Iterable[tuple[Slots, Mapping[str, pa.Array]]]) -> None:
+        """Merge accumulators into others, step by step; raises as `merge` does.
+
+        Args:
+            windows: The accumulators; a step reads values of some slots before they are merged into others.
+            steps: Slots, each once, and the values to merge into them, by the name of their column.
+        """
+        for name in self._combining:
+            self._accumulators(windows, name)
+        for places, values in steps:
+            try:
+                self._merge_values(windows, places, values)
+            except AggregateError as error:
+                keys = windows.keys(places[[error.position]])
+                first = type(error)(str(error), 0)
+                raise self._with_key(first, {k: keys.column(k) for k in self.key_names}) from error
+
+    def add_pairs(
+        self, windows: Accumulating, name: str, rows: Slots, pairs: ColumnTable, slots: Slots
+    ) -> None:
+        """Add the different values of each row to a function that counts them.
+
+        Args:
+            name: Name of the result.
+            rows: The slot of each pair's window, in `windows`.
+            slots: The slot of each pair, in `pairs`.
+        """
+        function, column = self._by_row[name], self.pair_columns[name]
+        accumulators = self._accumulators(windows, name, function.accumulator_types(pa.null()))
+        groups = pairs.alike(slots)
+        seen = ColumnTable("pairs of windows", 1, tracks_changes=False)
+        for some in groups:
+            values = pairs.keys(slots[some]).column(column)
+            of_pairs, values = _distinct_pairs(rows[some], values)
+            if len(groups) > 1:
+                # Equal values of different types count once.
+                new = seen.insert({"row": pa.array(of_pairs)}, {column: values})
+                of_pairs, values = of_pairs[new], values.take(pa.array(new))
+            function.add(accumulators, of_pairs, values)
+
     def partials_of(self, table: ColumnTable, slots: Slots) -> pa.RecordBatch:
         keys, values = table.keys(slots), table.values(slots)
         names = (*keys.schema.names, *values.schema.names)
         return batch_of(dict(zip(names, (*keys.columns, *values.columns), strict=True)))
 
-    def results(self, table: ColumnTable, slots: Slots) -> dict[str, pa.Array]:
+    def results(self, table: Accumulating, slots: Slots) -> dict[str, pa.Array]:
         """The results of each function, for slots whose keys and results have one type per column."""
         (only,) = self.emitted(table, slots)
         return only.columns
 
-    def emitted(self, table: ColumnTable, slots: Slots) -> Iterator[Results]:
+    def emitted(self, table: Accumulating, slots: Slots) -> Iterator[Results]:
         """Results of some slots, in groups whose keys and results have one type per column."""
         for places in table.alike(slots):
             some = slots if len(places) == len(slots) else slots[places]
@@ -280,7 +338,7 @@ class Aggregation:
                 yield Results(places[rows], keys.take(pa.array(rows)), columns)
 
     def _results_of_types(
-        self, table: ColumnTable, slots: Slots, keys: pa.RecordBatch
+        self, table: Accumulating, slots: Slots, keys: pa.RecordBatch
     ) -> dict[str, list[tuple[Any, pa.DataType]]]:
         found = {}
         for name, function in self._functions.items():
@@ -294,7 +352,7 @@ class Aggregation:
                     raise self._with_key(error, by_name) from error
         return found
 
-    def _typed(self, table: ColumnTable, name: str) -> list[GrowingColumn]:
+    def _typed(self, table: Accumulating, name: str) -> list[GrowingColumn]:
         if not self._functions[name].keeps_types:
             return []
         (full,) = self._columns[name].values()
@@ -302,23 +360,28 @@ class Aggregation:
         return [] if columns is None else columns.all
 
     def _merge_once(self, table: ColumnTable, slots: Slots, columns: Mapping[str, pa.Array]) -> None:
+        try:
+            self._merge_values(table, slots, columns)
+        except AggregateError as error:
+            raise self._with_key(error, columns) from error
+
+    def _merge_values(self, table: Accumulating, slots: Slots, columns: Mapping[str, pa.Array]) -> None:
         others = _labelled(columns)
         for name, function in self._combining.items():
             partial = {column: columns[full] for column, full in self._columns[name].items()}
-            self._merge_partial(table, name, function, slots, partial, columns)
+            self._merge_partial(table, name, function, slots, partial)
             if others:
                 (column, full), *_ = self._columns[name].items()
                 for array in others.get(full, ()):
-                    self._merge_partial(table, name, function, slots, {column: array}, columns)
+                    self._merge_partial(table, name, function, slots, {column: array})
 
     def _merge_partial(
         self,
-        table: ColumnTable,
+        table: Accumulating,
         name: str,
         function: PartialAggregate,
         slots: Slots,
         partial: Partial,
-        columns: Mapping[str, pa.Array],
     ) -> None:
         types = {column: array.type for column, array in partial.items()}
         accumulators = self._accumulators(table, name, types)
@@ -330,14 +393,14 @@ class Aggregation:
             (own,) = accumulators.values()
             others = [column for column in typed if column is not own]
             function.merge_beside(accumulators, others, slots, partial)
-        except AggregateError as error:
+        except AggregateError:
             wider = function.wider(partial)
             if wider is None:
-                raise self._with_key(error, columns) from error
-            self._merge_partial(table, name, function, slots, wider, columns)
+                raise
+            self._merge_partial(table, name, function, slots, wider)
 
     def _accumulators(
-        self, table: ColumnTable, name: str, types: Mapping[str, pa.DataType] | None = None
+        self, table: Accumulating, name: str, types: Mapping[str, pa.DataType] | None = None
     ) -> dict[str, GrowingColumn]:
         names = self._columns[name]
         many = self._functions[name].keeps_types

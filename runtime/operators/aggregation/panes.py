@@ -56,6 +56,9 @@ PANE: Final = ":pane"
 #: Later than the end of every window.
 FAR: Final = np.iinfo(np.int64).max
 
+#: Earlier than every watermark.
+NEVER: Final = np.iinfo(np.int64).min
+
 #: Windows of aggregates over columns.
 ColumnWindows = TumblingEventTimeWindows | SlidingEventTimeWindows | CumulativeEventTimeWindows
 
@@ -130,13 +133,49 @@ class Panes:
             if is_open.any():
                 yield starts, is_open
 
-    def are_over(self, starts: Moments, reached: int | None) -> NDArray[np.bool_]:
+    def next_ends(self, panes: Moments, reached: int | Moments | None) -> Moments:
+        """End of the first window that holds each pane and is open at this watermark; `FAR` without one.
+
+        Example:
+            >>> panes = Panes(SlidingEventTimeWindows(size=10e-6, slide=4e-6))
+            >>> panes.next_ends(np.array([8, 10]), None).tolist(), panes.next_ends(np.array([8]), 9).tolist()
+            ([10, 14], [14])
+        """
+        last = self._last_start(panes) + self.size
+        after = panes
+        if reached is not None:
+            after = np.maximum(panes, np.minimum(reached, FAR - 1) + 1)
+        ends = last - (last - after - 1) // self._slide * self._slide
+        return np.where(last > after, ends, FAR)
+
+    def due(self, panes: Moments, fired: Moments, reached: int) -> tuple[NDArray[np.int64], Moments]:
+        """Find the windows that hold these panes and end at this watermark, but did not end at `fired`.
+
+        Returns:
+            The index of a pane for each pane and window, and the end of the window; sorted by end.
+
+        Example:
+            >>> panes = Panes(SlidingEventTimeWindows(size=10e-6, slide=4e-6))
+            >>> parts, ends = panes.due(np.array([8, 10]), np.array([9, 9]), 17)
+            >>> parts.tolist(), ends.tolist()
+            ([0, 1, 0, 1], [14, 14, 18, 18])
+        """
+        firsts = self.next_ends(panes, fired)
+        lasts = np.minimum(self._last_start(panes) + self.size - 1, reached) + 1
+        counts = np.where(firsts == FAR, 0, np.maximum((lasts - firsts) // self._slide + 1, 0))
+        parts = np.repeat(np.arange(len(panes)), counts)
+        numbers = np.arange(len(parts)) - np.repeat(np.cumsum(counts) - counts, counts)
+        ends = firsts[parts] + numbers * self._slide
+        order = np.argsort(ends, kind="stable")
+        return parts[order], ends[order]
+
+    def are_over(self, starts: Moments, reached: int | Moments | None) -> NDArray[np.bool_]:
         if reached is None:
             return np.zeros(len(starts), np.bool_)
         are_over: NDArray[np.bool_] = starts + (self.size - 1) <= reached
         return are_over
 
-    def are_late(self, stamps: Moments, reached: int | None) -> NDArray[np.bool_]:
+    def are_late(self, stamps: Moments, reached: int | Moments | None) -> NDArray[np.bool_]:
         """Whether each moment is in no window that is open at this watermark."""
         # Usually not even the earliest moment is late.
         if len(stamps) and not self.are_over(self._last_start(stamps.min(keepdims=True)), reached).any():

@@ -5,13 +5,14 @@ column of the key, but is not used to compute the key group. When event time has
 emitted and its slot is freed. The ends of all windows are scanned, but only when a watermark has reached the
 earliest end. A record whose windows have all ended goes to the side output.
 
-`WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first grouped into
-partial results by key and pane (`panes.py`), here or by a combiner before the exchange. Then each pane's
-partial result is merged into all windows that hold the pane.
+`AlignedWindowOperator` is the base of tumbling, sliding and cumulative windows. A batch is first grouped into
+partial results by key and pane (`panes.py`), here or by a combiner before the exchange.
 
-Grouping by pane loses the order of rows in different panes. So if windows overlap and a function depends on
-the order, rows are grouped by window, not by pane. Functions without partial results always receive the rows
-of each window.
+`WindowedAggregateOperator` merges each pane's partial result into all windows that hold the pane. It has
+tumbling windows, in which a window is a pane. It also has overlapping windows with a function that depends on
+the order of rows. Grouping by pane loses the order of rows in different panes, so these rows are grouped by
+window. Functions without partial results always receive the rows of each window. All other overlapping
+windows keep panes (`paned_aggregate.py`).
 
 A combiner's partial result may be late if its sender was idle, as this subtask's watermark is then ahead of
 the sender's. The partial result does not contain its records, so it is dropped and counts as one late record.
@@ -27,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_partial
+from penstock.runtime.operators.aggregation.aggregation import Accumulating, Aggregation, is_partial
 from penstock.runtime.operators.aggregation.batch_columns import KeyedColumnOperator
 from penstock.runtime.operators.aggregation.column_aggregate import taken
 from penstock.runtime.operators.aggregation.panes import (
@@ -108,9 +109,7 @@ class ColumnWindowOperator(KeyedColumnOperator):
         ends = self._ends_of(slots)
         over = np.flatnonzero(ends - 1 <= reached)
         over = over[np.argsort(ends[over], kind="stable")]
-        for first in range(0, len(over), _SLICE):
-            some = over[first : first + _SLICE]
-            yield from self._emitted(slots[some], ends[some])
+        yield from self._emitted(self._table, slots[over], ends[over])
         self._delete_beside(slots[over], reached)
         self._table.delete(slots[over])
         self._earliest_end = int(np.delete(ends, over).min(initial=FAR))
@@ -126,7 +125,7 @@ class ColumnWindowOperator(KeyedColumnOperator):
 
     @abstractmethod
     def _starts_of(self, slots: Slots, ends: Moments) -> Moments:
-        """Starts of the windows in these slots, for the output."""
+        """Starts of these windows, for the output."""
 
     def _restored(self, slots: Slots) -> None:
         """Rebuild the indexes of restored windows, which no snapshot holds."""
@@ -141,19 +140,60 @@ class ColumnWindowOperator(KeyedColumnOperator):
     def _note_end(self, end: int) -> None:
         self._earliest_end = min(self._earliest_end, end)
 
-    def _emitted(self, slots: Slots, ends: Moments) -> Iterator[ArrowBatch]:
-        starts = self._starts_of(slots, ends)
-        for places, keys, results in self._results.emitted(self._table, slots):
-            columns: dict[str, Any] = {name: keys.column(name) for name in self._key.names}
-            columns[WINDOW_START] = pa.array(starts[places]).view(_INSTANT)
-            columns[WINDOW_END] = pa.array(ends[places]).view(_INSTANT)
-            columns |= results
-            batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-            yield ArrowBatch(batch, pa.array(ends[places] - 1))
+    def _emitted(self, windows: Accumulating, slots: Slots, ends: Moments) -> Iterator[ArrowBatch]:
+        for first in range(0, len(slots), _SLICE):
+            some, of_some = slots[first : first + _SLICE], ends[first : first + _SLICE]
+            starts = self._starts_of(some, of_some)
+            for places, keys, results in self._results.emitted(windows, some):
+                columns: dict[str, Any] = {name: keys.column(name) for name in self._key.names}
+                columns[WINDOW_START] = pa.array(starts[places]).view(_INSTANT)
+                columns[WINDOW_END] = pa.array(of_some[places]).view(_INSTANT)
+                columns |= results
+                batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+                yield ArrowBatch(batch, pa.array(of_some[places] - 1))
 
 
-class WindowedAggregateOperator(ColumnWindowOperator):
+class AlignedWindowOperator(ColumnWindowOperator):
+    """Windows that the timestamp alone determines; `keeps` names the accumulators in snapshots."""
+
     state_name = WINDOW_AGGREGATE_STATE
+
+    def __init__(
+        self, key: ColumnKey, aggregation: Aggregation, windows: ColumnWindows, keeps: str, late_tag: str
+    ) -> None:
+        super().__init__(key, aggregation, _shape(windows, keeps), late_tag)
+        self._panes = Panes(windows)
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        if isinstance(batch, ArrowBatch) and is_partial(batch.batch):
+            self._merge(batch.batch)
+            return
+        stamps = moments_of(batch)
+        late = self._late_rows(batch, stamps)
+        if late.any():
+            yield from self._late_output(batch, late)
+            batch, stamps = rows_where(batch, pa.array(~late)), stamps[~late]
+        if len(batch):
+            for rows, keys, inputs in self._columns.of(batch):
+                self._add(keys, inputs, stamps if rows is None else stamps[rows])
+
+    def _late_rows(self, batch: Batch, stamps: Moments) -> NDArray[np.bool_]:
+        return self._panes.are_late(stamps, self._reached.timestamp)
+
+    def _starts_of(self, slots: Slots, ends: Moments) -> Moments:
+        return self._panes.begins(ends)
+
+    @abstractmethod
+    def _add(self, keys: Columns, inputs: Columns, stamps: Moments) -> None:
+        """Add rows, none of which is late."""
+
+    @abstractmethod
+    def _merge(self, partials: pa.RecordBatch) -> None:
+        """Merge a combiner's partial results; drop and count those that are late."""
+
+
+class WindowedAggregateOperator(AlignedWindowOperator):
+    """Keeps the accumulators of each key and window."""
 
     def __init__(
         self,
@@ -162,28 +202,11 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         windows: ColumnWindows,
         late_tag: str = LATE_RECORDS,
     ) -> None:
-        super().__init__(key, aggregation, _shape(windows), late_tag)
-        self._panes = Panes(windows)
-
-    def process(self, batch: Batch) -> Iterator[Output]:
-        if isinstance(batch, ArrowBatch) and is_partial(batch.batch):
-            self._merge(batch.batch)
-            return
-        stamps = moments_of(batch)
-        late = self._panes.are_late(stamps, self._reached.timestamp)
-        if late.any():
-            yield from self._late_output(batch, late)
-            batch, stamps = rows_where(batch, pa.array(~late)), stamps[~late]
-        if len(batch):
-            for rows, keys, inputs in self._columns.of(batch):
-                self._add(keys, inputs, stamps if rows is None else stamps[rows])
+        super().__init__(key, aggregation, windows, "aggregates in columns", late_tag)
 
     def _ends_of(self, slots: Slots) -> Moments:
         ends: Moments = self._table.key_numbers(START, slots) + self._panes.size
         return ends
-
-    def _starts_of(self, slots: Slots, ends: Moments) -> Moments:
-        return self._panes.begins(ends)
 
     def _delete_beside(self, slots: Slots, reached: int) -> None:
         for pairs in self._pairs.values():
@@ -226,8 +249,8 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         self._note_end(int(starts.min()) + self._panes.size)
 
 
-def _shape(windows: ColumnWindows) -> WindowShape:
+def _shape(windows: ColumnWindows, keeps: str) -> WindowShape:
     if isinstance(windows, CumulativeEventTimeWindows):
         offset = windows.offset % windows.max_size
-        return WindowShape(windows.max_size, "cumulative aggregates in columns", windows.step, offset)
-    return WindowShape.of(windows, "aggregates in columns")
+        return WindowShape(windows.max_size, f"cumulative {keeps}", windows.step, offset)
+    return WindowShape.of(windows, keeps)

@@ -11,8 +11,8 @@ import pytest
 from penstock import DataStream
 from penstock.aggregates import Count, CountDistinct, First, Last, Max, Sum
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
+from penstock.runtime.operators.aggregation.paned_aggregate import PanedAggregateOperator
 from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
-from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggregateOperator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch
 from penstock.testing import OperatorHarness
@@ -55,8 +55,11 @@ def window_of(row: dict[str, Any]) -> Window:
 SHAPES = [(20, 5, 0), (20, 20, 0), (10, 1, 3), (40, 8, -7)]
 
 
+@pytest.mark.parametrize("ends", [{}, {"first": First("v"), "last": Last("v")}], ids=["panes", "windows"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_cumulative_windows_over_columns_are_those_of_plain_python(shape: tuple[int, int, int]) -> None:
+def test_cumulative_windows_over_columns_are_those_of_plain_python(
+    shape: tuple[int, int, int], ends: dict[str, Any]
+) -> None:
     def build(stream: DataStream[Any]) -> DataStream[Any]:
         windows = stream.key_by("k").window(CumulativeEventTimeWindows(*shape))
         return windows.aggregate(
@@ -64,9 +67,8 @@ def test_cumulative_windows_over_columns_are_those_of_plain_python(shape: tuple[
             n=Count(),
             total=Sum("v"),
             most=Max("v"),
-            first=First("v"),
-            last=Last("v"),
             kinds=CountDistinct("v"),
+            **ends,
         )
 
     triples = records(sum(shape))
@@ -76,9 +78,9 @@ def test_cumulative_windows_over_columns_are_those_of_plain_python(shape: tuple[
     with OperatorHarness.of(build, restored=[snapshot]) as harness:
         harness.push_batch(columns(triples[50:]))
         found = harness.push_watermark(END_OF_TIME - 1)
-    names = ("n", "total", "most", "first", "last", "kinds")
+    names = ("n", "total", "most", "kinds", *ends)
     assert {window_of(row): tuple(row[name] for name in names) for row in found} == {
-        window: (len(of), sum(of), max(of), of[0], of[-1], len({*of}))
+        window: (len(of), sum(of), max(of), len({*of}), of[0], of[-1])[: len(names)]
         for window, of in plain(triples, *shape).items()
     }
     assert len(found) == len(plain(triples, *shape))
@@ -92,7 +94,7 @@ def test_a_combiner_in_front_of_cumulative_windows_changes_nothing(shape: tuple[
     triples = records(sum(shape) + 1)
     with (
         OperatorHarness(WindowCombineOperator(key, aggregation, windows)) as sender,
-        OperatorHarness(WindowedAggregateOperator(key, aggregation, windows)) as receiver,
+        OperatorHarness(PanedAggregateOperator(key, aggregation, windows)) as receiver,
     ):
         for start in range(0, len(triples), 20):
             sender.push_batch(columns(triples[start : start + 20]))

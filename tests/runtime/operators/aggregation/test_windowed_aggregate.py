@@ -14,8 +14,12 @@ from penstock import DataStream, GraphError
 from penstock.aggregates import Count, CountDistinct, First, Last, Sum
 from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_partial
 from penstock.runtime.operators.aggregation.keyed_aggregate import PATIENCE
+from penstock.runtime.operators.aggregation.paned_aggregate import PanedAggregateOperator
 from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
-from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggregateOperator
+from penstock.runtime.operators.aggregation.window_aggregate import (
+    AlignedWindowOperator,
+    WindowedAggregateOperator,
+)
 from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import (
@@ -47,10 +51,16 @@ def columns(*triples: tuple[Any, Any, int]) -> ArrowBatch:
     return ArrowBatch(pa.RecordBatch.from_pylist(list(batch.rows)), pa.array(batch.timestamps, pa.int64()))
 
 
+def operator_of(windows: Any, functions: Any) -> AlignedWindowOperator:
+    """The operator that a stream would choose."""
+    aggregation = Aggregation(KEY.names, functions)
+    keeps_panes = windows is SLIDING and not aggregation.is_ordered
+    kind = PanedAggregateOperator if keeps_panes else WindowedAggregateOperator
+    return kind(KEY, aggregation, windows)
+
+
 def receiver(windows: Any, functions: Any = FUNCTIONS, **settings: Any) -> OperatorHarness:
-    return OperatorHarness(
-        WindowedAggregateOperator(KEY, Aggregation(KEY.names, functions), windows), **settings
-    )
+    return OperatorHarness(operator_of(windows, functions), **settings)
 
 
 def combiner(windows: Any, functions: Any = FUNCTIONS, **settings: Any) -> OperatorHarness:
@@ -91,7 +101,7 @@ def test_values_of_windows_that_have_fired_are_forgotten() -> None:
 @pytest.mark.parametrize("windows", [TUMBLING, SLIDING], ids=["tumbling", "sliding"])
 def test_windows_that_have_ended_leave_nothing_behind(windows: Any) -> None:
     functions = {"n": Count(), "kinds": CountDistinct("v")}
-    operator = WindowedAggregateOperator(KEY, Aggregation(KEY.names, functions), windows)
+    operator = operator_of(windows, functions)
     with OperatorHarness(operator) as harness:
         fired = 0
         for number in range(0, 10_000, 2_000):
@@ -107,7 +117,8 @@ def test_windows_that_have_ended_leave_nothing_behind(windows: Any) -> None:
 
 
 def test_a_combiner_sends_one_row_a_key_and_pane_and_the_receiver_merges_it_into_its_windows() -> None:
-    with combiner(SLIDING) as sender, receiver(SLIDING) as harness:
+    functions = {"n": Count(), "total": Sum("v")}
+    with combiner(SLIDING, functions) as sender, receiver(SLIDING, functions) as harness:
         sender.push_batch(columns(("a", 1, 1), ("a", 2, 1), ("b", 5, 1), ("a", 4, 2)))
         assert sender.push_batch(rows(("a", 8, 3))) == []
         sender.end_of_data()
