@@ -1,4 +1,4 @@
-"""The command that started this program, for messages, and programs that commands start."""
+"""Shows the command that started this program, and runs the programs that `penstock` commands start."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def no_answer(who: str, seconds: float) -> NoAnswerError:
 def ray_text(error: BaseException) -> str:
     """The whole message of an error of Ray in one paragraph; an error in a method gives that error's text.
 
-    Leaves out the indented lines: they have ids of the actor, which the messages of Penstock name.
+    Leaves out indented lines: they hold ids of the actor, which Penstock's own messages already name.
     """
     if isinstance(error, ray.exceptions.RayTaskError):
         return cause_text(error.cause)

@@ -20,7 +20,7 @@ So every cycle is collected in the end, however busy the task is. The share of t
 full collection there is none for twenty times as long as it took.
 
 Full collections can't be left out. A cycle that has become old, such as a user's client that was replaced,
-is freed by nothing else. `gc.freeze` would take restored state out of them, but also each old cycle, and the
+is freed by nothing else. `gc.freeze` would exempt restored state from them, but also each old cycle, and the
 objects of the attempt itself. An ended attempt would then keep its state in memory.
 """
 
@@ -31,8 +31,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-#: Thresholds of `gc`. The first is the number of new containers before a collection of generation 0. Each
-#: other one is the number of collections of a generation before a collection of the next older one.
+#: Thresholds of `gc`. The first is the number of new containers before a collection of generation 0. The
+#: others are the numbers of collections of one generation before the next older one is collected.
 _COLLECT_AFTER: Final = (20_000, 10, 100)
 #: Threshold of full collections that no process reaches.
 _NEVER: Final = 1 << 30

@@ -94,7 +94,7 @@ class SubtaskInfo:
         status: State of the subtask: created, running or finished.
         process: Process of the subtask; `None` without one.
         statistics: Counters of this attempt; `None` before the first report.
-        silence: Silence of the process; `None` when the process answers.
+        silence: The current period without an answer from the process; `None` when it answers.
         long_call: The user's function that has been running for a long time; `None` without one.
         rates: Rates over about ten seconds; `None` before the second report, and for a subtask that is not
             running.
@@ -159,7 +159,8 @@ class JobReport(NearestMembers):
         settings: Its configuration as text, by name; checkpoint settings begin with `checkpointing.`.
         ray_submission: Id in Ray's Jobs API of the program that has started the job; `None` if it was started
             otherwise.
-        slow_checkpoint: The reason why the running or newest checkpoint takes long; `None` if it does not.
+        slow_checkpoint: The reason why the running or newest checkpoint takes long; `None` if it does not, or
+            if no reason is known.
     """
 
     job_id: str
@@ -197,7 +198,7 @@ class JobReport(NearestMembers):
 
     @property
     def edges(self) -> tuple[EdgeSummary, ...]:
-        """Share of each edge's buffers that is used, in the order of `graph.edges`."""
+        """Share of each edge's credits that is in use, in the order of `graph.edges`."""
         return summarize_edges(self.graph, self.subtasks)
 
     @property

@@ -87,8 +87,7 @@ class SubmittedJob:
         chunks: The pickled job graph and settings (see `graph_shipping`).
         submission: Token of the submission; only processes that are given the job have it.
         ray_submission: Id of the program in Ray's Jobs API; empty for a program that was started otherwise.
-        restore_from: URL of the snapshot to start from, instead of the one that the graph names; empty for
-            that one.
+        restore_from: URL of the snapshot to start from; overrides the one that the graph names, unless empty.
     """
 
     job_id: str
@@ -116,7 +115,7 @@ def find_master(job_id: str) -> Any:
     """The handle of a job's JobMaster.
 
     Raises:
-        ValueError: The job has no JobMaster; Ray's error for an unknown actor.
+        ValueError: The job has no JobMaster, or Ray does not know its actor.
     """
     process = get(_MASTER_OF + job_id)
     if process is None:

@@ -8,8 +8,8 @@ delay is not the reason, because every subtask downstream of a slow one has it, 
 is not measured. It includes the write of the decision record. If the rest is longer than the longest part, no
 reason is known.
 
-The wait of a barrier in front of a subtask counts as that subtask's start delay. It counts as its alignment
-if the barrier of another input came earlier. Nothing is measured before the acknowledgement. So for a running
+The wait of a barrier in front of a subtask counts as that subtask's start delay. It counts as alignment if
+the barrier of another input came earlier. Nothing is measured before the acknowledgement. So for a running
 checkpoint the reason is a subtask that has not acknowledged although all of its senders have.
 """
 
@@ -60,7 +60,7 @@ class SlowCheckpoint:
         duration: Seconds from trigger to end, or until now.
         vertex: Vertex of the subtask that delays the checkpoint.
         subtask: Index of this subtask.
-        seconds: Seconds that the part took; of a missing acknowledgement, `duration`.
+        seconds: Seconds that the part took; equals `duration` for a missing acknowledgement.
 
     Example:
         >>> str(SlowCheckpoint(7, 12.3, "enrich", 1, CheckpointPart.ALIGNMENT, 11.9))

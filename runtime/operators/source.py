@@ -343,7 +343,7 @@ class DescribesPart(Protocol):
 
 @runtime_checkable
 class RunsSteps(Protocol):
-    """Optional for a source of Penstock: steps on columns run where its rows are."""
+    """Optional for Penstock's own sources: runs column steps where the rows are made, such as in Spark."""
 
     @property
     def steps_run_in(self) -> str:
@@ -387,12 +387,12 @@ class SplitEnumeratorContext(Protocol):
     ) -> None:
         """Run blocking work, such as listing a folder; the callback runs in the enumerator's thread.
 
-        Without `on_error` an error fails the attempt. No callback runs after the job was restored.
+        Without `on_error` an error fails the attempt. A restore of the job drops earlier callbacks.
         """
         ...
 
     def call_later(self, delay: Duration, callback: Callable[[], None]) -> None:
-        """Call back after a delay, in the enumerator's thread; never after the job was restored."""
+        """Call back after a delay, in the enumerator's thread; a restore of the job drops the call."""
         ...
 
 

@@ -39,7 +39,7 @@ Accumulators: TypeAlias = Mapping[str, GrowingColumn]
 
 
 class AggregateError(PenstockError):
-    """A function can't aggregate the values of a key; `position` is the index of their row."""
+    """A function can't aggregate the values of a key; `position` is the index of a row with the key."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)

@@ -136,7 +136,7 @@ def _actions(system: FileSystem, path: str, version: int) -> list[Any] | None:
     except OSError as error:
         msg = f"table {path}: version {version} can't be read: {error}. Check the permissions"
         raise ConnectorError(msg) from error
-    # Texts in JSON may contain other characters that end a line elsewhere, such as U+2028.
+    # Bytes are split: `str.splitlines` would also split at U+2028, which JSON strings may contain.
     return [json.loads(line) for line in data.split(b"\n") if line.strip()]
 
 

@@ -88,7 +88,7 @@ def check_columns(path: str, table: pa.Schema, schema: pa.Schema, *, adds_column
     """Refuse a schema of rows that does not fit the schema of their table.
 
     Raises:
-        BadRecordError: A column has another type, may be null, or is not in the table.
+        BadRecordError: A column has another type or is not in the table, or a NOT NULL column may be null.
     """
     merged_schema([table, schema], path)
     new = [name for name in schema.names if name not in table.names]

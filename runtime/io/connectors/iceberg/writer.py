@@ -51,13 +51,13 @@ class IcebergWriter(StagingTableWriter):
         """Make a writer.
 
         Args:
-            table: A state of the table whose columns and partitions the files have. By default the newest
-                one; it is made if it does not exist and its columns are known.
+            table: State of the table that determines the files' columns and partitions. By default the newest
+                state; a missing table is created if its columns are known.
         """
         # The table decides the size of files once it is known.
         super().__init__(
             sink.table,
-            key=sink.key if table is None else (),  # rows of the table may have others
+            key=sink.key if table is None else (),  # existing rows need not fit the sink's key
             adds_columns=sink.adds_columns,
             change_kind=sink.change_kind if table is None else None,
             target_file_size=1,
@@ -227,7 +227,7 @@ def check_table(sink: IcebergSink, table: Table) -> None:
     if table.format_version > _NEWEST_FORMAT:
         msg = (
             f"table {sink.table} has format version {table.format_version}, but pyiceberg writes no version "
-            f"after {_NEWEST_FORMAT}. Write a table with the table property format-version={_NEWEST_FORMAT}"
+            f"after {_NEWEST_FORMAT}. Write to a table with the property format-version={_NEWEST_FORMAT}"
         )
         raise ConnectorError(msg)
     ref = table.refs().get(sink.branch)
