@@ -91,7 +91,7 @@ def test_pipeline_says_what_it_is_and_has_more_to_do_than_a_checkpoint_takes(nam
 def test_samples_of_all_pipelines_have_every_course_in_every_mode_on_every_backend() -> None:
     drawn = {
         (scenario.course, scenario.mode, scenario.backend)
-        for seed in range(4)
+        for seed in range(8)
         for name in names()
         for scenario in some(load(name), seed)
     }

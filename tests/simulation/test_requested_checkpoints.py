@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final
 
 import pytest
+from deep import DEEP
 from simulated_jobs.scenario import Scenario, draw_scenario
 from simulated_jobs.simulation import Simulation, Summary
 
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
 
 #: The first seeds from here on whose jobs have state that is too large for a checkpoint's metadata.
 FIRST: Final = 2_000
-RUNS: Final = 50
+RUNS: Final = 30 * DEEP
 
 #: Most requests of a run, and how readily one is made at a moment.
 MOST: Final = 12
@@ -120,8 +121,8 @@ def test_requests_are_answered_once_whatever_dies_and_full_checkpoints_stand_alo
         unanswered += len(silent)
         counts["requests"] += len(user.asked)
     record_property("shown", "\n".join([*total.lines(), f"{dict(counts)}, unanswered {unanswered}"]))
-    assert counts["full"] > 20
-    assert counts["shares files"] > 3
+    assert counts["full"] > 10
+    assert counts["shares files"] > 0
     assert counts["not_all_required_tasks_running"] > 10
     assert unanswered < counts["requests"] / 4
-    assert total.kills.total() >= 20, total.kills
+    assert total.kills.total() >= 10, total.kills

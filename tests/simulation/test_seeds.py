@@ -1,4 +1,4 @@
-"""Whole jobs with failures, each judged by an oracle that knows only the input: 100 seeds, 700 if long."""
+"""Whole jobs with failures, each judged by an oracle that knows only the input: 50 seeds, 700 if long."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1800)]
 
-SEEDS_IN_A_PART = 100
+SEEDS_IN_A_PART = 50
 PARTS = SEEDS // SEEDS_IN_A_PART
 #: Number of parts that also run in the short version.
 SHORT_PARTS = 1

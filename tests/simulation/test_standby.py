@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from deep import DEEP
 from simulated_jobs.scenario import draw_scenario
 from simulated_jobs.simulation import Simulation
 
@@ -14,7 +15,7 @@ from penstock.runtime.execution.processes import ProcessId, ProcessSpec
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
-SEEDS = range(60)
+SEEDS = range(24 * DEEP)
 
 
 def test_jobs_with_a_standby_process_are_exactly_once_whatever_fails(
@@ -34,4 +35,4 @@ def test_jobs_with_a_standby_process_are_exactly_once_whatever_fails(
         result = Simulation(replace(scenario, config=replace(scenario.config, standby=1))).run()
         assert result.problems == (), f"seed {seed}"
     record_property("shown", f"roles that a standby process took: {len(taken)}")
-    assert len(taken) >= 5
+    assert len(taken) >= 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from deep import DEEP
 from simulated_jobs.cases import stored_alignment_scenario
 from simulated_jobs.simulation import Simulation, Summary
 
@@ -13,7 +14,7 @@ from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
-SEEDS = range(30)
+SEEDS = range(12 * DEEP)
 
 
 def test_kills_in_the_middle_of_stored_alignments_cost_nothing(
@@ -33,7 +34,7 @@ def test_kills_in_the_middle_of_stored_alignments_cost_nothing(
         f"over the limit: {happened[FaultKind.ALIGNMENT_LIMIT]}; "
         f"without room: {happened[FaultKind.NO_ROOM]}",
     )
-    assert happened[FaultKind.CRASH_WHILE_STORED] >= 50
-    assert total.stored > total.spilled > 20
+    assert happened[FaultKind.CRASH_WHILE_STORED] >= 20
+    assert total.stored > total.spilled > 10
     assert happened[FaultKind.ALIGNMENT_LIMIT] > 0
     assert happened[FaultKind.NO_ROOM] > 0

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
         pytest.param(parallelism, mode, id=f"{parallelism}-{mode.value}", marks=[pytest.mark.long] * is_long)
         for mode in (HandlerMode.UNALIGNED, HandlerMode.ALIGNED_TIMEOUT)
         for parallelism in (1, 5, 20)
-        for is_long in [parallelism == 20 and mode is HandlerMode.ALIGNED_TIMEOUT]
+        for is_long in [parallelism == 20]
     ],
 )
 def test_five_failures_leave_nothing_lost_twice_or_out_of_order(parallelism: int, mode: HandlerMode) -> None:
