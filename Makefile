@@ -12,10 +12,11 @@ READY := $(VENV)/.ready
 # PySpark is an sdist. pip warns of its own older way to build it, and does not cache the result.
 QUIETLY := --quiet --disable-pip-version-check --use-pep517 --constraint constraints.txt
 
-# pytest caches the test files that it has rewritten. Without the cache each of its seven processes rewrites them.
+# pytest caches the test files that it has rewritten. Without the cache each of its six processes rewrites them.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The test files are distributed over two processes; on Ray over three, because those tests wait for other processes.
+# The test files are distributed over two processes; on Ray over three, because those tests wait for other processes. Tests
+# with Spark share one session, because the start and the first work of another one take half a minute of processor time.
 # Tests without processes of their own come first, because they fail soonest. Then the tests on Ray and those with Spark
 # run at the same time, because both often wait, for a kill to be noticed or a JVM to start. Within a stage the folders
 # WITH_PROCESSES come before tests/on_ray and tests/on_spark: a long file at the end would keep only one process busy. The
@@ -100,7 +101,7 @@ test-on-ray: $(READY) compiled
 	$(BIN)/python -m pytest -q $(LONG) -n 3 $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES) tests/on_ray
 
 test-with-spark: $(READY) compiled $(CLASSES)
-	$(WITH_SPARK) $(BIN)/python -m pytest -q $(LONG) -n 2 $(BESIDE) -m spark $(WITH_PROCESSES) tests/on_spark $(call in_one_piece,with-spark)
+	$(WITH_SPARK) $(BIN)/python -m pytest -q $(LONG) -n 1 $(BESIDE) -m spark $(WITH_PROCESSES) tests/on_spark $(call in_one_piece,with-spark)
 
 # Debian's Chromium, for the tests of the page. Needs root or sudo.
 browser:

@@ -89,6 +89,7 @@ def with_other_name(row: dict[str, Any]) -> dict[str, Any]:
     return {"other" if name == "SAME" else name: value for name, value in row.items()}
 
 
+@pytest.mark.long  # in test_from_spark_recovery.py rows wait for a window, too
 def test_a_partition_larger_than_the_memory_of_its_executor_streams_past_the_program(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 def test_a_killed_reader_gets_its_columns_again_and_no_other_column_leaves_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -64,8 +65,10 @@ def test_a_killed_reader_gets_its_rows_again_and_no_other_row_leaves_spark(
     kill_subtask(job, "rows", 0)
     eventually("a restart", lambda: job.report().statistics.restarts == 1)
     assert sum(buffer.rows for buffer in buffers(job)) == len(expected)
+    assert sum(buffer.bytes for buffer in buffers(job)) < len(expected) * WIDTH / 10
     slow_release(tmp_path)
     result = finish(job)
+    assert committed(tmp_path).schema.names == ["id"]
     assert sorted(committed(tmp_path)["id"].to_pylist()) == expected
     assert result.statistics.restarts == 1
     (source,) = (o for o in job.report().graph.operators if o.is_source)
@@ -74,11 +77,15 @@ def test_a_killed_reader_gets_its_rows_again_and_no_other_row_leaves_spark(
 
 def test_columns_are_chosen_by_place_whatever_their_names(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.range(3).selectExpr("id AS `a.b`", "id * 2 AS v", "id * 3 AS `V`", "id * 4 AS `x``y`")
-    for names in (("V", "a.b"), ("x`y",), ("v", "a.b")):
-        env, sink = environment(tmp_path), CollectSink()
-        from_spark(env, df, batch_format="rows").select(*names).sink("out", sink)
-        env.run(timeout=120)
-        factor = {"a.b": 1, "v": 2, "V": 3, "x`y": 4}
+    env, sinks = environment(tmp_path, parallelism=1), {}
+    for number, names in enumerate((("V", "a.b"), ("x`y",), ("v", "a.b"))):
+        sink = sinks[names] = CollectSink()
+        from_spark(env, df, id=f"rows-{number}", batch_format="rows").select(*names).sink(
+            f"out-{number}", sink
+        )
+    env.run(timeout=120)
+    factor = {"a.b": 1, "v": 2, "V": 3, "x`y": 4}
+    for names, sink in sinks.items():
         expected = [{name: number * factor[name] for name in names} for number in range(3)]
         assert sorted(sink.rows(), key=lambda row: list(row.values())) == expected
 

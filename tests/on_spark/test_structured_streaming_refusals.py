@@ -118,6 +118,7 @@ def test_a_query_whose_look_at_its_job_fails_does_not_run_on(spark: SparkSession
     assert not spark.streams.active
 
 
+@pytest.mark.long
 def test_a_second_job_of_the_same_stream_is_refused_at_once_and_the_first_one_goes_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -39,14 +39,14 @@ def holders() -> set[str]:
 def test_results_of_a_job_are_a_data_frame_that_goes_past_the_program(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """400 MB of them."""
+    """280 MB of them."""
     env = environment(tmp_path)
-    rows = from_spark(env, spark.range(0, 50_000, 1, 3))
+    rows = from_spark(env, spark.range(0, 35_000, 1, 3))
     with driver_memory(spark) as memory:
         df = to_spark(rows.map(doubled).map_batches(widened, "arrow"), spark, timeout=PATIENCE)
         sums = df.selectExpr("count(*)", "sum(id)", "sum(twice)", "sum(length(text))").first()
     assert df.dtypes == [("id", "bigint"), ("twice", "bigint"), ("text", "string")]
-    assert sums == (50_000, 1_249_975_000, 2_499_950_000, 50_000 * WIDTH)
+    assert sums == (35_000, 612_482_500, 1_224_965_000, 35_000 * WIDTH)
     assert memory.most < LITTLE
     assert df.rdd.getNumPartitions() >= 2
     (held,) = holders()
