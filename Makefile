@@ -35,7 +35,7 @@ FAST_TESTS = $(IN_MEMORY) $(BIN)/python -m pytest -q -n 2 $(BESIDE) -o tmp_path_
 # A stage that runs beside the tests on Ray prints all of its output at its end.
 in_one_piece = $(if $(BESIDE_RAY),>$(VENV)/$(1).log 2>&1 || { cat $(VENV)/$(1).log; exit 1; }; cat $(VENV)/$(1).log)
 SEEDS ?= 50000
-# The JVMs of the Spark tests live for a minute. That is too short for the second compiler and a parallel collector.
+# The JVMs of the Spark tests live for three minutes. That is too short for the second compiler and a parallel collector.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 # An archive of loaded classes, because loading them is half of a start. A JVM that does not match it ignores it.
 CLASSES := $(VENV)/spark-classes.jsa

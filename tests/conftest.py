@@ -82,7 +82,7 @@ _LONGEST: Final = ("test_seeds.py", "test_pipelines.py")
 #: What the tests of the shared cluster import: their helper modules, kept jobs, the benchmarks.
 _ITS_MODULES: Final = tuple(
     str(Path(__file__).parent / folder)
-    for folder in ("on_ray", "compatibility", "../benchmarks", "../examples/nexmark", ".")
+    for folder in ("on_ray", "compatibility", "../benchmarks", "../examples", "../examples/nexmark", ".")
 )
 #: Fixtures that hold a cluster which tests share.
 _CLUSTERS: Final = {"ray_cluster", "spark"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import base64
+import importlib
 import json
 import re
 from pathlib import Path
@@ -73,6 +75,18 @@ def test_it_shows_nothing_of_the_machine_or_of_the_run(path: Path, what: str) ->
     assert re.search(pattern, example)
     said = shown(nbformat.read(path, as_version=4))
     assert not re.findall(f".{{0,40}}(?:{pattern}).{{0,40}}", said)
+
+
+@pytest.mark.parametrize("path", [NOTEBOOK, TEN_MINUTES], ids=lambda path: path.stem)
+def test_it_imports_names_that_exist(path: Path) -> None:
+    """A long run executes the notebooks."""
+    program = "\n".join(cell.source for cell in code_cells(nbformat.read(path, as_version=4)))
+    imports = [node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in imports if node.module is not None and node.module.startswith("penstock")]
+    assert ours
+    for node in ours:
+        module = importlib.import_module(str(node.module))
+        assert [each.name for each in node.names if not hasattr(module, each.name)] == []
 
 
 def test_the_ten_minutes_show_the_graph_a_curve_and_that_nothing_is_missing() -> None:

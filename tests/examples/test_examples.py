@@ -72,11 +72,11 @@ def test_the_demo_is_exact(run_example_alone: RunExample) -> None:
 
 @pytest.mark.ray
 def test_word_count_counts_every_occurrence_once_although_a_process_is_killed(
-    run_example_as_program: RunExample, tmp_path: Path, text: Path
+    run_example: RunExample, tmp_path: Path, text: Path
 ) -> None:
     out = tmp_path / "out"
     options = ("--parallelism", 2, "--checkpoint-interval", 0.5, "--kill-after-checkpoints", 2)
-    run = run_example_as_program("word_count.py", "--input", text, "--output", out, *options)
+    run = run_example("word_count.py", "--input", text, "--output", out, *options)
 
     assert run.returncode == 0, run.stdout
     assert "killed count[" in run.stdout
@@ -86,8 +86,8 @@ def test_word_count_counts_every_occurrence_once_although_a_process_is_killed(
 
 
 @pytest.mark.ray
-def test_subtasks_share_a_limit_although_one_of_them_is_killed(run_example_as_program: RunExample) -> None:
-    run = run_example_as_program("shared_limit.py", "--orders", 3_000, "--every", 400, "--kill")
+def test_subtasks_share_a_limit_although_one_of_them_is_killed(run_example: RunExample) -> None:
+    run = run_example("shared_limit.py", "--orders", 3_000, "--every", 400, "--kill")
 
     assert run.returncode == 0, run.stdout
     assert "3000 orders, each once, in batches up to " in run.stdout

@@ -37,6 +37,7 @@ def rows(output: Path) -> list[object]:
     ]
 
 
+@pytest.mark.long  # test_local_cluster.py asks a cluster without its token, too
 def test_who_has_no_token_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     assert answers(cluster.dashboard, None) in (401, 403)
     run = cluster.submit(tmp_path, "python", "-c", "print(1)", outside=tmp_path, RAY_AUTH_MODE="disabled")

@@ -11,7 +11,9 @@ from serving.kafka import kafka_broker, light_broker
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("start", [light_broker, pytest.param(kafka_broker, marks=pytest.mark.kafka)])
+@pytest.mark.parametrize(
+    "start", [light_broker, pytest.param(kafka_broker, marks=[pytest.mark.kafka, pytest.mark.long])]
+)
 def test_each_count_is_committed_once_although_a_process_is_killed(
     run_example: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, start: object
 ) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from spark_notebook import TEN_MINUTES, executed, outputs
 
-pytestmark = pytest.mark.ray
+# `tests/on_ray/test_notebook.py` runs a job in a kernel each time.
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 
 def test_the_ten_minutes_work_as_they_stand(

@@ -175,6 +175,7 @@ def replicas() -> set[str]:
     return {each["name"] for each in named if each["name"].startswith("SERVE_REPLICA::words")}
 
 
+@pytest.mark.long  # a server of its own dies in the first test
 def test_calls_of_ray_serve_are_answered_once_though_a_replica_dies_and_back_pressure_is_met(
     tmp_path: Path, model: str
 ) -> None:

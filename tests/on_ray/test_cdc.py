@@ -17,9 +17,9 @@ from penstock.sql import PostgresCdcSource, SqlSink
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-ROWS = 6_000
+ROWS = 2_400
 #: Transactions that change the table around each death.
-TRANSACTIONS = 100
+TRANSACTIONS = 50
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +69,13 @@ def test_a_table_and_its_copy_are_equal_though_the_reader_is_killed(
     )
     env = StreamEnvironment("copy", parallelism=2, config=config)
     source = PostgresCdcSource(server.url, "orders", slot="copy", publication="shop", page_rows=100)
-    changes = env.from_source("orders", source).rate_limit(2_000)
+    changes = env.from_source("orders", source).rate_limit(1_000)
     changes.sink("copy", SqlSink(server.url, "copy", key=["id"], change_kind="_change_type"))
     changes.map(as_row).sink("changes", SqlSink(server.url, "changes"))
 
     job = submit(env)
     # Twice in the midst of the snapshot, and once behind it.
-    for death, rows in enumerate((1_000, 2_500, ROWS - 5 * TRANSACTIONS)):
+    for death, rows in enumerate((400, 1_000, ROWS - 5 * TRANSACTIONS)):
         wait_until(job, f"{rows} rows", lambda report: copied(server) >= rows)  # noqa: B023
         numbers = range(death * TRANSACTIONS, (death + 1) * TRANSACTIONS)
         changing = threading.Thread(target=change, args=(server.url, numbers))

@@ -17,10 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 #: The versions that the wheel supports, as far as Ray has wheels for them.
-PYTHONS = [
-    pytest.param(version, marks=() if version == OWN else pytest.mark.long)
-    for version in ("3.11", "3.12", "3.13", "3.14")
-]
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+
+# `tests/packaging` installs the wheel without its dependencies, and compares these with the imports.
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def first_program() -> tuple[str, str]:
@@ -85,8 +85,6 @@ def without_settings_of_this_python() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RAY_"))}
 
 
-@pytest.mark.ray
-@pytest.mark.timeout(900)  # pip installs all dependencies first
 def test_the_first_program_runs_where_the_wheel_alone_is_installed(python: Path, tmp_path: Path) -> None:
     program, shown = first_program()
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
@@ -104,8 +102,6 @@ def test_the_first_program_runs_where_the_wheel_alone_is_installed(python: Path,
     assert done.stdout == shown
 
 
-@pytest.mark.ray
-@pytest.mark.timeout(900)
 def test_the_command_line_says_the_version_of_the_wheel(python: Path, wheel: Path) -> None:
     done = subprocess.run(
         [python.parent / "penstock", "--version"],
@@ -117,8 +113,6 @@ def test_the_command_line_says_the_version_of_the_wheel(python: Path, wheel: Pat
     assert wheel.name.split("-")[1] in done.stdout
 
 
-@pytest.mark.ray
-@pytest.mark.timeout(900)
 def test_the_doctor_finds_that_jobs_run_there_without_any_extra(python: Path, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
         done = subprocess.run(

@@ -47,7 +47,7 @@ def rescale(job: RayJobHandle) -> None:
 @pytest.mark.parametrize(
     ("how", "seed", "kills"),
     [
-        pytest.param({"unaligned": True}, 1, 2, id="2 kills"),
+        long({"unaligned": True}, 1, 2, id="2 kills"),  # the join in test_joins.py is of columns, too
         long({}, 2, 20, id="20 kills, aligned"),
         long({"unaligned": True}, 3, 20, id="20 kills, unaligned"),
         long({"unaligned": True, "aligned_timeout": 0.02}, 4, 20, id="20 kills, aligned with timeout"),

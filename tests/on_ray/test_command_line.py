@@ -107,7 +107,7 @@ def test_a_job_is_listed_looked_at_and_cancelled_from_another_shell(running: Ray
 
     assert "deletes its checkpoints, and it has no savepoint" in error_of("cancel", running.job_id)
     assert running.status() is JobStatus.RUNNING
-    ended = run_in_shell("cancel", running.job_id, "--yes")
+    ended = run("cancel", running.job_id, "--yes")
     assert ended.stdout.splitlines() == [
         f"job {running.job_id}: cancelled",
         "kept: nothing",

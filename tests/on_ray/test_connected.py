@@ -39,7 +39,8 @@ def place_of(event: Reading) -> str:
     return event[1]
 
 
-@pytest.mark.parametrize(("unaligned", "kills"), [(True, 2), pytest.param(False, 8, marks=pytest.mark.long)])
+@pytest.mark.long  # the pipeline `changing_rules` has kills and rescales in the simulation
+@pytest.mark.parametrize(("unaligned", "kills"), [(True, 2), (False, 8)])
 def test_rules_that_change_while_data_flows_are_in_force_at_their_time_though_processes_are_killed(
     tmp_path: Path, unaligned: bool, kills: int
 ) -> None:

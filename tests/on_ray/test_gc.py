@@ -37,10 +37,10 @@ def lines_left(job_id: str) -> int:
 def test_what_an_ended_job_has_left_goes_and_a_running_one_beside_it_can_still_be_restored(
     tmp_path: Path,
 ) -> None:
-    running = submit(talking_job(tmp_path / "running", 1_000_000, 2_000.0))
-    ended = submit(talking_job(tmp_path / "ended", 2_000, 5_000.0, name="ended"))
+    running = submit(talking_job(tmp_path / "running", 1_000_000, 200.0))
+    ended = submit(talking_job(tmp_path / "ended", 500, 5_000.0, name="ended"))
     finish(ended)
-    when_records_flow(running, "out", 500)
+    when_records_flow(running, "out", 50)
     after_checkpoints(running, 1)
     MasterCalls(running.job_id).quick("keep_program", of_ended=lambda report: None)
     files = sorted(path for path in (tmp_path / "ended").rglob("*") if path.is_file())

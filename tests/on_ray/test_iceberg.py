@@ -27,7 +27,9 @@ def as_row(line: str) -> dict[str, str]:
     return {"line": line}
 
 
-@pytest.mark.parametrize("settings", [{}, MERGED], ids=["appended", "merged"])
+@pytest.mark.parametrize(
+    "settings", [pytest.param({}, id="appended", marks=pytest.mark.long), pytest.param(MERGED, id="merged")]
+)
 def test_a_committer_that_dies_before_and_after_a_commit_adds_each_row_once(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:

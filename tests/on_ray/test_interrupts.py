@@ -53,12 +53,11 @@ def test_a_program_that_was_interrupted_while_it_joined_a_cluster_can_join_it_ag
     assert done.stdout.split("\n")[:2] == ["interrupted", "nodes: 1"], done.stdout + done.stderr
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("call", ["take", "run"])
+@pytest.mark.parametrize("call", [pytest.param("take", marks=pytest.mark.long), "run"])
 def test_an_interrupt_never_leaves_a_job_that_its_user_does_not_know(
     ray_environment: dict[str, str], call: str
 ) -> None:
-    assert_nothing_is_lost(ray_environment, call, seed=1, moments=12)
+    assert_nothing_is_lost(ray_environment, call, seed=1, moments=6)
 
 
 @pytest.mark.long
@@ -87,9 +86,8 @@ env.submit().wait(on_progress=interrupt)
 """
 
 
-def test_ctrl_c_on_a_local_job_is_one_line_with_the_command_that_continues(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.long  # `test_local_cluster.py` interrupts a program of its own each time
+def test_the_command_that_continues_a_local_job_after_ctrl_c_is_interrupted_likewise(tmp_path: Path) -> None:
     """Ctrl-C reaches the program and `penstock restore`, as in a shell."""
     (tmp_path / "job.py").write_text(LOCAL)
     mine = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -116,8 +114,6 @@ def test_ctrl_c_on_a_local_job_is_one_line_with_the_command_that_continues(
     restore = f"penstock restore {job} {' '.join(program)}"
     ends = rf"job {job.name} ends with this program; checkpoint \d+ is saved. To continue: "
     assert re.fullmatch(f"{ends}{re.escape(restore)}\n", line)
-    if not request.config.getoption("--run-long"):
-        return  # each local cluster takes seconds to start
 
     code_again, out, again = interrupted(
         sys.executable, "-m", "penstock.actors.command_line", *restore.split()[1:]

@@ -1,13 +1,18 @@
-"""A local cluster keeps to itself: it listens on loopback only, and asks for a token."""
+"""A local cluster keeps to itself: it listens on loopback only, and asks for a token.
+
+One program shows all of this, because a cluster starts for seconds. At its end it is interrupted.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -18,7 +23,8 @@ import contextlib, os, sys
 import ray
 import psutil
 from penstock.actors.client.collect import RayCollector
-from penstock import CollectSink, StreamEnvironment
+from penstock import Checkpointing, CollectSink, DiscardSink, GeneratorSource, StreamEnvironment
+from penstock import JobFailedError
 
 results = RayCollector()
 env = StreamEnvironment("local")
@@ -33,16 +39,25 @@ for process in processes:
         for connection in process.net_connections(kind="inet"):
             if connection.status == psutil.CONN_LISTEN:
                 print("listens", connection.laddr.ip, process.name())
-print("ready", flush=True)
-sys.stdin.readline()
-"""
-
-BROKEN = """
-from penstock import Checkpointing, DiscardSink, StreamEnvironment
 
 env = StreamEnvironment("broken", checkpointing=Checkpointing(every=60, storage="kept ones"))
 env.from_collection("in", [0]).map(lambda n: 1 // n).sink("out", DiscardSink())
-env.run(progress=False)
+try:
+    env.run(progress=False)
+except JobFailedError as error:
+    print("failed", *str(error).splitlines())
+
+env = StreamEnvironment("endless", checkpointing=Checkpointing(every=0.2, storage="kept"))
+env.from_source("in", GeneratorSource(lambda i: i, rate=100.0)).sink("out", DiscardSink())
+
+def tell(report):
+    global is_told
+    if report.statistics.completed_checkpoints and not is_told:
+        is_told = True
+        print("ready", flush=True)
+
+is_told = False
+env.submit().wait(on_progress=tell)
 """
 
 JOIN = """
@@ -53,6 +68,26 @@ print("joined", len(ray.nodes()))
 """
 
 
+@dataclass(frozen=True)
+class Local:
+    """A program with a local cluster that was interrupted while its last job ran.
+
+    Attributes:
+        said: Lines of its standard output by their first word.
+        errors: Its standard error.
+        joined: The output of a program that joined the cluster.
+        without_token: The cluster's answer to a call without a token.
+    """
+
+    folder: Path
+    said: dict[str, list[str]]
+    errors: str
+    code: int
+    joined: subprocess.CompletedProcess[str]
+    without_token: grpc.StatusCode
+    is_open_elsewhere: bool
+
+
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
     """An environment without anything of Ray's, as in a fresh shell, but for patience with a busy machine."""
@@ -60,43 +95,73 @@ def environment() -> dict[str, str]:
     return mine | {"RAY_raylet_start_wait_time_s": "120"}
 
 
-def test_a_local_cluster_listens_on_loopback_only_and_is_joined_with_its_token(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Local:
+    folder = tmp_path_factory.mktemp("local")
+    (folder / "program.py").write_text(PROGRAM)
     program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "program.py"],
         env=environment,
-        cwd=tmp_path,
-        stdin=subprocess.PIPE,
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     assert program.stdout is not None
-    lines = []
+    said: dict[str, list[str]] = {}
     for line in program.stdout:
-        lines.append(line.rstrip("\n"))
-        if line == "ready\n":
+        name, _, text = line.rstrip("\n").partition(" ")
+        said.setdefault(name, []).append(text)
+        if name == "ready":
             break
-    if lines[-1:] != ["ready"]:
+    if "ready" not in said:
         program.kill()
         pytest.fail(program.communicate()[1])
     try:
-        said = dict(line.split(" ", 1) for line in lines if not line.startswith(("listens", "ready")))
-        assert said["rows"] == "['1', '2', '3']"
-        assert said["auth"] == "token"
-        listening = {line.split(" ", 2)[1] for line in lines if line.startswith("listens")}
-        assert listening, "nothing listens: the test looks in the wrong place"
-        assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
-        assert not answers_elsewhere(int(said["gcs"].rpartition(":")[2]))
-
-        joined = join(said["gcs"], tmp_path, environment)
-        assert (joined.returncode, joined.stdout) == (0, "joined 1\n"), joined.stderr
-        assert answer_without_token(said["gcs"]) is grpc.StatusCode.UNAUTHENTICATED
+        (gcs,) = said["gcs"]
+        joined = join(gcs, folder, environment)
+        without_token = answer_without_token(gcs)
+        is_open_elsewhere = answers_elsewhere(int(gcs.rpartition(":")[2]))
     finally:
-        _, errors = program.communicate("end\n", timeout=300)
-    assert program.returncode == 0
-    assert not re.search("(?i)warning|authentication", errors), "a quiet start"
+        os.killpg(program.pid, signal.SIGINT)  # as a shell does
+        _, errors = program.communicate(timeout=300)
+    return Local(folder, said, errors, program.returncode, joined, without_token, is_open_elsewhere)
+
+
+def test_a_local_cluster_listens_on_loopback_only_and_is_joined_with_its_token(local: Local) -> None:
+    assert local.said["rows"] == ["['1', '2', '3']"]
+    assert local.said["auth"] == ["token"]
+    listening = {line.partition(" ")[0] for line in local.said["listens"]}
+    assert listening, "nothing listens: the test looks in the wrong place"
+    assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+    assert not local.is_open_elsewhere
+    assert (local.joined.returncode, local.joined.stdout) == (0, "joined 1\n"), local.joined.stderr
+    assert local.without_token is grpc.StatusCode.UNAUTHENTICATED
+    assert not re.search("(?i)warning|authentication", local.errors), "a quiet start"
+
+
+def test_the_error_of_a_local_job_names_a_command_that_works_after_the_program(
+    local: Local, environment: dict[str, str]
+) -> None:
+    (message,) = local.said["failed"]
+    found = re.search(r"`penstock (status .*)` says more", message)
+    assert found is not None, message
+    command = [sys.executable, "-m", "penstock.actors.command_line", *shlex.split(found[1])]
+    shown = subprocess.run(command, env=environment, cwd=local.folder, capture_output=True, text=True)
+
+    assert "ZeroDivisionError" in shown.stdout, shown.stderr
+
+
+def test_ctrl_c_on_a_local_job_is_one_line_with_the_command_that_continues(local: Local) -> None:
+    """`test_interrupts.py` carries the command out, if long."""
+    assert local.code == 128 + signal.SIGINT
+    (job,) = (path for path in (local.folder / "kept").iterdir() if path.is_dir())
+    restore = f"penstock restore {job} {sys.executable} program.py"
+    assert "Traceback" not in local.errors
+    line = local.errors.splitlines()[-1]
+    ends = rf"job {job.name} ends with this program; checkpoint \d+ is saved. To continue: "
+    assert re.fullmatch(ends + re.escape(restore), line)
 
 
 def join(address: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -132,19 +197,3 @@ def answers_elsewhere(port: int) -> bool:
                 continue
             return True
     return False
-
-
-def test_the_error_of_a_local_job_names_a_command_that_works_after_the_program(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *words]
-        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-
-    (tmp_path / "broken.py").write_text(BROKEN)
-    done = run("broken.py")
-    found = re.search(r"`penstock (status .*)` says more", done.stderr)
-    assert found is not None, done.stderr
-    shown = run("-m", "penstock.actors.command_line", *shlex.split(found[1]))
-
-    assert "ZeroDivisionError" in shown.stdout, shown.stderr

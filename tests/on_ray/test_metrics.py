@@ -50,8 +50,8 @@ class Measured(ProcessFunction[int, int]):
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_records_checkpoints_and_attempts_are_exported_with_job_and_subtask(tmp_path: Path) -> None:
-    env = StreamEnvironment("measured", checkpointing=Checkpointing(every=0.2, storage=str(tmp_path)))
-    numbers = env.from_source("numbers", GeneratorSource(int, rate=2_000))
+    env = StreamEnvironment("measured", checkpointing=Checkpointing(every=1.0, storage=str(tmp_path)))
+    numbers = env.from_source("numbers", GeneratorSource(int, rate=100))
     seconds = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n: n * 1_000_000)
     numbers = numbers.assign_timestamps_and_watermarks(seconds)
     measured = numbers.process("measured", Measured())

@@ -36,9 +36,9 @@ pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.browser]
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 FOR_EVER = 1_000_000
 #: Numbers per second of the source, more than the slow operator takes.
-RATE = 3_000.0
+RATE = 600.0
 #: The number that breaks the job once.
-BAD = 3_000
+BAD = 600
 
 
 def number(i: int) -> int:
@@ -50,7 +50,7 @@ def remainder(n: int) -> int:
 
 
 def enrich(n: int) -> int:
-    time.sleep(0.002)  # what the test is about: this operator is slow
+    time.sleep(0.01)  # what the test is about: this operator is slow
     return n
 
 
@@ -117,7 +117,7 @@ def job(tmp_path: Path) -> Iterator[RayJobHandle]:
     config = JobConfig(
         checkpointing=Checkpointing(every=0.5, storage=str(tmp_path / "checkpoints")),
         restart=FixedDelay(attempts=5, delay=0.1),
-        advanced=AdvancedConfig(buffer_rows=64, credits=2),
+        advanced=AdvancedConfig(buffer_rows=8, credits=2),
     )
     env = StreamEnvironment("readings", parallelism=2, config=config)
     numbers = env.from_source("numbers", Lasting(GeneratorSource(number, count=FOR_EVER, rate=RATE), 1))

@@ -60,10 +60,8 @@ def time_of(event: Any) -> int:
     return at
 
 
-@pytest.mark.parametrize(
-    ("backend", "unaligned", "kills"),
-    [(RocksDB(), True, 2), pytest.param(None, False, 8, marks=pytest.mark.long)],
-)
+@pytest.mark.long  # the pipeline `price_dips` has kills and rescales in the simulation
+@pytest.mark.parametrize(("backend", "unaligned", "kills"), [(RocksDB(), True, 2), (None, False, 8)])
 def test_matches_and_timed_out_partial_matches_are_exact_whoever_dies_and_at_another_parallelism(
     tmp_path: Path, backend: Any, unaligned: bool, kills: int
 ) -> None:

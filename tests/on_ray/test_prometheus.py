@@ -57,10 +57,10 @@ def queries() -> list[str]:
 def test_every_query_of_the_dashboard_and_of_the_rules_finds_samples_of_a_real_job(tmp_path: Path) -> None:
     env = StreamEnvironment(
         NAME,
-        checkpointing=Checkpointing(every=0.2, storage=str(tmp_path / "checkpoints")),
+        checkpointing=Checkpointing(every=0.5, storage=str(tmp_path / "checkpoints")),
         restart=FixedDelay(attempts=3, delay=0.1),
     )
-    numbers = env.from_source("numbers", GeneratorSource(int, rate=2_000))
+    numbers = env.from_source("numbers", GeneratorSource(int, rate=100))
     seconds = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n: n * 1_000_000)
     timed = numbers.assign_timestamps_and_watermarks(seconds)
     timed.key_by(lambda n: n % 10).reduce("sum", lambda a, b: a + b).sink("out", DiscardSink())

@@ -106,7 +106,7 @@ if __name__ == "__main__":
 def test_a_scripts_own_classes_survive_channels_a_checkpoint_and_a_restore(tmp_path: Path) -> None:
     script = tmp_path / "balls.py"
     script.write_text(SCRIPT)
-    count = 6_000
+    count = 2_000
 
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "checkpoints"), str(count)],

@@ -1,6 +1,6 @@
 """Workers of a local cluster are forked from a template, and are as those that Ray starts.
 
-One program tells all that is looked at here: a cluster starts for seconds.
+One program tells most of what is looked at here: a cluster starts for seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import ray
 
 PROGRAM = """
 import ctypes, json, os, random, signal, sys, tempfile, threading
@@ -150,9 +152,24 @@ def test_forked_workers_draw_random_numbers_of_their_own(told: dict[str, Any]) -
     assert set(told["first"]["random"]).isdisjoint(told["second"]["random"])
 
 
-def test_a_worker_with_an_environment_of_its_own_is_not_forked(told: dict[str, Any]) -> None:
-    assert told["other"]["variable"] == "yes"
-    assert TEMPLATE not in told["other"]["parent"]
+@ray.remote(num_cpus=0)
+class Worker:
+    def tell(self) -> tuple[str, str | None]:
+        """The command that has started this process, and a variable of its environment."""
+        parent = psutil.Process().parent()
+        assert parent is not None
+        return " ".join(parent.cmdline()), os.environ.get("OF_THE_JOB")
+
+
+def test_a_worker_with_an_environment_of_its_own_is_not_forked(ray_cluster: None) -> None:
+    plain = Worker.remote()
+    other = Worker.options(runtime_env={"env_vars": {"OF_THE_JOB": "yes"}}).remote()
+    (parent, variable), (parent_of_other, variable_of_other) = ray.get(
+        [each.tell.remote() for each in (plain, other)]
+    )
+    assert (variable, variable_of_other) == (None, "yes")
+    assert TEMPLATE in parent
+    assert TEMPLATE not in parent_of_other
 
 
 @pytest.mark.long
@@ -160,6 +177,7 @@ def test_the_template_and_its_workers_end_with_the_cluster(told: dict[str, Any])
     assert told["alive"] == 0
 
 
+@pytest.mark.long
 def test_a_subtask_that_writes_json_lines_has_loaded_no_coordinator_and_no_parquet(
     told: dict[str, Any],
 ) -> None:
@@ -173,6 +191,7 @@ def test_a_subtask_that_writes_json_lines_has_loaded_no_coordinator_and_no_parqu
     assert not {"rich", "typer", "pandas", "pyarrow.parquet", "pyarrow.compute"} & loaded
 
 
+@pytest.mark.long
 def test_the_template_has_loaded_all_that_ray_and_penstock_load_in_a_worker(told: dict[str, Any]) -> None:
     template = subprocess.run(
         [sys.executable, "-c", LOADED_BY_TEMPLATE], capture_output=True, text=True, check=True, timeout=300

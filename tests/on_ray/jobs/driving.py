@@ -29,7 +29,7 @@ PATIENCE = 240.0
 #: Seconds for a job that has much left to do, on a machine that is busy with something else.
 LONG_PATIENCE = 600.0
 #: Each look is a call that its job answers, in time that it lacks elsewhere.
-_POLL = 0.1
+_POLL = 0.2
 
 
 def submit(env: StreamEnvironment) -> RayJobHandle:
