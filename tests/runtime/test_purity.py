@@ -70,7 +70,9 @@ ALSO_ALLOWED = {
     "runtime/testing/connectors/source_job.py": {"concurrent.futures", "time"},
     "runtime/testing/connectors/worlds.py": {"pytest"},
     "runtime/testing/connectors/sink_tests.py": {"logging", "pytest"},
+    "runtime/testing/connectors/source_test_base.py": {"pytest"},
     "runtime/testing/connectors/source_tests.py": {"logging", "pytest"},
+    "runtime/testing/connectors/split_tests.py": {"pytest"},
     "runtime/operators/aggregation/count_distinct.py": {"datasketches"},  # computes, and nothing else
 }
 

@@ -9,55 +9,33 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any, ClassVar, Final
+from typing import Any
 
 import pytest
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.operators.source import (
-    EnumeratesSplits,
-    PausesSplits,
-    ReportsLag,
-    ReportsSplits,
-    Source,
-)
-from penstock.runtime.testing.connectors.checks import (
-    Guarantee,
-    case,
-    check_no_secret,
-    check_rows,
-    error_of,
-    texts_of,
-)
+from penstock.runtime.operators.source import ReportsLag, Source
+from penstock.runtime.testing.connectors.checks import case, check_no_secret, check_rows, error_of, texts_of
 from penstock.runtime.testing.connectors.collected import CollectedRecords, RecordsSink
-from penstock.runtime.testing.connectors.connector_tests import ConnectorTests
 from penstock.runtime.testing.connectors.outside import Outside, arm, fates_of
-from penstock.runtime.testing.connectors.source_job import DISTURBED, STEPS, SourceJob, run_steps
+from penstock.runtime.testing.connectors.source_job import DISTURBED, SourceJob, run_steps
+from penstock.runtime.testing.connectors.source_test_base import ONCE
+from penstock.runtime.testing.connectors.split_tests import SplitTests
 from penstock.runtime.testing.connectors.worlds import (
     FATES,
-    AddsSplitsLater,
     HasBadRecords,
     HasSecret,
-    HasSplits,
     ShowsAcknowledged,
     SourceWorld,
     offered,
 )
 from penstock.runtime.testing.simulation.run.report import difference
 from penstock.runtime.testing.simulation.world.external import Fate
-from penstock.runtime.time.watermarks import WatermarkStrategy
-
-_EVERY_STEP: Final = tuple(name for name, _ in STEPS)
-
-_ONCE = (
-    "each record must be read once: `snapshot` must return the unfinished splits, each positioned right "
-    "after the last record that `poll` has returned"
-)
 
 
-class SourceTests(ConnectorTests[SourceWorld]):
+class SourceTests(SplitTests):
     """Tests of a source: subclass it, and return a `SourceWorld` from `make_world`.
 
     Attributes:
@@ -70,42 +48,6 @@ class SourceTests(ConnectorTests[SourceWorld]):
             the lag of a bounded source.
         most_polls: Polls without a record after which a test no longer waits for the real system.
     """
-
-    guarantee: ClassVar[Guarantee] = "exactly_once"
-    is_bounded: ClassVar[bool] = True
-    is_exclusive: ClassVar[bool] = False
-    refuses_bad_records: ClassVar[bool] = False
-    is_resumable: ClassVar[bool] = True
-    knows_lag: ClassVar[bool] = True
-    steps: ClassVar[Sequence[str]] = _EVERY_STEP
-    most_polls: ClassVar[int] = 500_000
-
-    # -- fixtures -----------------------------------------------------------------------------------------
-
-    @pytest.fixture
-    def new_world(self, outside: Outside[SourceWorld]) -> Callable[[], SourceWorld]:
-        """Makes worlds with twelve records."""
-        return lambda: outside.new(lambda world: world.write(self.records(12)))
-
-    @pytest.fixture
-    def world(self, new_world: Callable[[], SourceWorld]) -> SourceWorld:
-        """A world with twelve records."""
-        return new_world()
-
-    @pytest.fixture
-    def job(self, world: SourceWorld) -> SourceJob:
-        """A job that reads the world in two subtasks."""
-        return self.job_of(world)
-
-    def job_of(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
-        """Return a job that reads the source, by default the source of the world."""
-        written = None if self.is_bounded else self.records(12)
-        settings = {"written": written, "most_polls": self.most_polls, **settings}
-        return SourceJob(world, source, **settings)
-
-    def check(self, job: SourceJob, count: int = 12, advice: str = _ONCE) -> None:
-        """Compare the rows of the job with the first `count` records."""
-        check_rows(job.rows, self.records(count), advice, self.guarantee)
 
     # -- a source without failures ------------------------------------------------------------------------
 
@@ -277,7 +219,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
         left = None if self.is_bounded else [row for row in self.records(12) if row not in job.rows]
         following = self.job_of(world, restored=savepoint, written=left).start()
         following.finish()
-        check_rows([*job.rows, *following.rows], self.records(12), _ONCE, self.guarantee)
+        check_rows([*job.rows, *following.rows], self.records(12), ONCE, self.guarantee)
 
     @pytest.mark.parametrize("same_job", [True, False], ids=["the same job", "a new job"])
     def test_a_restart_from_an_older_savepoint_reads_again_what_came_later(
@@ -301,7 +243,7 @@ class SourceTests(ConnectorTests[SourceWorld]):
         else:
             following = self.job_of(world, restored=savepoint).start()
             following.finish()
-            check_rows([*before, *following.rows], self.records(12), _ONCE)
+            check_rows([*before, *following.rows], self.records(12), ONCE)
 
     # -- acknowledgements ---------------------------------------------------------------------------------
 
@@ -319,122 +261,6 @@ class SourceTests(ConnectorTests[SourceWorld]):
         self.check_acknowledged(shows, job, covered)
         job.finish()
         self.check_acknowledged(shows, job, self.records(12))
-
-    # -- an enumerator ------------------------------------------------------------------------------------
-
-    @pytest.mark.parametrize("parallelism", [1, 3])
-    def test_an_enumerator_assigns_each_split_once(self, world: SourceWorld, parallelism: int) -> None:
-        job = self.enumerated(world, parallelism=parallelism).start()
-        job.finish()
-        self.check(job, advice="the enumerator must assign each split once, and then signal_no_more_splits")
-
-    def test_a_death_after_any_step_loses_no_split_of_an_enumerator(
-        self, world: SourceWorld, step: str
-    ) -> None:
-        job = self.enumerated(world)
-        run_steps(job, last=step)
-        job.kill()
-        job.start(parallelism=3).finish()
-        self.check(job)
-
-    @pytest.mark.parametrize("moment", ["open", "poll", "snapshot", "complete", "notify", "second snapshot"])
-    def test_the_splits_of_a_reader_that_failed_are_assigned_again(
-        self, world: SourceWorld, moment: str
-    ) -> None:
-        job = self.enumerated(world)
-        run_steps(job, last=moment)
-        for subtask in (0, 1):
-            job.restart_reader(subtask)
-        job.finish()
-        self.check(job, advice="`add_splits_back` must assign the splits again")
-
-    @pytest.mark.parametrize("when", ["before a checkpoint", "after a checkpoint", "while the job is down"])
-    def test_a_split_that_comes_later_is_read_once(self, world: SourceWorld, when: str) -> None:
-        grows = offered(world, AddsSplitsLater, "splits that come while the job runs are not tried")
-        job = self.enumerated(world, grows.growing_source()).start()
-        job.read(12)
-        if when == "before a checkpoint":
-            grows.add_split(self.records(4, first=12))
-        job.checkpoint()
-        if when == "after a checkpoint":
-            grows.add_split(self.records(4, first=12))
-            job.read(2)
-        job.kill()
-        if when == "while the job is down":
-            grows.add_split(self.records(4, first=12))
-        job.start(parallelism=3)
-        job.read(16 - len(job.rows))
-        self.check(job, 16, "the enumerator must find new splits, and its snapshot must know the old ones")
-        grows.add_split(self.records(3, first=16))
-        job.read(3)
-        job.checkpoint()
-        job.close()
-        self.check(job, 19)
-
-    # -- event time ---------------------------------------------------------------------------------------
-
-    def test_no_record_is_late_if_each_split_is_in_order(self, outside: Outside[SourceWorld]) -> None:
-        def write(world: SourceWorld) -> None:
-            splits = offered(world, HasSplits, "watermarks by split are not tried")
-            splits.write_to(0, self.records(6, first=20))
-            splits.write_to(1, self.records(6))
-
-        job = self.job_of(outside.new(write), parallelism=1, watermarks=self.in_order()).start()
-        (harness,) = job.subtasks
-        while not job.is_finished:
-            known, reached = len(job.rows), harness.watermarks[-1:]
-            job.read(1)
-            late = [row for row in job.rows[known:] if reached and self.moment(row) <= reached[0]]
-            assert not late, (
-                f"{late} came after a later watermark. A reader of many splits needs `split_progress`, and "
-                "each batch its split: Polled(batch, split=...)"
-            )
-        job.close()
-
-    def test_an_idle_split_does_not_hold_back_the_others(self, outside: Outside[SourceWorld]) -> None:
-        def write(world: SourceWorld) -> None:
-            splits = offered(world, HasSplits, "idle splits are not tried")
-            splits.write_to(0, self.records(3))
-            splits.write_to(1, self.records(9))
-
-        world = outside.new(write)
-        splits = offered(world, HasSplits, "idle splits are not tried")
-        grows = offered(world, AddsSplitsLater, "only a split without an end can be idle")
-        strategy = self.in_order().with_idleness(5)
-        job = self.job_of(world, grows.growing_source(), parallelism=1, watermarks=strategy).start()
-        job.read(12)
-        splits.write_to(1, self.records(3, first=9))
-        job.read(3)
-        (harness,) = job.subtasks
-        held = self.moment(self.record(2))
-        assert harness.watermarks[-1] <= held, "a split that is not idle yet must hold back event time"
-        harness.advance(10)
-        splits.write_to(1, self.records(3, first=12))
-        job.read(3)
-        harness.advance(1)
-        assert harness.watermarks[-1] > held, "a split without records must become idle"
-        job.close()
-
-    def test_a_paused_split_gives_no_record_until_it_is_resumed(self, outside: Outside[SourceWorld]) -> None:
-        def write(world: SourceWorld) -> None:
-            splits = offered(world, HasSplits, "paused splits are not tried")
-            splits.write_to(0, self.records(6))
-            splits.write_to(1, self.records(6, first=6))
-
-        job = self.job_of(outside.new(write), parallelism=1).start()
-        reader = job.subtasks[0].reader
-        if not (isinstance(reader, ReportsSplits) and isinstance(reader, PausesSplits)):
-            job.kill()
-            pytest.skip(f"{type(reader).__name__} has no pause_splits with split_progress")
-        reader.pause_splits(frozenset(list(reader.split_progress.reading)[1:]))
-        job.read(6)
-        is_of_first = {row in self.records(6) for row in job.rows}
-        assert len(is_of_first) == 1, f"{job.rows} has records of a split that `pause_splits` has paused"
-        reader.pause_splits(frozenset())
-        job.finish()
-        self.check(
-            job, advice="`pause_splits` must resume all splits that it does not name, and lose no record"
-        )
 
     # -- calls to the outside world   ---------------------------------------------------------------------
 
@@ -592,12 +418,10 @@ class SourceTests(ConnectorTests[SourceWorld]):
 
     # -- what the tests share -----------------------------------------------------------------------------
 
-    def enumerated(self, world: SourceWorld, source: Source[Any] | None = None, **settings: Any) -> SourceJob:
-        """Return a job in which the source's enumerator assigns the splits."""
-        source = source or world.source()
-        if not isinstance(source, EnumeratesSplits):
-            pytest.skip(f"{type(source).__name__} has no enumerator: its splits are fixed")
-        return self.job_of(world, source, enumerated=True, **settings)
+    def need_resumable(self) -> None:
+        """Skip a test of a job that continues from the savepoint of another one, or from an older one."""
+        if not self.is_resumable:
+            pytest.skip(f"is_resumable is false in {type(self).__name__}: its records are sent only once")
 
     def check_lag(self, job: SourceJob) -> None:
         """Compare the lag with the rest of the twelve records; a lag in bytes is only compared with 0."""
@@ -619,26 +443,6 @@ class SourceTests(ConnectorTests[SourceWorld]):
         advice = "a record must be acknowledged by `notify_checkpoint_complete`, and not before"
         check_rows(shows.acknowledged(), expected, advice)
 
-    def need_resumable(self) -> None:
-        """Skip a test of a job that continues from the savepoint of another one, or from an older one."""
-        if not self.is_resumable:
-            pytest.skip(f"is_resumable is false in {type(self).__name__}: its records are sent only once")
-
-    def in_order(self) -> WatermarkStrategy[Any]:
-        """The strategy of the tests: a record's number is its time in seconds."""
-        return WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(self.moment)
-
-    def moment(self, row: Any) -> int:
-        """Event time of a record in microseconds."""
-        for number in range(_MOST_NUMBERS):
-            if self.record(number) == row:
-                return number * 1_000_000
-        msg = f"{row!r} is not one of the records: the source must return what `record` returns"
-        raise AssertionError(msg)
-
 
 #: Maximum number of polls until the acknowledgements to a real system must have arrived.
 _MOST_LOOKS = 1_000
-
-#: Largest number of a record in a test of event time.
-_MOST_NUMBERS = 100
