@@ -52,10 +52,15 @@ _SEGMENT: Final = 1 << 12
 #: Rows of a chain that a search examines before it may copy the ring.
 _LEAST_STEPS: Final = 128
 
-#: Measured cost of a step, and of copying and sorting a row of the ring. The unit is the cost of one row in a
-#: step.
+#: Measured cost of a step. The unit is the cost of one row in a step, or of reading a row of the ring for the
+#: copy. Sorting is not counted, because the copy has only the rows of the remaining keys.
 _STEP_COST: Final = 1 << 10
-_COPY_COST: Final = 4
+
+#: Rows that are read together for the copy; they stay in the processor's cache.
+_COPIED_AT_ONCE: Final = 1 << 14
+
+#: Maximum number of hash bits that exclude rows from the copy.
+_MOST_BITS: Final = 16
 
 #: Maximum number of hashes that are compared with each row of the copy, instead of sorting the copy.
 _FEW: Final = 12
@@ -270,14 +275,13 @@ class RowRing:
         has_holes = self._length < self._end - self._first
         steps = cost = found = 0
         while True:
-            going = np.flatnonzero(at >= self._first)
+            (going,) = (at >= self._first).nonzero()
             if len(going) < len(rows):
                 rows, at, wanted = rows.take(going), at.take(going), wanted.take(going)
                 earliest, latest = earliest.take(going), latest.take(going)
             if not len(rows):
                 break
-            cost_of_copy = min(_COPY_COST, 1 + len(rows) / 4) * (self._end - self._first)
-            if steps >= _LEAST_STEPS and (cost > cost_of_copy or found > most):
+            if steps >= _LEAST_STEPS and (cost > self._end - self._first or found > most):
                 here, there, among = self._find_sorted(wanted.view(np.uint64), earliest, latest, at, most)
                 searched = int(rows[among]) if among < len(rows) else searched
                 by_arrival = np.argsort(there)
@@ -286,7 +290,7 @@ class RowRing:
                 break
             cells = self._cells.take(at & self._mask, axis=0)
             times = cells[:, _TIME]
-            hit = np.flatnonzero((cells[:, _HASH] == wanted) & (times >= earliest) & (times <= latest))
+            (hit,) = ((cells[:, _HASH] == wanted) & (times >= earliest) & (times <= latest)).nonzero()
             if has_holes:
                 hit = hit[self._is_live.take(at[hit] & self._mask)]
             found_rows.append(rows.take(hit))
@@ -310,10 +314,9 @@ class RowRing:
             least one hash is searched. Further hashes are searched up to about `most` rows.
         """
         wanted = np.unique(hashes)
-        positions = np.arange(self._first, self._end)
+        positions = self._positions_of(wanted)
         slots = positions & self._mask
-        chosen = np.flatnonzero(self._is_live[slots] & np.isin(self._hashes[slots], wanted))
-        positions, found, times = positions[chosen], self._hashes[slots[chosen]], self.times[slots[chosen]]
+        found, times = self._hashes[slots], self.times[slots]
         if len(hashes) <= _FEW:
             return _scanned((found, times, positions), hashes, earliest, latest, newest, most)
         moments = np.unique(times)
@@ -333,6 +336,24 @@ class RowRing:
         there = positions[np.repeat(starts, counts) + within]
         older = there <= newest[rows]
         return rows[older], there[older], searched
+
+    def _positions_of(self, wanted: HashArray) -> Slots:
+        """The positions of all live rows with one of the hashes; `wanted` is sorted."""
+        # Most rows have another hash, and one read of a small table says so.
+        bits = min(_MOST_BITS, (16 * len(wanted)).bit_length())
+        shift, low = np.uint64(16), np.uint64((1 << bits) - 1)
+        is_wanted = np.zeros(1 << bits, np.bool_)
+        is_wanted[(wanted >> shift) & low] = True
+        parts = []
+        for start in range(self._first, self._end, _COPIED_AT_ONCE):
+            positions = np.arange(start, min(start + _COPIED_AT_ONCE, self._end))
+            hashes = self._hashes[positions & self._mask]
+            (some,) = is_wanted.take((hashes >> shift) & low).nonzero()
+            hashes = hashes.take(some)
+            same = wanted.take(np.searchsorted(wanted, hashes), mode="clip") == hashes
+            parts.append(positions.take(some[same]))
+        every = np.concatenate(parts)
+        return every[self._is_live.take(every & self._mask)]
 
     def _chains(self, hashes: HashArray) -> Slots:
         """The chain of each hash, from higher bits than those that select the key group."""
