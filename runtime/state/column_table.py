@@ -17,7 +17,7 @@ If two keys have the same hash, or a key column has several types, a `ColumnTabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -54,11 +54,18 @@ class ColumnTable:
         self._max_parallelism = max_parallelism
         self._tracks = tracks_changes
         self.lifetime: ColumnLifetime | None = None
+        self._make: Callable[[str, pa.DataType], GrowingColumn] = GrowingColumn
         self.clear()
 
     def set_ttl(self, ttl: StateTtl, time: StateTime) -> ColumnLifetime:
         self.lifetime = ColumnLifetime(ttl, time, self)
         return self.lifetime
+
+    def set_columns(self, make: Callable[[str, pa.DataType], GrowingColumn]) -> None:
+        """Set the function that makes a column of values by name and type."""
+        self._make = make
+        for columns in self._columns.values():
+            columns.remake(make)
 
     def clear(self) -> None:
         self._slots = KeyTable()
@@ -99,7 +106,7 @@ class ColumnTable:
     def column(self, name: str, kind: pa.DataType, *, many_types: bool = False) -> GrowingColumn:
         columns = self._columns.get(name)
         if columns is None:
-            columns = self._columns[name] = TypedColumns(name)
+            columns = self._columns[name] = TypedColumns(name, self._make)
             columns.reserve(len(self._changed))
         return columns.of(kind) if many_types else columns.only(kind)
 

@@ -54,6 +54,12 @@ _MAGIC: Final = b"PSKS\x01"
 
 _HEADER: Final = len(_MAGIC) + 8
 
+#: MessagePack's first byte of a value of bytes whose length has 32 bits.
+_BYTES_OF_32_BITS: Final = b"\xc6"
+
+#: Lengths of values that are joined to a chunk without being packed first.
+_LARGE: Final = range(1 << 16, 1 << 32)
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnBlock:
@@ -246,12 +252,23 @@ def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
     packer = msgpack.Packer()
     pieces = [
         packer.pack_array_header(2) + packer.pack(max_parallelism) + packer.pack_array_header(len(packed)),
-        *map(packer.pack, packed),
+        *(piece for block in packed for piece in _pieces(packer, block)),
     ]
     checksum = xxh3_64()
     for piece in pieces:
         checksum.update(piece)
     return b"".join((_MAGIC, checksum.digest(), *pieces))
+
+
+def _pieces(packer: msgpack.Packer, packed: PackedBlock) -> Iterator[bytes]:
+    """A packed block in MessagePack, without copies of large parts."""
+    yield packer.pack_array_header(len(packed))
+    for part in packed:
+        if isinstance(part, bytes) and len(part) in _LARGE:
+            yield _BYTES_OF_32_BITS + len(part).to_bytes(4, "big")
+            yield part
+        else:
+            yield packer.pack(part)
 
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:

@@ -14,7 +14,7 @@ other values, such as text, bytes, decimals and lists, are Python objects. A nul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -170,10 +170,17 @@ _NANOSECONDS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1
 
 
 class TypedColumns:
-    def __init__(self, name: str) -> None:
+    """The columns of one name.
+
+    Args:
+        make: Makes a column of a name and a type; by default a `GrowingColumn`.
+    """
+
+    def __init__(self, name: str, make: Callable[[str, pa.DataType], GrowingColumn] = GrowingColumn) -> None:
         self.name = name
         self.all: list[GrowingColumn] = []
         self._capacity = 0
+        self._make = make
 
     def of(self, kind: pa.DataType) -> GrowingColumn:
         """The column for values of a type; nulls fit into any column."""
@@ -183,24 +190,42 @@ class TypedColumns:
         if self.all:
             first = self.all[0]
             if kinds.is_null(first.kind) or not (_is_of_values(kind) and _is_of_values(first.kind)):
-                first.adopt(kind)
-                return first
+                return self._adopted(0, kind)
         if len(self.all) == _MOST:
             msg = (
                 f"column {self.name!r} has values of more than {_MOST} types; the last one is {kind}. "
                 "Convert them with a map before this operator, for example to text"
             )
             raise StateMismatchError(msg)
-        column = GrowingColumn(self.name, kind)
-        column.reserve(self._capacity)
+        column = self._new(kind)
         self.all.append(column)
         return column
+
+    def _new(self, kind: pa.DataType) -> GrowingColumn:
+        column = self._make(self.name, kind)
+        column.reserve(self._capacity)
+        return column
+
+    def _adopted(self, place: int, kind: pa.DataType) -> GrowingColumn:
+        """The column at a place, after it has got its type."""
+        if kinds.is_null(self.all[place].kind) and not kinds.is_null(kind):
+            self.all[place] = self._new(kind)
+        self.all[place].adopt(kind)
+        return self.all[place]
+
+    def remake(self, make: Callable[[str, pa.DataType], GrowingColumn]) -> None:
+        """Make the columns with another function, and copy their values."""
+        self._make = make
+        for place, old in enumerate(self.all):
+            new = self.all[place] = self._new(old.kind)
+            slots = np.flatnonzero(old.valid)
+            if len(slots):
+                new.put(slots, old.take(slots))
 
     def only(self, kind: pa.DataType) -> GrowingColumn:
         if not self.all:
             return self.of(kind)
-        self.all[-1].adopt(kind)
-        return self.all[-1]
+        return self._adopted(-1, kind)
 
     def reserve(self, capacity: int) -> None:
         self._capacity = max(self._capacity, capacity)

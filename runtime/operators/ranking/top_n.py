@@ -12,7 +12,8 @@ replace their ranks in that step. Records with equal ranks have equal positions.
 All records of a batch count as one step. A record that enters and leaves within a batch is not emitted.
 
 **Changes.** With a change kind, the columns of the best records are in the state, too: a column for each
-place. A record that leaves is emitted again as `"delete"`, with the timestamp of the newest record of its key
+place. The texts of all places of a column are in one pool, so only their views move from place to place. A
+record that leaves is emitted again as `"delete"`, with the timestamp of the newest record of its key
 that entered. A column keeps its type. A missing column is null. A key whose state expires by its TTL emits no
 change.
 """
@@ -32,11 +33,12 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.batch_columns import plain_column
 from penstock.runtime.operators.aggregation.column_aggregate import distinct, rounds_of
 from penstock.runtime.operators.functions.record_functions import arrow_parts
-from penstock.runtime.operators.operator import Output
+from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.operators.ranking.ranked_columns import Places, RankedColumnsOperator, RankedRows, Ranks
 from penstock.runtime.operators.ranking.saved_ranking import SavedRanking
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.state.text_column import TextColumn, TextPool, is_text
 from penstock.runtime.state.time_to_live import StateTtl
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots
 
@@ -167,7 +169,19 @@ class TopNOperator(RankedColumnsOperator):
             if column is not last[-1]:
                 is_tied = is_tied & (own == incumbents)
         rows = np.flatnonzero(enters)
+        if self._n == 1:
+            rows = self._best_of_keys(slots, ranks, rows)
         return self._placed(slots[rows], [own[rows] for own in ranks], rows) if len(rows) else None
+
+    def _best_of_keys(self, slots: Slots, ranks: Sequence[Ranks], rows: Slots) -> Slots:
+        """The best of these rows of each key; of equal rows the first."""
+        for own in self._best_first(ranks):
+            found, keys = own[rows], slots[rows]
+            best = np.empty(int(keys.max(initial=-1)) + 1, own.dtype)
+            best[keys] = found
+            np.minimum.at(best, keys, found)
+            rows = rows[found == best[keys]]
+        return rows[self._table.are_first(slots[rows])]
 
     def _placed(self, slots: Slots, ranks: Sequence[Ranks], rows: Slots) -> _Ranking:
         """Place new rows; their numbers follow those of the incumbents."""
@@ -179,10 +193,16 @@ class TopNOperator(RankedColumnsOperator):
         of_row = np.searchsorted(keys, slots)
         most = int(np.bincount(of_row).max())
         incumbents = before[has]
-        of_known, of_new = self._as_one(known, ranks)
-        best = of_known, before
-        new = of_row, of_new, before.size + np.arange(len(rows))
-        members = _sorted(best, new) if most > _FEW_ROUNDS else _inserted(rounds_of(of_row), best, new)
+        numbers = before.size + np.arange(len(rows))
+        if most > _FEW_ROUNDS:
+            every = [
+                np.concatenate((old[has], own))
+                for old, own in zip(*(self._best_first(table) for table in (known, ranks)), strict=True)
+            ]
+            members = _sorted(every, before, of_row, numbers)
+        else:
+            of_known, of_new = self._as_one(known, ranks)
+            members = _inserted(rounds_of(of_row), (of_known, before), (of_row, of_new, numbers))
         for places, old, own in zip(columns, known, ranks, strict=True):
             values = np.concatenate((old.T.ravel(), own))  # indexed by the numbers of the members
             for place, column in enumerate(places):
@@ -194,12 +214,14 @@ class TopNOperator(RankedColumnsOperator):
         left = np.sort(incumbents[~stay[incumbents]])
         return _Ranking(keys, rows, members, np.flatnonzero(stay[before.size :]), left)
 
+    def _best_first(self, ranks: Sequence[Ranks]) -> list[Ranks]:
+        return [order.best_first(own) for order, own in zip(self._orders, ranks, strict=True)]
+
     def _as_one(self, known: Sequence[Ranks], new: Sequence[Ranks]) -> tuple[Ranks, Ranks]:
         """Combine all orders into one rank, the best one smallest, for incumbents and for new rows."""
-        every = [
-            order.best_first(np.concatenate((old.ravel(), own)))
-            for order, old, own in zip(self._orders, known, new, strict=True)
-        ]
+        every = self._best_first(
+            [np.concatenate((old.ravel(), own)) for old, own in zip(known, new, strict=True)]
+        )
         one = every[0] if len(every) == 1 else _positions(every)
         return one[: known[0].size].reshape(known[0].shape), one[known[0].size :]
 
@@ -242,16 +264,20 @@ def _inserted(rounds: Iterable[Slots | None], best: _Places, new: _NewRows) -> N
     return members
 
 
-def _sorted(best: _Places, new: _NewRows) -> NDArray[np.int64]:
-    """Sort all members; faster than `_inserted` if a key has many rows."""
-    (ranks, members), (of_row, new_ranks, numbers) = best, new
+def _sorted(
+    ranks: Sequence[Ranks], members: NDArray[np.int64], of_row: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Sort all members; faster than `_inserted` if a key has many rows.
+
+    Args:
+        ranks: The ranks of the incumbents and the new rows by each order, the best one smallest.
+    """
     keys, n = members.shape
     of_key, _ = np.nonzero(members >= 0)
     all_keys = np.concatenate((of_key, of_row))
-    all_ranks = np.concatenate((ranks[members >= 0], new_ranks))
     all_members = np.concatenate((members[members >= 0], numbers))
     # Incumbents come first and in the order of their places, and the sort is stable. So they win ties.
-    order = np.lexsort((all_ranks, all_keys))
+    order = np.lexsort((*ranks[::-1], all_keys))
     ordered = all_keys[order]
     place = np.arange(len(order)) - np.searchsorted(ordered, np.arange(keys))[ordered]
     stays = place < n
@@ -274,6 +300,18 @@ class ChangesOfTopNOperator(TopNOperator):
     ) -> None:
         super().__init__(key, orders, n, ttl=ttl)
         self._change_kind = change_kind
+        #: The texts of all places of a column, by its name.
+        self._pools: dict[str, TextPool] = {}
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._table.set_columns(self._new_column)
+
+    def _new_column(self, name: str, kind: pa.DataType) -> GrowingColumn:
+        if not is_text(kind):
+            return GrowingColumn(name, kind)
+        pool = self._pools.setdefault(name.rpartition(" #")[0], TextPool())
+        return TextColumn(name, kind, pool)
 
     @property
     def _ranking(self) -> SavedRanking:
@@ -340,8 +378,7 @@ class ChangesOfTopNOperator(TopNOperator):
             raise PenstockError(msg)
         columns = [self._table.column(_column(name, place), new.type) for place in range(n)]
         kind = columns[0].kind
-        for column in columns:
-            column.adopt(kind)
+        columns = [self._table.column(_column(name, place), kind) for place in range(n)]
         # Values only move from place to place, so they stay as the state has them.
         own = columns[0].arrays_of(new.cast(kind))
         values = np.concatenate((*(column.values[slots] for column in columns), own[0]))
@@ -351,7 +388,10 @@ class ChangesOfTopNOperator(TopNOperator):
             moved = np.flatnonzero((wanted >= 0) & (wanted != place * keys + np.arange(keys)))
             column.values[slots[moved]] = values[wanted[moved]]
             column.valid[slots[moved]] = valid[wanted[moved]]
-        return columns[0].array_of(values[emitted], valid[emitted])
+        found = columns[0].array_of(values[emitted], valid[emitted])
+        if isinstance(columns[0], TextColumn):
+            columns[0].pool.drop_unused()
+        return found
 
     def _timestamps(self, stamps: NDArray[np.int64], ranking: _Ranking) -> NDArray[np.int64]:
         keys = len(ranking.slots)

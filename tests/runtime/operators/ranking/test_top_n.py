@@ -156,6 +156,28 @@ def test_incumbents_win_after_a_restore_at_another_parallelism() -> None:
             assert left == [(k, 1) for k in own]
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_texts_of_records_that_leave_survive_new_texts_and_restores(n: int) -> None:
+    def top(stream: DataStream[Any]) -> DataStream[Any]:
+        return stream.top_n("top", "v", n, "k", change_kind="is")
+
+    def row(k: int, step: int) -> Row:
+        text = None if k % 5 == 0 else f"{k} {step} " * (1_000 if k % 2 else 1)
+        return {"n": 30 * step + k, "k": k, "v": step, "text": text}
+
+    harness = OperatorHarness.of(top)
+    for step in range(90):
+        if step in (5, 10):
+            harness = OperatorHarness.of(top, restored=[harness.snapshot()])
+        rows = [row(k, step) for k in range(30)]
+        found = harness.push_batch(ArrowBatch(pa.RecordBatch.from_pylist(rows)))
+        left = [row(k, step - n) | {"is": "delete"} for k in range(30) if step >= n]
+        assert in_order(found) == in_order([*left, *(own | {"is": "insert"} for own in rows)])
+    operator = harness._operator
+    assert isinstance(operator, top_n.ChangesOfTopNOperator)
+    assert operator._pools["text"].size < 3_000_000, "texts that have left are dropped"
+
+
 @pytest.mark.parametrize("order", ORDERS[::2], ids=lambda order: str(order[0]))
 @pytest.mark.parametrize("few", [0, 1 << 30])
 def test_inserting_one_by_one_and_sorting_give_the_same(
