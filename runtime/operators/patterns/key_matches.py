@@ -8,6 +8,9 @@ from typing import Any, Final, NamedTuple
 #: Numbers of the records that each leaf has taken.
 Taken = tuple[tuple[int, ...], ...]
 
+#: A match: lists of its records, by the names of the positive steps.
+Match = dict[str, list[Any]]
+
 
 class PartialMatch(NamedTuple):
     """A partial match, or a complete match that is held and has no targets.
@@ -159,6 +162,13 @@ class KeyMatches:
         self.records[number] = at, record
         self.added.add(number)
         return number
+
+    def records_of(self, match: PartialMatch, names: Sequence[str]) -> Match:
+        """Return the records of a match as lists by the names of the leaves."""
+        records, found = self.records, {}
+        for name, numbers in zip(names, match.taken, strict=True):
+            found[name] = [records[number][1] for number in numbers] if numbers else []
+        return found
 
     def delete_record(self, number: int) -> None:
         del self.records[number]

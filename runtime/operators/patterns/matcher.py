@@ -15,9 +15,7 @@ waits, because no record may come in between. A relaxed target waits if the reco
 target always waits. A partial match without targets is deleted. So no two partial matches are equal. No match
 is found twice, unless its records can be divided into the runs of a group in two ways.
 
-A decision depends on the record and on the *state* of a partial match. The state is the newest step, counts
-and targets, and whether `not_next` applies to the record. Only a condition that takes the match needs more.
-So partial matches in the same state share a decision.
+`decisions.py` decides this for all partial matches before any of them changes.
 
 - If a greedy step can take a record, all targets that leave this step or pass over it end. In a group that
   repeats, this holds for the run of the group to which the greedy step belongs.
@@ -45,17 +43,14 @@ data about a key are in `KeyMatches`, which holds only plain values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from penstock.runtime.operators.patterns.key_matches import KeyMatches, PartialMatch, State
-from penstock.runtime.operators.patterns.pattern import Pattern, SkipKind, takes_match
-from penstock.runtime.operators.patterns.step import Contiguity, Step
+from penstock.runtime.operators.patterns.decisions import Decision, Decisions
+from penstock.runtime.operators.patterns.key_matches import KeyMatches, Match, PartialMatch
+from penstock.runtime.operators.patterns.pattern import Pattern, SkipKind
 from penstock.runtime.operators.patterns.transitions import TransitionGraph
-
-#: A match: lists of its records, by the names of the positive steps.
-Match = dict[str, list[Any]]
 
 
 class Outcome(NamedTuple):
@@ -69,47 +64,6 @@ class Outcome(NamedTuple):
 _NOTHING: Final = Outcome([], [])
 
 
-class _Condition:
-    """A user's condition of one step, and the function that is called instead of it."""
-
-    __slots__ = ("call", "running", "takes_match")
-
-    def __init__(self, step: str, function: Callable[..., object], call: Callable[..., object]) -> None:
-        self.running, self.call = (step, function), call
-        self.takes_match = takes_match(function)
-
-
-class _Leaf(NamedTuple):
-    """A positive step with its conditions, and the negative steps after it."""
-
-    step: Step
-    where: _Condition
-    until: _Condition | None
-    not_next: tuple[_Condition, ...]
-    not_followed_by: tuple[_Condition, ...]
-
-
-class _Decision(NamedTuple):
-    """A record's effect on a partial match.
-
-    Attributes:
-        left: Transitions that wait for another record.
-        taken: Transitions that take the record, or that complete the match without it.
-        is_discarded: Whether only a match that the record completes is left.
-    """
-
-    left: tuple[int, ...]
-    taken: tuple[int, ...]
-    is_discarded: bool = False
-
-
-#: The decision for a record that leaves a partial match unchanged.
-_UNCHANGED: Final = _Decision((), ())
-
-#: The decision for a record that ends a partial match.
-_DISCARDED: Final = _Decision((), (), is_discarded=True)
-
-
 class _Arrival(NamedTuple):
     """The new state of a partial match after a transition took a record, without the records."""
 
@@ -120,169 +74,11 @@ class _Arrival(NamedTuple):
     is_fresh: bool
 
 
-class _Way(NamedTuple):
-    """A target of a partial match, with the decisions that depend on the pattern alone.
-
-    Attributes:
-        number: Index of the transition.
-        where: Condition of the leaf; `None` for the end of the pattern.
-        blocked_by: Greedy leaves in runs; if one of them takes the record, this target ends.
-        blocks: The leaf in its run if it is greedy.
-        is_inner: Whether `until` ends the target.
-        waits: Whether the target may wait for a later record.
-        waits_always: Whether it waits even if its leaf takes the record.
-    """
-
-    number: int
-    where: _Condition | None
-    until: _Condition | None
-    blocked_by: frozenset[tuple[int, int, bool]]
-    blocks: tuple[int, int, bool] | None
-    is_inner: bool
-    waits: bool
-    waits_always: bool
-
-
-class _Plan(NamedTuple):
-    """The conditions on which a decision depends, for all partial matches in one state.
-
-    Attributes:
-        not_next: Conditions that discard the partial match.
-        not_followed_by: Conditions after which only a match that the record completes is left.
-        ways: Targets in their order.
-        may_wait: Whether the partial match has records.
-        is_fresh: Whether the partial match changes with any record.
-    """
-
-    not_next: tuple[_Condition, ...]
-    not_followed_by: tuple[_Condition, ...]
-    ways: tuple[_Way, ...]
-    may_wait: bool
-    is_fresh: bool
-
-
-class _Decisions:
-    """Decides on each partial match of a key for one record; one object serves all records.
-
-    Conditions that take only the record are called once for each record. A decision that depends on such
-    conditions alone holds for all partial matches in the same state.
-    """
-
-    __slots__ = ("_by_condition", "_by_state", "_is_shared", "_match", "_matcher", "_of_key", "_record")
-
-    _of_key: KeyMatches
-    _match: PartialMatch
-
-    def __init__(self, matcher: Matcher) -> None:
-        self._matcher = matcher
-        self._record: Any = None
-        self._by_condition: dict[_Condition, bool] = {}
-        self._by_state: dict[State, _Decision] = {}
-        self._is_shared = True
-
-    def begin(self, of_key: KeyMatches, record: Any) -> None:
-        """Begin with another record."""
-        self._of_key, self._record = of_key, record
-        self._by_condition.clear()
-        self._by_state.clear()
-
-    def of(self, match: PartialMatch) -> _Decision:
-        state = match[3:]
-        decision = self._by_state.get(state)
-        if decision is None:
-            self._match, self._is_shared = match, True
-            decision = self._decide(self._matcher.plan(state))
-            if self._is_shared:
-                self._by_state[state] = decision
-        return decision
-
-    def effects(self) -> list[tuple[int, PartialMatch, _Decision]]:
-        """Return the partial matches that the record changes in their order, with the decisions."""
-        of_key = self._of_key
-        partial, of = of_key.partial, self.of
-        of_key.index()
-        if of_key.ids is None:
-            return [
-                (match_id, match, decision)
-                for match_id, match in partial.items()
-                if (decision := of(match)) is not _UNCHANGED
-            ]
-        ids: list[int] = []
-        for of_state in of_key.ids.values():
-            if of(partial[next(iter(of_state))]) is not _UNCHANGED or not self._is_shared:
-                ids += of_state
-        ids.sort()
-        return [
-            (match_id, match, decision)
-            for match_id in ids
-            if (decision := of(match := partial[match_id])) is not _UNCHANGED
-        ]
-
-    def _decide(self, plan: _Plan) -> _Decision:
-        """Decide for each target of a partial match whether it takes the record, waits or ends."""
-        holds = self._holds
-        not_next, not_followed_by, ways, may_wait, is_fresh = plan
-        for condition in not_next:
-            if holds(condition):
-                return _DISCARDED
-        is_discarded = False
-        for condition in not_followed_by:
-            if holds(condition):
-                is_discarded = True
-                break
-        left: list[int] = []
-        taken: list[int] = []
-        blocked: list[tuple[int, int, bool]] = []
-        for number, where, until, blocked_by, blocks, is_inner, waits, waits_always in ways:
-            if blocked and not blocked_by.isdisjoint(blocked):
-                continue
-            if where is None:
-                # If the pattern ends with `not_next`, a record that does not match it completes the match.
-                if waits:
-                    left.append(number)
-                elif may_wait and not is_discarded:
-                    taken.append(number)
-                continue
-            if until is not None and holds(until):
-                if is_inner:
-                    continue
-                matches, takes = holds(where), False
-            else:
-                matches = takes = holds(where)
-            if takes:
-                taken.append(number)
-                if blocks is not None:
-                    blocked.append(blocks)
-            if waits and (waits_always or not matches):
-                left.append(number)
-        if is_discarded or not may_wait:
-            left = []
-        if not taken and not is_fresh and len(left) == len(ways):
-            return _UNCHANGED
-        return _Decision(tuple(left), tuple(taken), is_discarded)
-
-    def _holds(self, condition: _Condition) -> bool:
-        if condition.takes_match:
-            self._is_shared = False
-            matcher = self._matcher
-            matcher.running = condition.running
-            return bool(condition.call(self._record, matcher.records_of(self._of_key, self._match)))
-        held = self._by_condition.get(condition)
-        if held is None:
-            self._matcher.running = condition.running
-            held = self._by_condition[condition] = bool(condition.call(self._record))
-        return held
-
-
 class Matcher:
     """Finds the matches of a pattern in the records of a key; one object serves all keys.
 
     Args:
         wrap: Wraps a condition so that the condition can't change records.
-
-    Attributes:
-        running: The name of a step and its condition, while the condition is called; `None` while no record
-            is processed.
 
     Example:
         >>> pattern = Pattern.begin("a", where=str.islower).followed_by("b", where=str.isupper)
@@ -298,44 +94,30 @@ class Matcher:
         pattern: Pattern[Any],
         wrap: Callable[[Callable[..., object]], Callable[..., object]] = lambda function: function,
     ) -> None:
-        self._wrap = wrap
         self._skip = pattern.skip
         self._limit = pattern.limit
         graph = self._graph = TransitionGraph(pattern.steps)
-        self._leaves = [self._leaf(*both) for both in zip(graph.leaves, graph.negative, strict=True)]
         self._names = [leaf.name for leaf in graph.leaves]
-        negative = graph.negative[-1]
-        self._has_end = bool(negative)
-        #: Whether time completes a match that has the end as a target; otherwise the next record does.
-        self._ends_by_time = bool(negative) and negative[-1].contiguity is not Contiguity.STRICT
         gaps = [leaf.gap for leaf in graph.leaves]
-        gaps.append(min((step.gap for step in negative if step.gap is not None), default=None))
+        gaps.append(min((step.gap for step in graph.negative[-1] if step.gap is not None), default=None))
         #: Maximum time between two records, by transition.
         self._gaps = [gaps[way.target] for way in graph.transitions]
         self._has_gaps = any(gap is not None for gap in gaps)
         self._has_limits = self._has_gaps or self._limit is not None
-        self._to_end = frozenset(i for i, way in enumerate(graph.transitions) if way.target == graph.end)
         skipped = None if self._skip.step is None else self._names.index(self._skip.step)
         self._skipped_to: Final = skipped
         self._arrivals: dict[tuple[tuple[int, ...], int], _Arrival] = {}
-        self._ways = [self._way(index) for index in range(len(graph.transitions))]
-        self._plans: dict[State, _Plan] = {}
-        self._decisions = _Decisions(self)
         #: The beginning of each match, without its times.
-        self._empty = PartialMatch(((),) * len(self._leaves), 0, 0, -1, (), graph.begin, is_fresh=False)
-        self.running: tuple[str, Callable[..., object]] | None = None
+        self._empty = PartialMatch(((),) * len(self._names), 0, 0, -1, (), graph.begin, is_fresh=False)
+        self._decisions = Decisions(graph, self._empty, wrap)
 
-    def _leaf(self, step: Step, negative: Sequence[Step]) -> _Leaf:
-        return _Leaf(
-            step,
-            self._condition(step, step.where),
-            None if step.until is None else self._condition(step, step.until),
-            tuple(self._condition(n, n.where) for n in negative if n.contiguity is Contiguity.STRICT),
-            tuple(self._condition(n, n.where) for n in negative if n.contiguity is not Contiguity.STRICT),
-        )
+    @property
+    def running(self) -> tuple[str, Callable[..., object]] | None:
+        """The name of a step and its condition, while the condition is called.
 
-    def _condition(self, step: Step, function: Callable[..., object]) -> _Condition:
-        return _Condition(step.name, function, self._wrap(function))
+        It is `None` while no record is processed.
+        """
+        return self._decisions.running
 
     # -- time ---------------------------------------------------------------------------------------------
 
@@ -364,6 +146,7 @@ class Matcher:
         complete: list[PartialMatch] = []
         timed_out: list[Match] = []
         gone: list[PartialMatch] = []
+        graph = self._graph
         deadline = self.deadline(of_key)
         if deadline is None or deadline > at:
             return Outcome([], [])
@@ -371,10 +154,11 @@ class Matcher:
             left = tuple(t for t in match.targets if self._expires_at(match, t) > at)
             if len(left) == len(match.targets):
                 continue
-            if self._ends_by_time and not self._to_end.isdisjoint(set(match.targets).difference(left)):
+            expired = set(match.targets).difference(left)
+            if graph.ends_by_time and not graph.to_end.isdisjoint(expired):
                 complete.append(match)
             elif not left:
-                timed_out.append(self.records_of(of_key, match))
+                timed_out.append(of_key.records_of(match, self._names))
             if left:
                 of_key.put(number, match._replace(targets=left))
             else:
@@ -388,8 +172,8 @@ class Matcher:
         decisions = self._decisions
         decisions.begin(of_key, record)
         effects = decisions.effects() if of_key.partial else ()
-        begun = decisions.of(self._empty).taken
-        self.running = None
+        begun = decisions.begun()
+        decisions.end()
         if not effects and not begun:
             return _NOTHING
         number = of_key.add_record(at, record)
@@ -407,7 +191,7 @@ class Matcher:
                 if len(grown) == has_grown:  # else a partial match that grew out of it has its records, too
                     gone.append(match)
         if begun:
-            self._grow(self._empty, at, _Decision((), begun), number, at, grown, complete)
+            self._grow(self._empty, at, Decision((), begun), number, at, grown, complete)
         if grown:
             for match_id, match in enumerate(grown, of_key.next_id):
                 of_key.put(match_id, match)
@@ -421,7 +205,7 @@ class Matcher:
         self,
         match: PartialMatch,
         first_at: int,
-        decision: _Decision,
+        decision: Decision,
         number: int,
         at: int,
         grown: list[PartialMatch],
@@ -430,7 +214,7 @@ class Matcher:
         """Append the matches into which a partial match grows to `grown` and `complete`."""
         before, counts = match.taken, match.counts
         for index in decision.taken:
-            if index in self._to_end:
+            if index in self._graph.to_end:
                 complete.append(match)
                 continue
             arrival = self._arrivals.get((counts, index)) or self._arrive(counts, index)
@@ -444,51 +228,11 @@ class Matcher:
 
     def _arrive(self, counts: tuple[int, ...], index: int) -> _Arrival:
         reached, targets = self._graph.reached(counts, index)
-        on = targets if self._has_end else tuple(t for t in targets if t not in self._to_end)
+        on = targets if self._graph.negative[-1] else tuple(t for t in targets if t not in self._graph.to_end)
         leaf = self._graph.transitions[index].target
-        arrival = _Arrival(leaf, reached, on, len(on) < len(targets), bool(self._leaves[leaf].not_next))
+        arrival = _Arrival(leaf, reached, on, len(on) < len(targets), self._graph.has_not_next(leaf))
         self._arrivals[counts, index] = arrival
         return arrival
-
-    def plan(self, state: State) -> _Plan:
-        """Return the conditions on which decisions on partial matches in a state depend."""
-        plan = self._plans.get(state)
-        if plan is None:
-            plan = self._plans[state] = self._planned(*state)
-        return plan
-
-    def _planned(self, leaf: int, counts: tuple[int, ...], targets: tuple[int, ...], is_fresh: bool) -> _Plan:
-        ways = tuple(self._ways[target] for target in targets)
-        if leaf < 0:
-            return _Plan((), (), ways, False, is_fresh)
-        current = self._leaves[leaf]
-        may_end = counts[-1] >= current.step.at_least
-        return _Plan(
-            current.not_next if is_fresh and may_end else (), current.not_followed_by, ways, True, is_fresh
-        )
-
-    def _way(self, index: int) -> _Way:
-        way = self._graph.transitions[index]
-        if index in self._to_end:
-            return _Way(index, None, None, way.passed, None, False, self._ends_by_time, False)
-        leaf = self._leaves[way.target]
-        return _Way(
-            index,
-            leaf.where,
-            leaf.until,
-            way.passed,
-            way.leaf_in_run if leaf.step.is_greedy else None,
-            way.is_inner,
-            way.contiguity is not Contiguity.STRICT,
-            way.contiguity is Contiguity.ANY,
-        )
-
-    def records_of(self, of_key: KeyMatches, match: PartialMatch) -> Match:
-        """Return the records of a match as lists by the names of steps."""
-        records, found = of_key.records, {}
-        for name, numbers in zip(self._names, match.taken, strict=True):
-            found[name] = [records[number][1] for number in numbers] if numbers else []
-        return found
 
     # -- complete matches ---------------------------------------------------------------------------------
 
@@ -503,7 +247,9 @@ class Matcher:
         if not complete and not gone:
             return []
         if self._skip.kind is SkipKind.NO_SKIP:
-            matches = [self.records_of(of_key, match) for match in sorted(complete, key=lambda m: m.first)]
+            matches = [
+                of_key.records_of(match, self._names) for match in sorted(complete, key=lambda m: m.first)
+            ]
             released = [*gone, *complete]
         else:
             released = gone
@@ -523,7 +269,7 @@ class Matcher:
             match = of_key.held[match_id]
             if any(partial.first < match.first for partial in of_key.partial.values()):
                 break
-            yield self.records_of(of_key, match)
+            yield of_key.records_of(match, self._names)
             released.append(of_key.remove(match_id))
             bound = self._discards_below(match)
             for others in (of_key.partial, of_key.held):

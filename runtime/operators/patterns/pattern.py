@@ -81,7 +81,7 @@ class AfterMatchSkipStrategy:
         return f"AfterMatchSkipStrategy.{self.kind.value}({of_step})"
 
 
-def _any_record(record: object) -> bool:
+def any_record(record: object) -> bool:
     return True
 
 
@@ -296,7 +296,7 @@ class Pattern(Generic[T]):
         if isinstance(step, Pattern) and not is_negative:
             added, limit = self._group(call, step, where, contiguity), step.limit
         else:
-            condition = _any_record if where is None else _checked_condition(call, where)
+            condition = any_record if where is None else _checked_condition(call, where)
             name, limit = checked_name(f"Pattern.{call}", step), None
             added = Step(name, condition, contiguity, is_negative)
         known = {leaf.name for leaf in leaves(self.steps)}
@@ -319,7 +319,7 @@ class Pattern(Generic[T]):
             _refuse(call, f"a group can't end with the negative step {group.steps[-1].name!r}")
         if all(step.is_optional for step in group.steps):
             _refuse(call, f"each step of the group ({group}) is optional; make the group optional instead")
-        return Step(f"({group})", _any_record, contiguity, members=group.steps)
+        return Step(f"({group})", any_record, contiguity, members=group.steps)
 
     def _check_negative(self, call: str) -> None:
         before = self.steps[-1]

@@ -33,8 +33,8 @@ from penstock.runtime.operators.functions.time_order import (
     by_arrival,
 )
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
-from penstock.runtime.operators.patterns.key_matches import KeyMatches
-from penstock.runtime.operators.patterns.matcher import Match, Matcher
+from penstock.runtime.operators.patterns.key_matches import KeyMatches, Match
+from penstock.runtime.operators.patterns.matcher import Matcher
 from penstock.runtime.operators.patterns.pattern import Pattern, takes_match
 from penstock.runtime.operators.patterns.step import leaves
 from penstock.runtime.operators.timers import FunctionTimerService

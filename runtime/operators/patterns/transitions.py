@@ -71,6 +71,9 @@ class TransitionGraph:
         negative: Negative steps right after each leaf.
         end: Index after the last leaf: the target of transitions that end the pattern.
         begin: Transitions that may take the first record.
+        to_end: Indexes of the transitions that end the pattern.
+        ends_by_time: Whether time completes a match that has the end as a target; otherwise the next record
+            does.
 
     Example:
         >>> from penstock.patterns import Pattern
@@ -100,6 +103,12 @@ class TransitionGraph:
         self.begin = self._added(into if passed is None else [*into, self._to_end(passed)])
         #: The loops around each leaf, the leaf itself first.
         self._loops = [self._loops_around(number, place) for number, place in enumerate(places)]
+        self.to_end = frozenset(i for i, way in enumerate(self.transitions) if way.target == self.end)
+        last = self.negative[-1]
+        self.ends_by_time = bool(last) and last[-1].contiguity is not Contiguity.STRICT
+
+    def has_not_next(self, leaf: int) -> bool:
+        return any(step.contiguity is Contiguity.STRICT for step in self.negative[leaf])
 
     def reached(self, counts: tuple[int, ...], index: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the counts after a transition has taken a record, and the transitions that may follow."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.patterns import AfterMatchSkipStrategy, Pattern
-from penstock.runtime.operators.patterns.key_matches import KeyMatches
-from penstock.runtime.operators.patterns.matcher import Match, Matcher
+from penstock.runtime.operators.patterns.key_matches import KeyMatches, Match
+from penstock.runtime.operators.patterns.matcher import Matcher
 
 
 def letter(name: str) -> Callable[[str], bool]:
