@@ -234,6 +234,11 @@ class KeyedFunctionOperator(FunctionOperator):
             for key, _ in zip(keys, self._cursor.over(rows), strict=True):
                 self._check_key(key)
 
+    @property
+    def _may_be_invalid(self) -> bool:
+        """Whether a new key needs `_check_key`; `_keys_of` must have returned its batch."""
+        return not self._checked_types <= _ALWAYS_VALID
+
     def _check_key(self, key: Any) -> None:
         """Refuse an invalid key; the error names the key selector."""
         self._selecting = True

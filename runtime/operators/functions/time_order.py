@@ -116,11 +116,12 @@ class RecordBuffer:
             left.extend(self._counts.pop(self._released_at).items())
         at, (key, count) = self._released_at, left.popleft()
         records = self._entries[key]
-        released = [records.pop((at, number)) for number in range(count)]
+        parts = [(at, number) for number in range(count)]
+        released = [records.pop(part) for part in parts]
         if not records:
             del self._entries[key]
         self._size -= count
-        self._changed.remove_many([(key, (at, number)) for number in range(count)])
+        self._changed.remove_many([(key, part) for part in parts])
         return at, key, released
 
 
@@ -188,7 +189,7 @@ class TimeOrderedOperator(KeyedEventTimeOperator):
             yield self._late_output([row for row, _ in late], [stamp for _, stamp in late])
 
     def _add(self, keys: list[Any], rows: RowBatch) -> list[tuple[Any, int]]:
-        buffer, late = self._buffer, []
+        buffer, late, checks = self._buffer, [], self._may_be_invalid
         reached = -inf if self._reached.timestamp is None else self._reached.timestamp
         try:
             for key, stamp, row in zip(
@@ -198,7 +199,7 @@ class TimeOrderedOperator(KeyedEventTimeOperator):
                     hash(key)
                     late.append((row, stamp))
                     continue
-                if key not in buffer:
+                if checks and key not in buffer:
                     self._check_key(key)
                 buffer.add(key, stamp, row)
         except TypeError:

@@ -176,6 +176,13 @@ def test_an_error_of_the_order_names_it_and_the_record() -> None:
     assert "on record ('a', 'y', 0)" in str(caught.value)
 
 
+def test_a_key_that_is_not_a_number_is_refused_after_valid_keys_of_its_type() -> None:
+    with OperatorHarness.of(lambda s: s.key_by(lambda record: record[0]).sorted_by_time("sorted")) as harness:
+        harness.push([(1.5, "a")], timestamps=[1])
+        with pytest.raises(OperatorError, match="key_by function"):
+            harness.push([(2.5, "b"), (float("nan"), "c")], timestamps=[2, 3])
+
+
 def test_a_key_that_has_no_hash_is_named() -> None:
     with (
         OperatorHarness.of(lambda s: s.key_by(lambda record: [record]).sorted_by_time("sorted")) as harness,
