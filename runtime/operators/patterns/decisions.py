@@ -1,4 +1,4 @@
-"""`Decisions`: the effect of a record on each partial match of a key, before any partial match changes.
+"""`MatchDecisions`: the effect of a record on each partial match of a key, before any partial match changes.
 
 `matcher.py` has the rules. A decision depends on the record and on the *state* of a partial match. The state
 is the newest step, counts and targets, and whether `not_next` applies to the record. So each state has a
@@ -23,7 +23,7 @@ from penstock.runtime.operators.patterns.transitions import TransitionGraph
 from penstock.runtime.operators.user_code.only_reads import only_reads
 
 
-class Decision(NamedTuple):
+class MatchDecision(NamedTuple):
     """A record's effect on a partial match.
 
     Attributes:
@@ -38,10 +38,10 @@ class Decision(NamedTuple):
 
 
 #: The decision for a record that leaves a partial match unchanged.
-_UNCHANGED: Final = Decision((), ())
+_UNCHANGED: Final = MatchDecision((), ())
 
 #: The decision for a record that ends a partial match.
-_DISCARDED: Final = Decision((), (), is_discarded=True)
+_DISCARDED: Final = MatchDecision((), (), is_discarded=True)
 
 
 class _Condition:
@@ -110,7 +110,7 @@ class _Plan(NamedTuple):
     is_fresh: bool
 
 
-class Decisions:
+class MatchDecisions:
     """Decides on each partial match of a key for one record; one object serves all keys and records.
 
     Args:
@@ -139,7 +139,7 @@ class Decisions:
         self._plans: dict[State, _Plan] = {}
         self._record: Any = None
         self._by_condition: dict[_Condition, bool] = {}
-        self._by_state: dict[State, Decision] = {}
+        self._by_state: dict[State, MatchDecision] = {}
         self._is_shared = True
         #: The records of `_match` for conditions that only read them.
         self._records: Match | None = None
@@ -168,7 +168,7 @@ class Decisions:
         """Return the transitions that begin a match with the record."""
         return self.of(self._empty).taken if self._begun is None else self._begun
 
-    def of(self, match: PartialMatch) -> Decision:
+    def of(self, match: PartialMatch) -> MatchDecision:
         state = match[3:]
         decision = self._by_state.get(state)
         if decision is None:
@@ -178,7 +178,7 @@ class Decisions:
                 self._by_state[state] = decision
         return decision
 
-    def effects(self) -> list[tuple[int, PartialMatch, Decision]]:
+    def effects(self) -> list[tuple[int, PartialMatch, MatchDecision]]:
         """Return the partial matches that the record changes in their order, with the decisions."""
         of_key = self._of_key
         partial, of = of_key.partial, self.of
@@ -200,7 +200,7 @@ class Decisions:
             if (decision := of(match := partial[match_id])) is not _UNCHANGED
         ]
 
-    def _decide(self, plan: _Plan) -> Decision:
+    def _decide(self, plan: _Plan) -> MatchDecision:
         """Decide for each target of a partial match whether it takes the record, waits or ends."""
         holds = self._holds
         not_next, not_followed_by, ways, may_wait, is_fresh = plan
@@ -241,7 +241,7 @@ class Decisions:
             left = []
         if not taken and not is_fresh and len(left) == len(ways):
             return _UNCHANGED
-        return Decision(tuple(left), tuple(taken), is_discarded)
+        return MatchDecision(tuple(left), tuple(taken), is_discarded)
 
     def _holds(self, condition: _Condition) -> bool:
         if condition.takes_match:

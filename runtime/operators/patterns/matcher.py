@@ -47,7 +47,7 @@ from collections.abc import Callable, Collection, Iterable
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from penstock.runtime.operators.patterns.decisions import Decision, Decisions
+from penstock.runtime.operators.patterns.decisions import MatchDecision, MatchDecisions
 from penstock.runtime.operators.patterns.key_matches import KeyMatches, Match, PartialMatch
 from penstock.runtime.operators.patterns.pattern import Pattern, SkipKind
 from penstock.runtime.operators.patterns.transitions import TransitionGraph
@@ -109,7 +109,7 @@ class Matcher:
         self._arrivals: dict[tuple[tuple[int, ...], int], _Arrival] = {}
         #: The beginning of each match, without its times.
         self._empty = PartialMatch(((),) * len(self._names), 0, 0, -1, (), graph.begin, is_fresh=False)
-        self._decisions = Decisions(graph, self._empty, wrap)
+        self._decisions = MatchDecisions(graph, self._empty, wrap)
 
     @property
     def running(self) -> tuple[str, Callable[..., object]] | None:
@@ -191,7 +191,7 @@ class Matcher:
                 if len(grown) == has_grown:  # else a partial match that grew out of it has its records, too
                     gone.append(match)
         if begun:
-            self._grow(self._empty, at, Decision((), begun), number, at, grown, complete)
+            self._grow(self._empty, at, MatchDecision((), begun), number, at, grown, complete)
         if grown:
             for match_id, match in enumerate(grown, of_key.next_id):
                 of_key.put(match_id, match)
@@ -205,7 +205,7 @@ class Matcher:
         self,
         match: PartialMatch,
         first_at: int,
-        decision: Decision,
+        decision: MatchDecision,
         number: int,
         at: int,
         grown: list[PartialMatch],
