@@ -103,7 +103,10 @@ class PushPartition:
         if not self.steps:
             return rows
         steps = pickle.loads(self.steps)  # from the program that built the graph
-        found = StepsAtSource(steps, self.job_id, partition, SystemClock()).run(joined(rows))
+        at_source = StepsAtSource(steps, self.job_id, partition, SystemClock())
+        found = (
+            at_source.run_frames(frames(rows)) if at_source.has_event_time else at_source.run(joined(rows))
+        )
         return (None if batch is None else with_zeros_under_nulls(batch) for batch in found)
 
     def _buffer(self, index: int) -> Any:

@@ -19,11 +19,19 @@ such a step. A filter after the timestamps is not pushed, because the rows that 
 watermark.
 
 **Steps** on columns can run where a source's rows are (`RunsSteps`). They are filters, selections, computed
-columns, pushable functions of `map_batches`, and the combiner of an aggregation without windows. They are
-followed like filters. In the place of each step the job has an operator that passes the records on. So ids,
-chains and snapshots do not change. Steps that need timestamps or call other functions of the user stay in the
-job. So do steps with resources or a chain of their own. A combiner of windows stays, too: only the job knows
-which records are late.
+columns, pushable functions of `map_batches`, and the combiner of an aggregation. They are followed like
+filters. In the place of each step the job has an operator that passes the records on. So ids, chains and
+snapshots do not change. Steps with other functions of the user stay in the job. So do steps with resources or
+a chain of their own.
+
+A combiner of windows moves together with the step that assigns timestamps, and with the steps between the
+two. Their watermarks travel with the rows. `aggregation/panes_at_source.py` says why no record then becomes
+late, or on time. These steps stay in the job if
+
+- the windows have no combiner: sessions, `CountDistinct`, overlapping windows that need the order of rows;
+- late records are read, because partial results do not contain them;
+- the watermarks or timestamps need a function of the user, or the timestamps are those of the source;
+- the step has another parallelism than the source, because each subtask follows only its own rows.
 
 A column that an operator reads must never be left out.
 """
@@ -42,12 +50,15 @@ from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode
 from penstock.runtime.operators.aggregation.keyed_aggregate import CombineOperator, KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.paned_aggregate import PanedAggregateOperator
 from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
+from penstock.runtime.operators.aggregation.panes_at_source import WindowCombineAtSource
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
 from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggregateOperator
+from penstock.runtime.operators.carried_watermarks import CarriedWatermarksOperator
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.expression_operators import FilterExpressionOperator, SelectOperator
 from penstock.runtime.operators.expressions import fields_of
 from penstock.runtime.operators.functions.record_functions import MapBatchesOperator
+from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.source import DescribesPart, NeededColumns, ReadsInPart, RunsSteps
 from penstock.runtime.operators.source_steps import PassesOn, SourceStep
 from penstock.runtime.record.column_key import ColumnKey
@@ -132,14 +143,13 @@ def _move_steps(number: int, graph: StreamGraph, nodes: list[StreamNode]) -> Non
     node = nodes[number]
     source = node.operator.source
     assert isinstance(source, RunsSteps)
-    moved = list(_movable_steps(number, graph, nodes))
+    moved = _movable_steps(number, graph, nodes)
     ids = graph.operator_ids()
     steps = []
     for at in moved:
         operator = nodes[at].operator
-        assert operator.factory is not None, "it is no source"
         location = OperatorLocation(ids[at], None, 1, operator.defined_at)
-        steps.append(SourceStep(location, operator.factory))
+        steps.append(SourceStep(location, _at_source(nodes[at])))
     running = source.running(steps) if steps else None
     if running is None:
         return
@@ -147,26 +157,71 @@ def _move_steps(number: int, graph: StreamGraph, nodes: list[StreamNode]) -> Non
     for at in moved:
         operator = nodes[at].operator
         name = f"{operator.name}, in {running.steps_run_in}"
-        nodes[at] = replace(nodes[at], operator=replace(operator, name=name, factory=partial(PassesOn)))
+        nodes[at] = replace(nodes[at], operator=replace(operator, name=name, factory=_in_job(nodes[at])))
 
 
-def _movable_steps(number: int, graph: StreamGraph, nodes: Sequence[StreamNode]) -> Iterator[int]:
+def _at_source(step: StreamNode) -> OperatorFactory:
+    """Makes the operator of a step that runs at the source."""
+    match _operator_of(step):
+        case operator, arguments if operator is WindowCombineOperator:
+            return partial(WindowCombineAtSource, *arguments)
+    assert step.operator.factory is not None, "it is no source"
+    return step.operator.factory
+
+
+def _in_job(step: StreamNode) -> OperatorFactory:
+    """Makes the operator that takes the place of a moved step in the job."""
+    match _operator_of(step):
+        case operator, arguments if operator is TimestampsAndWatermarksOperator:
+            return partial(CarriedWatermarksOperator, *arguments)
+    return partial(PassesOn)
+
+
+def _movable_steps(number: int, graph: StreamGraph, nodes: Sequence[StreamNode]) -> list[int]:
+    """The steps behind a source that can run where its rows are.
+
+    A step that assigns timestamps, and the steps after it, move only up to a combiner of windows.
+    """
+    moved: list[int] = []
+    timed: int | None = None
     for at in _steps_behind(number, graph):
         step = nodes[at]
         has_wishes = step.disable_chaining or step.start_new_chain or step.num_cpus or step.num_gpus
         is_partitioned = step.inputs[0].partitioner is not None
         if has_wishes or step.resources or is_partitioned:
-            return
+            break
         match _operator_of(step):
             case operator, _ if operator in (FilterExpressionOperator, SelectOperator):
-                yield at
+                pass
             case operator, _ if operator is MapBatchesOperator and _is_pushable(step):
-                yield at
-            case operator, (_, aggregation) if operator is CombineOperator and aggregation.is_built_in:
-                yield at
-                return
+                pass
+            case operator, (strategy,) if operator is TimestampsAndWatermarksOperator:
+                if timed is not None or not _follows_newest(strategy):
+                    break
+                timed = len(moved)
+            case operator, (_, aggregation, *_) if operator in (CombineOperator, WindowCombineOperator):
+                if (operator is WindowCombineOperator) is (timed is None) or not aggregation.is_built_in:
+                    break
+                if timed is None:
+                    return [*moved, at]
+                moved.append(at)
+                same = all(nodes[each].parallelism == nodes[number].parallelism for each in moved)
+                return moved if same and not _reads_late(at, graph) else moved[:timed]
             case _:
-                return
+                break
+        moved.append(at)
+    return moved[:timed]
+
+
+def _follows_newest(strategy: WatermarkStrategy[Any]) -> bool:
+    """Whether a watermark depends on the newest timestamp alone, and timestamps on a column."""
+    return strategy.timestamp_column is not None and strategy.generator is None
+
+
+def _reads_late(combiner: int, graph: StreamGraph) -> bool:
+    """Whether late records of the windows after a combiner are read."""
+    readers = (at for at, node in enumerate(graph.nodes) for up in node.inputs if up.node == combiner)
+    return any(_is_read_aside(at, graph) for at in readers)
 
 
 def _columns_read(graph: StreamGraph) -> list[_Columns | None]:

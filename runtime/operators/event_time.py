@@ -292,6 +292,11 @@ class WatermarkProgress:
         self._cursor.done()
         self.doing = ""
 
+    def advance(self, reached: int | None) -> None:
+        """Take a watermark that was made elsewhere; `None` for none."""
+        if reached is not None:
+            self._output.advance(reached)
+
     def begin(self) -> None:
         self._output.is_idle = False
         if self._timer is not None:

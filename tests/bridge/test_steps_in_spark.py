@@ -37,7 +37,6 @@ from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.testing import OperatorHarness
-from penstock.windows import TumblingEventTimeWindows
 
 V = pc.field("int64")
 
@@ -137,16 +136,6 @@ def test_a_step_after_an_exchange_runs_in_the_job(env: StreamEnvironment) -> Non
 def test_steps_over_rows_run_in_the_job(env: StreamEnvironment) -> None:
     rows_in(env, "rows").filter(V > 3, id="f").select("int64", id="s").sink("out", DiscardSink())
     assert moved(env) == []
-
-
-def test_steps_after_timestamps_and_the_combiner_of_windows_run_in_the_job(env: StreamEnvironment) -> None:
-    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("time")
-    timed = (
-        rows_in(env).filter(V > 3, id="f").assign_timestamps_and_watermarks(strategy).filter(V > 4, id="g")
-    )
-    windows = timed.key_by("string").window(TumblingEventTimeWindows(60))
-    windows.aggregate("sums", n=Count()).sink("out", DiscardSink())
-    assert moved(env) == ["f"]
 
 
 def test_a_source_with_timestamps_runs_no_steps(env: StreamEnvironment) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 from pipelines.jobs import (
@@ -23,10 +24,11 @@ from pipelines.jobs import (
 from pipelines.stops_once import StopsOnce
 from pipelines.streams import AN_HOUR, ROWS, arrive, stop_queries, watched
 
-from penstock import CollectSink, FileSink
+from penstock import CollectSink, FileSink, WatermarkStrategy
 from penstock.aggregates import Count, Max, Min, Sum
 from penstock.runtime.operators.source_steps import FLUSH_ROWS
 from penstock.spark import from_spark, from_structured_streaming, wait_for_transfer
+from penstock.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,6 +90,109 @@ def test_moved_steps_give_the_answers_of_steps_in_the_job(spark: SparkSession, t
         "sums-combine",
     ]
     assert not [id for id, name in other_names.items() if name.endswith(", in Spark") and id != "rows"]
+
+
+def events(spark: SparkSession, partitions: int) -> DataFrame:
+    """Three hours of events in each partition; each is at most 40 seconds behind an earlier one."""
+    return spark.range(0, partitions * 30_000, 1, partitions).selectExpr(
+        "id",
+        "if(id % 11 = 0, NULL, concat('k', id % 7)) AS k",
+        "timestamp_micros(1774744200000000 + (id % 30000) * 360000 + (id * 7919) % 40000000) AS at",
+    )
+
+
+@pytest.mark.parametrize(("partitions", "bound"), [(1, 40), (4, 4 * 3600)])
+@pytest.mark.parametrize(
+    ("windows", "length", "slide"),
+    [
+        (TumblingEventTimeWindows(600), "600 seconds", "600 seconds"),
+        (SlidingEventTimeWindows(1800, 600), "1800 seconds", "600 seconds"),
+    ],
+    ids=["tumbling", "sliding"],
+)
+def test_windows_of_moved_steps_are_those_of_spark(
+    spark: SparkSession, tmp_path: Path, partitions: int, bound: int, windows: Any, length: str, slide: str
+) -> None:
+    """A reader may read several partitions, each of which begins anew: only a long bound keeps all rows."""
+    df = events(spark, partitions)
+    env, sink = environment(tmp_path), CollectSink()
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound).with_timestamp_column("at")
+    timed = from_spark(env, df, id="rows").assign_timestamps_and_watermarks(strategy, id="time")
+    kept = timed.filter(pc.field("id") >= 5, id="kept")
+    sums = kept.key_by("k").window(windows).aggregate("sums", n=Count(), s=Sum("id"), top=Max("id"))
+    sums.sink("out", sink)
+    job: Any = env.submit()
+    transferred = wait_for_transfer(job, PATIENCE)
+    finish(job)
+    report = job.report()
+    names = {operator.id: operator.name for operator in report.graph.operators}
+    assert [id for id, name in names.items() if name.endswith(", in Spark") and id != "rows"] == [
+        "time",
+        "kept",
+        "sums-combine",
+    ]
+    assert report.statistics.operators["sums"].extra["late_records"] == 0
+    assert sum(buffer.rows for buffer in transferred) < partitions * 30_000 / 8, "partial results"
+    found = {
+        (row["k"], row["window_start"].timestamp()): (row["n"], row["s"], row["top"]) for row in sink.rows()
+    }
+    assert len(found) == len(sink.rows()), "each window once"
+    grouped = df.filter("id >= 5").selectExpr("k", "id", f"window(at, '{length}', '{slide}') AS w")
+    of_spark = (
+        grouped.groupBy("k", "w")
+        .agg({"*": "count", "id": "sum"})
+        .selectExpr("k", "unix_micros(w.start) / 1e6 AS start", "`count(1)` AS n", "`sum(id)` AS s")
+    )
+    expected = {(row["k"], row["start"]): (row["n"], row["s"]) for row in of_spark.collect()}
+    assert {key: row[:2] for key, row in found.items()} == expected
+
+
+@pytest.mark.long
+def test_partial_windows_of_failed_tasks_killed_executors_and_killed_readers_count_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = 1 << 19  # of each partition: several frames
+    stops = StopsOnce(tmp_path, at=rows // 2 + 50_000, partitions=(1, 2))
+    df = spark.range(0, 4 * rows, 1, 4).mapInArrow(stops, "id long")
+    env = environment(tmp_path)
+    stream: Any = from_spark(env, df, id="rows").with_columns(
+        k=pc.bit_wise_and(pc.field("id"), 15), at=pc.bit_wise_and(pc.field("id"), rows - 1) + 1_774_744_200
+    )
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(rows).with_timestamp_column("at", unit="s")
+    windows = (
+        stream.assign_timestamps_and_watermarks(strategy)
+        .key_by("k")
+        .window(TumblingEventTimeWindows(100_000))
+    )
+    windows.aggregate("sums", s=Sum("id"), n=Count()).sink("out", FileSink.parquet(tmp_path / "out"))
+    job: Any = env.submit()
+    eventually("partitions that stop", lambda: all(stops.executor(p).exists() for p in stops.partitions))
+    after_rows(job, 64)
+    kill_subtask(job, "rows", 0)
+    kill_subtask(job, "sums", 1)
+    stops.may_fail(1)
+    eventually("a failure", stops.failed(1).exists)
+    kill_executor(stops.executor(2))
+    seen = wait_for_transfer(job, PATIENCE)
+    stops.may_fail(2)
+    result = finish(job)
+    assert result.statistics.restarts >= 1
+    assert sum(d.attempts for d in seen) >= 6
+    assert sum(d.duplicates for d in seen) >= 2, "frames that the two had sent"
+    assert sum(d.rows for d in seen) < rows, "partial results"
+    ids = np.arange(4 * rows)
+    starts = (ids % rows + 1_774_744_200) // 100_000 * 100_000
+    expected = {
+        (k, start): (len(of), int(of.sum()))
+        for k in range(16)
+        for start in np.unique(starts).tolist()
+        if len(of := ids[(starts == start) & (ids % 16 == k)])
+    }
+    found = committed(tmp_path).to_pylist()
+    assert len(found) == len(expected), "each window once"
+    assert {
+        (row["k"], int(row["window_start"].timestamp())): (row["n"], row["s"]) for row in found
+    } == expected
 
 
 @pytest.mark.long

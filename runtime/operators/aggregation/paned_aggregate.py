@@ -38,6 +38,7 @@ from penstock.runtime.operators.aggregation.panes import (
     Moments,
     moments_in,
     partials_by_pane,
+    records_in,
 )
 from penstock.runtime.operators.aggregation.window_aggregate import (
     AlignedWindowOperator,
@@ -116,7 +117,7 @@ class PanedAggregateOperator(AlignedWindowOperator):
             keys = {name: partials.column(name) for name in self._aggregation.key_names}
             late |= self._panes.are_late(panes, self._fired.of_keys(keys))
         if late.any():
-            self._late += int(late.sum())
+            self._late += records_in(partials, late)
             partials = partials.filter(pa.array(~late))
         self._merge_panes(partials)
 

@@ -36,7 +36,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.runtime.operators.aggregation.aggregation import Aggregation
+from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
+from penstock.runtime.operators.aggregation.functions import Count
 from penstock.runtime.operators.aggregation.keyed_aggregate import Combiner
 from penstock.runtime.operators.expressions import rows_where
 from penstock.runtime.operators.functions.event_time_operator import REACHED, no_timestamps
@@ -52,6 +53,10 @@ from penstock.runtime.time.windows import (
 
 #: The column with the pane of a partial result, in microseconds.
 PANE: Final = ":pane"
+
+#: Name of an additional function that counts records, and of its accumulator. No function of a user has it.
+_RECORDS: Final = ""
+RECORDS: Final = f"{_RECORDS}{OF}count"
 
 #: Later than the end of every window.
 FAR: Final = np.iinfo(np.int64).max
@@ -195,6 +200,18 @@ def moments_of(batch: Batch) -> Moments:
 def moments_in(batch: pa.RecordBatch, name: str) -> Moments:
     moments: Moments = batch.column(name).to_numpy(zero_copy_only=False)
     return moments
+
+
+def counting_records(aggregation: Aggregation) -> Aggregation:
+    """The aggregation with one more accumulator: the number of records in a partial result."""
+    return aggregation.and_also({_RECORDS: Count()})
+
+
+def records_in(partials: pa.RecordBatch, some: NDArray[np.bool_]) -> int:
+    """The number of records in some partial results; each counts as one if their numbers are unknown."""
+    if RECORDS not in partials.schema.names:
+        return int(some.sum())
+    return int(moments_in(partials, RECORDS)[some].sum())
 
 
 def partials_by_pane(

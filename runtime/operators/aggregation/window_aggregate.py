@@ -16,6 +16,7 @@ windows keep panes (`paned_aggregate.py`).
 
 A combiner's partial result may be late if its sender was idle, as this subtask's watermark is then ahead of
 the sender's. The partial result does not contain its records, so it is dropped and counts as one late record.
+Partial results that a source has combined have the number of their records (`panes_at_source.py`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from penstock.runtime.operators.aggregation.panes import (
     moments_in,
     moments_of,
     partials_by_pane,
+    records_in,
 )
 from penstock.runtime.operators.expressions import rows_where
 from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS, REACHED
@@ -239,7 +241,7 @@ class WindowedAggregateOperator(AlignedWindowOperator):
 
     def _merge(self, partials: pa.RecordBatch) -> None:
         panes = moments_in(partials, PANE)
-        self._late += int(self._panes.are_late(panes, self._reached.timestamp).sum())
+        self._late += records_in(partials, self._panes.are_late(panes, self._reached.timestamp))
         for starts, is_open in self._panes.open_windows(panes, self._reached.timestamp):
             some = partials if is_open.all() else partials.filter(pa.array(is_open))
             self._merge_windows(some, starts[is_open])

@@ -1,0 +1,59 @@
+"""Watermarks that travel in columns of a batch, from steps at a source to the job.
+
+Timestamps may be assigned where a source's rows are (`source_steps.py`). Then an operator in the place of
+that step emits the watermarks in the job: `CarriedWatermarksOperator`. Two columns of a batch have them. The
+first row has the watermark before the batch, and the last row the watermark after it. So a batch may be
+sliced on the way, and each watermark keeps its place among the rows.
+
+A reader gets several parts of the input in turn, such as partitions of a DataFrame. The operator emits the
+highest watermark of all parts. Bounded out-of-orderness follows the newest timestamp of all rows. So the
+watermark is the same as without moved steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.operator import Output
+from penstock.runtime.record.elements import ArrowBatch, Batch
+
+#: Columns with the watermark before the first row, and after the last row, in microseconds.
+BEFORE: Final = ":watermark-before"
+AFTER: Final = ":watermark-after"
+
+
+def with_watermarks(batch: pa.RecordBatch | None, before: int | None, after: int | None) -> pa.RecordBatch:
+    """The batch with its watermarks; without a batch, a row that has only watermarks.
+
+    Example:
+        >>> with_watermarks(pa.record_batch({"n": [1, 2]}), None, 7).to_pydict()
+        {'n': [1, 2], ':watermark-before': [None, None], ':watermark-after': [None, 7]}
+    """
+    rows = 1 if batch is None else batch.num_rows
+    befores = pa.array([before] + [None] * (rows - 1), pa.int64())
+    afters = pa.array([None] * (rows - 1) + [after], pa.int64())
+    fields = [pa.field(BEFORE, pa.int64()), pa.field(AFTER, pa.int64())]
+    if batch is None:
+        return pa.RecordBatch.from_arrays([befores, afters], schema=pa.schema(fields))
+    schema = pa.schema([*batch.schema, *fields], batch.schema.metadata)
+    return pa.RecordBatch.from_arrays([*batch.columns, befores, afters], schema=schema)
+
+
+class CarriedWatermarksOperator(TimestampsAndWatermarksOperator):
+    """Emits the watermarks of batches, and marks the stream idle as the strategy says."""
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        assert isinstance(batch, ArrowBatch), "the steps work on columns"
+        columns = batch.batch
+        self._opened.begin()
+        self._opened.advance(columns.column(BEFORE)[0].as_py())
+        yield from self._changes()
+        names = [name for name in columns.schema.names if name not in (BEFORE, AFTER)]
+        if names:
+            yield ArrowBatch(columns.select(names))
+        self._opened.advance(columns.column(AFTER)[-1].as_py())
+        yield from self._changes()
