@@ -330,9 +330,11 @@ def q21(events: Columns, config: NexmarkConfig) -> Columns:
 
 def q22(events: Columns, config: NexmarkConfig) -> Columns:
     """Bids with the first three path segments of their URLs."""
-    parts = pc.split_pattern(pc.field("url"), "/")
-    folders = {f"dir{number}": pc.list_element(parts, number + 2) for number in (1, 2, 3)}
-    return bids(events).select("auction", "bidder", "price", "channel", **folders)
+    divided = bids(events).select(
+        "auction", "bidder", "price", "channel", parts=pc.split_pattern(pc.field("url"), "/", max_splits=6)
+    )
+    folders = {f"dir{number}": pc.list_element(pc.field("parts"), number + 2) for number in (1, 2, 3)}
+    return divided.select("auction", "bidder", "price", "channel", **folders)
 
 
 def q23(events: Columns, config: NexmarkConfig) -> Columns:
