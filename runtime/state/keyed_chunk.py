@@ -45,9 +45,10 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.state.chunk_body import unpack_body
 from penstock.runtime.state.immutable_values import DELETED
 from penstock.runtime.state.key_groups import key_group_array
-from penstock.runtime.trust.data import read_batch, write_batch
+from penstock.runtime.trust.data import BatchStream, filled, read_batch
 
-#: Table, number of entries, key groups, keys, values; nested tables and columns have more.
+#: Table, number of entries, key groups, keys, values; nested tables and columns have more. The keys and the
+#: values of columns are `BatchStream`s until they are written.
 PackedBlock: TypeAlias = tuple[Any, ...]
 
 _MAGIC: Final = b"PSKS\x01"
@@ -162,8 +163,8 @@ def pack_rows(
 def pack_columns(block: ColumnBlock, key_groups: KeyGroupRange, *, any_type: bool) -> PackedBlock:
     _check_own(block.table, block.keys, block.key_groups, key_groups)
     groups = block.key_groups.astype("<u2").tobytes()
-    values = None if block.values is None else write_batch(block.values, any_type=any_type)
-    return block.table, len(block), groups, write_batch(block.keys, any_type=any_type), values, block.extra
+    values = None if block.values is None else BatchStream(block.values, any_type=any_type)
+    return block.table, len(block), groups, BatchStream(block.keys, any_type=any_type), values, block.extra
 
 
 def _check_own(
@@ -244,31 +245,45 @@ def _unpack_columns(
 
 
 def bytes_of(packed: PackedBlock) -> int:
-    return sum(len(part) for part in packed if isinstance(part, bytes))
+    return sum(len(part) for part in packed if isinstance(part, bytes | BatchStream))
 
 
 def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
-    """Join packed blocks into a chunk, in pieces: a single call would block every other thread."""
+    """Join packed blocks into a chunk, in pieces: a single call would block every other thread.
+
+    Columns are written only here, at their places in the chunk: fresh memory for a copy costs more than the
+    copy.
+    """
     packer = msgpack.Packer()
     pieces = [
         packer.pack_array_header(2) + packer.pack(max_parallelism) + packer.pack_array_header(len(packed)),
         *(piece for block in packed for piece in _pieces(packer, block)),
     ]
-    checksum = xxh3_64()
-    for piece in pieces:
-        checksum.update(piece)
-    return b"".join((_MAGIC, checksum.digest(), *pieces))
+
+    def fill(memory: memoryview) -> None:
+        checksum, start = xxh3_64(), _HEADER
+        for piece in pieces:
+            place = memory[start : start + len(piece)]
+            if isinstance(piece, BatchStream):
+                piece.write_to(place)
+            else:
+                place[:] = piece
+            checksum.update(place)
+            start += len(piece)
+        memory[:_HEADER] = _MAGIC + checksum.digest()
+
+    return filled(_HEADER + sum(map(len, pieces)), fill)
 
 
-def _pieces(packer: msgpack.Packer, packed: PackedBlock) -> Iterator[bytes]:
+def _pieces(packer: msgpack.Packer, packed: PackedBlock) -> Iterator[bytes | BatchStream]:
     """A packed block in MessagePack, without copies of large parts."""
     yield packer.pack_array_header(len(packed))
     for part in packed:
-        if isinstance(part, bytes) and len(part) in _LARGE:
+        if isinstance(part, bytes | BatchStream) and len(part) in _LARGE:
             yield _BYTES_OF_32_BITS + len(part).to_bytes(4, "big")
             yield part
         else:
-            yield packer.pack(part)
+            yield packer.pack(part.to_bytes() if isinstance(part, BatchStream) else part)
 
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:

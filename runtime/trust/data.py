@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partialmethod, singledispatchmethod
+from io import BytesIO
 from typing import Final
 
 import pyarrow as pa
@@ -115,10 +116,42 @@ _MOST_EMPTY_ROWS: Final = 1 << 20
 
 def write_batch(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
     """Encode a batch as an Arrow IPC stream; without `any_type` refuse types that may run code."""
-    data = bytes(stream_of(batch).to_pybytes())
-    if not any_type:
-        check_types(data)
-    return data
+    return BatchStream(batch, any_type=any_type).to_bytes()
+
+
+class BatchStream:
+    """A batch that becomes an Arrow IPC stream when it is written; its length is known before.
+
+    Args:
+        any_type: Whether types that may run code are allowed.
+    """
+
+    def __init__(self, batch: pa.RecordBatch, *, any_type: bool = True) -> None:
+        if not any_type:
+            check_types(batch.schema.serialize().to_pybytes())
+        self._batch = batch
+        counted = pa.MockOutputStream()
+        _write_stream(counted, batch, ())
+        self._size: int = counted.size()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def write_to(self, memory: memoryview) -> None:
+        """Write the stream into memory of its length."""
+        with pa.FixedSizeBufferWriter(pa.py_buffer(memory)) as sink:
+            _write_stream(sink, self._batch, ())
+
+    def to_bytes(self) -> bytes:
+        return filled(self._size, self.write_to)
+
+
+def filled(size: int, fill: Callable[[memoryview], None]) -> bytes:
+    """Make bytes that a function fills; they are never copied."""
+    content = BytesIO(bytes(size))  # takes over these bytes, and `getvalue` returns them
+    with content.getbuffer() as memory:
+        fill(memory)
+    return content.getvalue()
 
 
 def stream_of(batch: pa.RecordBatch, *before: bytes | pa.Buffer) -> pa.Buffer:
