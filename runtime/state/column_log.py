@@ -194,16 +194,12 @@ class ColumnLog(RowRing):
         )
         return is_one_type and have_unique_hashes(keys) and not any(part.null_count for part in keys.values())
 
-    def _rebuild(self, capacity: int) -> Slots:
+    def _rebuild(self, capacity: int) -> Slots | slice:
         slots = super()._rebuild(capacity)
-        typed = [column for columns in self._keys.values() for column in columns.all]
         for columns in self._keys.values():
-            columns.reserve(capacity)
-        for column in (*typed, *self._columns.values()):
-            column.reserve(capacity)
-            values, valid = column.values[slots], column.valid[slots]
-            column.clear(np.arange(len(column.valid)))
-            column.values[: len(slots)], column.valid[: len(slots)] = values, valid
+            columns.move(slots, capacity)
+        for column in self._columns.values():
+            column.move(slots, capacity)
         return slots
 
     # -- snapshots ---------------------------------------------------------------------------------------

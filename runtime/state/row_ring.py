@@ -65,11 +65,13 @@ _MOST_BITS: Final = 16
 #: Maximum number of hashes that are compared with each row of the copy, instead of sorting the copy.
 _FEW: Final = 12
 
-#: Number of rounds that each link one row per chain; the remaining rows are sorted by chain.
-_MOST_ROUNDS: Final = 4
+#: Rows are sorted by chain, except rows without others in their chain, if all others are fewer than one of
+#: this number.
+_FEW_SHARE: Final = 4
 
-#: Rows that are linked together; their chains stay in the processor's cache.
-_LINKED_AT_ONCE: Final = 1 << 14
+#: Bits of the number of rows that are linked together; their chains stay in the processor's cache.
+_LINKED_BITS: Final = 14
+_LINKED_AT_ONCE: Final = 1 << _LINKED_BITS
 
 _FAR: Final = np.iinfo(np.int64).max
 
@@ -370,27 +372,30 @@ class RowRing:
     def _link(self, positions: Slots) -> None:
         """Put rows at the front of their chains, in order of their positions."""
         chains = self._chains(self._hashes[positions & self._mask])
-        for _ in range(_MOST_ROUNDS):
-            before = self._newest.take(chains)
-            self._newest[chains[::-1]] = positions[::-1]  # the last write wins: the chain's first row
-            is_first = self._newest.take(chains) == positions
-            if is_first.all():
-                self._previous[positions & self._mask] = before
-                return
-            self._previous[positions[is_first] & self._mask] = before[is_first]
-            positions, chains = positions[~is_first], chains[~is_first]
+        before = self._newest.take(chains)
+        self._newest[chains] = positions  # the last write wins: the chain's newest row
+        (older,) = (self._newest.take(chains) != positions).nonzero()
+        if _FEW_SHARE * len(older) < len(positions):
+            # Few rows have a chain with other new rows. The other rows need no sort.
+            self._newest[chains.take(older)] = -1
+            is_alone = self._newest.take(chains) >= 0
+            self._previous[positions[is_alone] & self._mask] = before[is_alone]
+            (some,) = (~is_alone).nonzero()
+            positions, chains, before = positions.take(some), chains.take(some), before.take(some)
+            self._newest[chains] = positions
         if not len(positions):
             return
-        order = np.argsort(chains, kind="stable")
-        positions, chains = positions[order], chains[order]
-        begins = np.ones(len(chains), np.bool_)
-        begins[1:] = chains[1:] != chains[:-1]
-        before = np.empty_like(positions)
-        before[1:] = positions[:-1]
-        before[begins] = self._newest[chains[begins]]
-        self._previous[positions & self._mask] = before
-        ends = np.append(begins[1:], True)
-        self._newest[chains[ends]] = positions[ends]
+        # The low bits of each number are the row's place, so sorted numbers keep rows of a chain in order.
+        numbers = chains << _LINKED_BITS | np.arange(len(positions))
+        numbers.sort()
+        order, chains = numbers & ((1 << _LINKED_BITS) - 1), numbers >> _LINKED_BITS
+        positions = positions.take(order)
+        (begins,) = (chains[1:] != chains[:-1]).nonzero()
+        begins = np.append(0, begins + 1)
+        previous = np.empty_like(positions)
+        previous[1:] = positions[:-1]
+        previous[begins] = before.take(order.take(begins))
+        self._previous[positions & self._mask] = previous
 
     def _make_room(self, rows: int) -> None:
         capacity = self._mask + 1
@@ -400,17 +405,20 @@ class RowRing:
             capacity *= 2
         self._rebuild(capacity)
 
-    def _rebuild(self, capacity: int) -> Slots:
+    def _rebuild(self, capacity: int) -> Slots | slice:
         """Move the live rows to the first slots of new arrays with this capacity; return their old slots."""
         slots: Slots = np.arange(self._first, self._end) & self._mask
         slots = slots[self._is_live[slots]]
-        kept = {name: getattr(self, name).take(slots, axis=0) for name in self._arrays}
+        old: Slots | slice = slots
+        if len(slots) and slots[-1] - slots[0] == len(slots) - 1:
+            old = slice(int(slots[0]), int(slots[0]) + len(slots))  # without holes, so a copy is faster
+        kept = {name: getattr(self, name) for name in self._arrays}
         self._allocate(capacity)
         for name, array in kept.items():
-            getattr(self, name)[: len(slots)] = array
+            getattr(self, name)[: len(slots)] = array[old]
         self._end = len(slots)
         np.minimum.at(self._earliest, np.arange(self._end) // _SEGMENT, self.times[: self._end])
-        return slots
+        return old
 
 
 def _scanned(

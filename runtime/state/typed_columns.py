@@ -57,6 +57,12 @@ class GrowingColumn:
         self.values, self.valid = _longer(self.values, capacity), _longer(self.valid, capacity)
         self.valid[old:] = False
 
+    def move(self, slots: Slots | slice, capacity: int) -> None:
+        """Move the values of these slots to the first slots, forget all others, and have this capacity."""
+        values, valid = self.values[slots], self.valid[slots]
+        self.values, self.valid = np.empty(capacity, values.dtype), np.zeros(capacity, np.bool_)
+        self.values[: len(values)], self.valid[: len(valid)] = values, valid
+
     def put(self, slots: Slots | slice, column: pa.Array) -> None:
         self.adopt(column.type)
         if kinds.is_null(column.type):
@@ -231,6 +237,12 @@ class TypedColumns:
         self._capacity = max(self._capacity, capacity)
         for column in self.all:
             column.reserve(capacity)
+
+    def move(self, slots: Slots | slice, capacity: int) -> None:
+        """`GrowingColumn.move` for the column of each type."""
+        self._capacity = capacity
+        for column in self.all:
+            column.move(slots, capacity)
 
     def clear(self, slots: Slots | slice) -> None:
         for column in self.all:

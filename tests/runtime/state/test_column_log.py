@@ -47,7 +47,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         "_LEAST_STEPS": 3,
         "_STEP_COST": 4,
         "_FEW": 2,
-        "_MOST_ROUNDS": 2,
         "_LINKED_AT_ONCE": 3,
     }.items():
         monkeypatch.setattr(row_ring, name, value)
