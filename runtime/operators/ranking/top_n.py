@@ -80,21 +80,26 @@ class _Ranking:
 
     Attributes:
         slots: The changed keys.
-        rows: Indexes of the new rows, in the order of their numbers.
+        rows: Indexes of the new rows that have a place, in the order of their numbers.
         members: The number of each member by key and place; -1 for an empty place.
-        entered: Indexes into `rows` of the rows that have a place.
         left: The numbers of the incumbents that have lost their places.
     """
 
     slots: Slots
     rows: Slots
     members: NDArray[np.int64]
-    entered: Slots
     left: NDArray[np.int64]
 
     @property
     def first_row(self) -> int:
         return self.members.size
+
+    def moves(self) -> Iterator[tuple[Slots, NDArray[np.int64]]]:
+        """For each place, the keys whose member there has changed, and its number."""
+        keys = len(self.slots)
+        for place, members in enumerate(self.members.T):
+            (moved,) = ((members >= 0) & (members != place * keys + np.arange(keys))).nonzero()
+            yield self.slots.take(moved), members.take(moved)
 
 
 def taken_name(name: str) -> str:
@@ -136,7 +141,7 @@ class TopNOperator(RankedColumnsOperator):
     def _chosen(self, rows: RankedRows) -> Places:
         chosen = [rows.places[:0]]
         for some, ranking in self._rankings(rows):
-            chosen.append(rows.places[some[ranking.rows[ranking.entered]]])
+            chosen.append(rows.places[some[ranking.rows]])
         return np.concatenate(chosen)
 
     def _rankings(self, rows: RankedRows) -> Iterator[tuple[Slots, _Ranking]]:
@@ -190,7 +195,7 @@ class TopNOperator(RankedColumnsOperator):
         known = [np.stack([column.values[keys] for column in places], axis=1) for places in columns]
         has = np.stack([column.valid[keys] for column in columns[0]], axis=1)
         before = np.where(has, np.arange(has.size).reshape(n, len(keys)).T, -1)
-        of_row = np.searchsorted(keys, slots)
+        of_row = self._table.last_rows(keys, slots)
         most = int(np.bincount(of_row).max())
         incumbents = before[has]
         numbers = before.size + np.arange(len(rows))
@@ -212,7 +217,11 @@ class TopNOperator(RankedColumnsOperator):
         stay = np.zeros(before.size + len(rows), np.bool_)
         stay[members[members >= 0]] = True
         left = np.sort(incumbents[~stay[incumbents]])
-        return _Ranking(keys, rows, members, np.flatnonzero(stay[before.size :]), left)
+        has_place = stay[before.size :]
+        numbers[has_place] = before.size + np.arange(int(has_place.sum()))
+        is_row = members >= before.size
+        members[is_row] = numbers[members[is_row] - before.size]
+        return _Ranking(keys, rows[has_place], members, left)
 
     def _best_first(self, ranks: Sequence[Ranks]) -> list[Ranks]:
         return [order.best_first(own) for order, own in zip(self._orders, ranks, strict=True)]
@@ -348,12 +357,13 @@ class ChangesOfTopNOperator(TopNOperator):
     def _changes(self, batch: ArrowBatch, places: Places, ranking: _Ranking) -> ArrowBatch:
         """Store the records in their places, and return the changes: records that left, then new records."""
         new = batch.batch.take(pa.array(places))
-        emitted = np.concatenate((ranking.left, ranking.first_row + ranking.entered))
+        emitted = np.concatenate((ranking.left, ranking.first_row + np.arange(len(ranking.rows))))
+        moves = list(ranking.moves())
         columns = {name: plain_column(new.column(name)) for name in new.schema.names}
         known = [name.rpartition(" #")[0] for name in self._table.columns if name.endswith(" #1")]
         names = [name for name in dict.fromkeys((*known, *columns)) if name not in self._rank_names]
-        found = {name: self._stored(name, columns.get(name), ranking, emitted) for name in names}
-        left, entered = len(ranking.left), len(ranking.entered)
+        found = {name: self._stored(name, columns.get(name), ranking, emitted, moves) for name in names}
+        left, entered = len(ranking.left), len(ranking.rows)
         found[self._change_kind] = pa.array(["delete"] * left + ["insert"] * entered, pa.string())
         stamps = None if batch.timestamps is None else np.asarray(batch.timestamps, np.int64)[places]
         return ArrowBatch(
@@ -362,10 +372,15 @@ class ChangesOfTopNOperator(TopNOperator):
         )
 
     def _stored(
-        self, name: str, new: pa.Array | None, ranking: _Ranking, emitted: NDArray[np.int64]
+        self,
+        name: str,
+        new: pa.Array | None,
+        ranking: _Ranking,
+        emitted: NDArray[np.int64],
+        moves: Sequence[tuple[Slots, NDArray[np.int64]]],
     ) -> pa.Array:
         """Store a column's values of members whose place has changed, and return those of emitted members."""
-        slots, (keys, n) = ranking.slots, ranking.members.shape
+        slots, n = ranking.slots, len(moves)
         if new is None:
             new = pa.nulls(len(ranking.rows))
         known = self._table.columns.get(_column(name, 0))
@@ -383,11 +398,9 @@ class ChangesOfTopNOperator(TopNOperator):
         own = columns[0].arrays_of(new.cast(kind))
         values = np.concatenate((*(column.values[slots] for column in columns), own[0]))
         valid = np.concatenate((*(column.valid[slots] for column in columns), own[1]))
-        for place, column in enumerate(columns):
-            wanted = ranking.members[:, place]
-            moved = np.flatnonzero((wanted >= 0) & (wanted != place * keys + np.arange(keys)))
-            column.values[slots[moved]] = values[wanted[moved]]
-            column.valid[slots[moved]] = valid[wanted[moved]]
+        for column, (moved, members) in zip(columns, moves, strict=True):
+            column.values[moved] = values.take(members)
+            column.valid[moved] = valid.take(members)
         found = columns[0].array_of(values[emitted], valid[emitted])
         if isinstance(columns[0], TextColumn):
             columns[0].pool.drop_unused()
@@ -399,4 +412,4 @@ class ChangesOfTopNOperator(TopNOperator):
         is_row = ranking.members >= ranking.first_row
         of_key, _ = np.nonzero(is_row)
         np.maximum.at(newest, of_key, stamps[ranking.members[is_row] - ranking.first_row])
-        return np.concatenate((newest[ranking.left % keys], stamps[ranking.entered]))
+        return np.concatenate((newest[ranking.left % keys], stamps))
