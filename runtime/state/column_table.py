@@ -384,7 +384,7 @@ class ColumnChanges:
             yield from self._merged_by_table(with_deleted=with_deleted)
             return
         groups = np.concatenate([block.key_groups for block in self._blocks])
-        values = _joined([_values_of(block) for block in self._blocks])
+        values = [_values_of(block) for block in self._blocks]
         is_deleted = np.repeat(
             [block.values is None for block in self._blocks], [len(block) for block in self._blocks]
         )
@@ -392,7 +392,7 @@ class ColumnChanges:
         for deleted in (True, False) if with_deleted else (False,):
             rows = newest[is_deleted[newest] == deleted]
             if len(rows):
-                chosen = None if deleted else _taken(values, rows)
+                chosen = None if deleted else _joined(values, rows)
                 extra = self._blocks[-1].extra
                 yield ColumnBlock(self._table, _taken(keys, rows), groups[rows], chosen, extra)
 
@@ -461,27 +461,32 @@ def _values_of(block: ColumnBlock) -> pa.RecordBatch:
     return _batch({}, len(block)) if block.values is None else block.values
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Concatenate batches; a column that a batch does not have is null there."""
+def _joined(batches: Sequence[pa.RecordBatch], rows: Slots | None = None) -> pa.RecordBatch:
+    """Concatenate batches; a column that a batch does not have is null there.
+
+    Args:
+        rows: Rows of the result; `None` for all. Columns are made one by one, so their memory is used again.
+    """
     names: dict[str, TypedColumns] = {}
+    found: list[dict[tuple[str, pa.DataType], pa.Array]] = []
     for batch in batches:
-        for field in batch.schema:
+        found.append({})
+        for field, column in zip(batch.schema, batch.columns, strict=True):
             name = plain_name(field.name, field.type)
             names.setdefault(name, TypedColumns(name)).of(field.type)
-    rows = sum(batch.num_rows for batch in batches)
+            found[-1].setdefault((name, field.type), column)
+    chosen = None if rows is None else pa.array(rows)
     columns = {}
     for name, typed in names.items():
-        for label, column in typed.by_label().items():
-            arrays = [_as(batch, name, column.kind) for batch in batches]
-            columns[label] = pa.concat_arrays(arrays)
-    return _batch(columns, rows)
-
-
-def _as(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if field.type.equals(kind) and plain_name(field.name, kind) == name:
-            return column
-    return pa.nulls(batch.num_rows, kind)
+        for label, own in typed.by_label().items():
+            joined = pa.concat_arrays(
+                [
+                    known[name, own.kind] if (name, own.kind) in known else pa.nulls(batch.num_rows, own.kind)
+                    for known, batch in zip(found, batches, strict=True)
+                ]
+            )
+            columns[label] = joined if chosen is None else joined.take(chosen)
+    return _batch(columns, sum(batch.num_rows for batch in batches) if rows is None else len(rows))
 
 
 def _bits(column: pa.Array) -> pa.Array:
