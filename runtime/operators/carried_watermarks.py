@@ -50,10 +50,16 @@ class CarriedWatermarksOperator(TimestampsAndWatermarksOperator):
         assert isinstance(batch, ArrowBatch), "the steps work on columns"
         columns = batch.batch
         self._opened.begin()
-        self._opened.advance(columns.column(BEFORE)[0].as_py())
-        yield from self._changes()
+        yield from self._advanced(columns.column(BEFORE)[0].as_py())
         names = [name for name in columns.schema.names if name not in (BEFORE, AFTER)]
         if names:
             yield ArrowBatch(columns.select(names))
-        self._opened.advance(columns.column(AFTER)[-1].as_py())
+        yield from self._advanced(columns.column(AFTER)[-1].as_py())
+
+    def _advanced(self, reached: int | None) -> Iterator[Output]:
+        if reached is not None:
+            # The log of a worker is far from the user, so the warning about units is given here.
+            newest = reached + self._strategy.out_of_orderness + 1
+            self._timestamper.check_unit(newest, newest)
+            self._opened.advance(reached)
         yield from self._changes()

@@ -170,11 +170,13 @@ class Timestamper:
         rows = rows_of(batch)
         stamps = self._stamps(rows)
         newest = max(stamps)
-        if self._may_doubt:
-            self._doubt(min(stamps), newest)
+        self.check_unit(min(stamps), newest)
         return TimedBatch(RowBatch(rows.rows, stamps), newest)
 
-    def _doubt(self, oldest: int, newest: int) -> None:
+    def check_unit(self, oldest: int, newest: int) -> None:
+        """Warn once if timestamps in microseconds are likely in another unit."""
+        if not self._may_doubt:
+            return
         doubt = doubt_about(oldest, newest, self._strategy.timestamp_unit)
         if doubt is not None:
             logger.warning("%s: %s", self.doing, doubt)
@@ -195,8 +197,7 @@ class Timestamper:
             if not is_near(end):
                 msg = f"a record came with the timestamp {end}, {_TOO_FAR}"
                 raise PenstockError(msg)
-        if self._may_doubt:
-            self._doubt(ends["min"], ends["max"])
+        self.check_unit(ends["min"], ends["max"])
         return TimedBatch(batch if column is None else ArrowBatch(batch.batch, stamps), ends["max"])
 
     def _stamps(self, rows: RowBatch) -> list[int]:
@@ -292,10 +293,9 @@ class WatermarkProgress:
         self._cursor.done()
         self.doing = ""
 
-    def advance(self, reached: int | None) -> None:
-        """Take a watermark that was made elsewhere; `None` for none."""
-        if reached is not None:
-            self._output.advance(reached)
+    def advance(self, reached: int) -> None:
+        """Take a watermark that was made elsewhere."""
+        self._output.advance(reached)
 
     def begin(self) -> None:
         self._output.is_idle = False

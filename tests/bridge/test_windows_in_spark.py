@@ -236,6 +236,7 @@ class Receiver:
 
     @property
     def outcome(self) -> Any:
+        """All windows so far, the watermark that was reached, and the number of late records."""
         rows = [
             row
             for batch in self.windows.batches
@@ -243,7 +244,7 @@ class Receiver:
             for row in batch.batch.to_pylist()
         ]
         in_order = sorted(rows, key=lambda row: (row["window_end"], repr(row["k"])))
-        return in_order, self.windows.watermarks, self.windows.statistics().extra[LATE_RECORDS]
+        return in_order, self._valve.reached, self.windows.statistics().extra[LATE_RECORDS]
 
 
 @dataclass(frozen=True)
@@ -332,13 +333,15 @@ def result(graph: JobGraph, drawn: Drawn, *, in_spark: bool, slices: int = 1 << 
         frames_from_spark(graph, batches) if in_spark else frames(narrowed(graph, batches))
         for batches in drawn.parts
     ]
+    outcomes = []
     for reader, frame in in_turn(drawn, parts):
         for batch in frame:
             for start in range(0, batch.num_rows, slices):
                 receiver.senders[reader].process(batch.slice(start, slices))
+        outcomes.append(receiver.outcome)
     for sender in receiver.senders:
         sender.end()
-    return receiver.outcome
+    return [*outcomes, receiver.outcome]
 
 
 @settings(deadline=None, max_examples=25 * DEEP)
@@ -364,8 +367,8 @@ def test_windows_are_the_same_as_without_moved_steps(
 ) -> None:
     """A reader may have several partitions, whose frames come in any order, and some rows are late.
 
-    The other job has no moved steps and no combiner. It reads the same frames in the same order. Windows,
-    watermarks and the number of late records are equal.
+    The other job has no moved steps and no combiner. It reads the same frames in the same order. After each
+    frame the windows, the watermark and the number of late records are equal.
     """
     without = () if isinstance(windows, TumblingEventTimeWindows) else ("first", "last")
     functions = {name: FUNCTIONS[name] for name in sorted(names) if name not in without} or {"n": Count()}
@@ -418,6 +421,18 @@ def test_a_reader_without_frames_becomes_idle_and_active_again() -> None:
         harness.push_batch(ArrowBatch(with_watermarks(None, None, 9)))
         assert harness.watermarks == (3, 8, 9)
         assert harness.outputs == [{"n": 1}, {"n": 2}] * 2
+
+
+def test_the_job_warns_of_timestamps_that_are_probably_in_another_unit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(5).with_timestamp_column("at")
+    with OperatorHarness(CarriedWatermarksOperator(strategy)) as harness:
+        for reached in (1_694_999_999, 1_695_000_000):
+            harness.push_batch(ArrowBatch(with_watermarks(None, None, reached)))
+    (message,) = caplog.messages
+    assert message.startswith("timestamp column 'at': the timestamp 1700000000 lies in 1970")
+    assert message.endswith('It seems to be in seconds: give unit="s"')
 
 
 def test_watermarks_of_filtered_rows_are_sent(env: StreamEnvironment) -> None:

@@ -6,6 +6,10 @@ number of its records so far, and their sum. The number grows from row to row. S
 committed twice, and the row with the largest number tells all that the key has seen.
 
 With windows each key has one row for each of its windows.
+
+Steps may also run at the source, as in Spark's workers. Then each split is put through the steps again
+whenever a reader begins, as if a task of Spark were repeated. A position is a number of batches that the
+steps emit.
 """
 
 from __future__ import annotations
@@ -20,20 +24,25 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.job_graph import JobEdge, JobVertex, OperatorSpec, Partitioner, Partitioning
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.functions import Count
 from penstock.runtime.operators.aggregation.keyed_aggregate import CombineOperator, KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
+from penstock.runtime.operators.aggregation.panes_at_source import WindowCombineAtSource
 from penstock.runtime.operators.aggregation.sums import Sum
 from penstock.runtime.operators.aggregation.window_aggregate import WINDOW_START, WindowedAggregateOperator
+from penstock.runtime.operators.carried_watermarks import CarriedWatermarksOperator
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.expression_operators import FilterExpressionOperator
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.operators.source import ConnectorContext, Polled
+from penstock.runtime.operators.source_steps import PassesOn, SourceStep, StepsAtSource
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.world.agenda import Draws
 from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import TumblingEventTimeWindows
@@ -42,6 +51,7 @@ from simulated_jobs.operators import (
     SimulatedSink,
     SimulatedSource,
     SimulatedWriter,
+    Split,
 )
 from simulated_jobs.records import ExternalSystem
 from simulated_jobs.split_source import JobPorts
@@ -54,6 +64,9 @@ SINK: Final = "sums-sink"
 
 #: How many of the seeds have columns.
 _SHARE: Final = 0.15
+
+#: Batches of records in each frame that steps at the source emit.
+_BATCHES_OF_A_FRAME: Final = 3
 
 #: The source's number in the records of the simulation; no other operator has it.
 _NUMBER: Final = -1
@@ -78,6 +91,7 @@ class ColumnShape:
         least: Records with a smaller value are filtered out; 0 for no filter.
         combines: Whether a part of the work is done before the exchange.
         length: Of windows, in positions of a split; 0 for none.
+        at_source: Whether the steps before the exchange run at the source; only with windows and a combiner.
     """
 
     counts: tuple[int, ...]
@@ -89,6 +103,7 @@ class ColumnShape:
     least: int = 0
     combines: bool = False
     length: int = 0
+    at_source: bool = False
 
     def build(self, key_groups: int, ports: JobPorts) -> tuple[tuple[JobVertex, ...], JobEdge]:
         """Its two vertices, and the edge between them."""
@@ -115,19 +130,48 @@ class ColumnShape:
         key = (3 * split + index) % self.keys
         return f"key-{key}" if self.text_keys else key
 
+    def batches(self, split: int) -> Iterator[pa.RecordBatch]:
+        """The records of a split, in batches as its reader reads them without steps at the source."""
+        for start in range(0, self.counts[split], self.chunk):
+            yield self.batch([(split, i) for i in range(start, min(start + self.chunk, self.counts[split]))])
+
+    def batch(self, places: Sequence[tuple[int, int]]) -> pa.RecordBatch:
+        """Records by their split and number."""
+        columns = {
+            "k": [self.key_of(split, index) for split, index in places],
+            "v": [index for _, index in places],
+            "at": [index * UNIT for _, index in places],
+        }
+        return pa.RecordBatch.from_pydict(columns)
+
+    def steps_at_source(self, split: int) -> StepsAtSource:
+        """The steps before the exchange, for one split."""
+        specs = [self._moments(TimestampsAndWatermarksOperator), *self._filters()]
+        specs.append(_spec("combine", lambda: WindowCombineAtSource(_KEY, _aggregation(), self._windows)))
+        steps = [SourceStep(OperatorLocation(spec.id), spec.factory) for spec in specs if spec.factory]
+        return StepsAtSource(steps, "simulated", split, ManualClock())
+
     def _senders(self, ports: JobPorts) -> list[OperatorSpec]:
         chain = [OperatorSpec(SOURCE, SOURCE, None, ColumnSource(self), stateful=True)]
+        if self.at_source:
+            passing = [_spec(spec.id, PassesOn) for spec in (*self._filters(), self._combiner())]
+            return [*chain, self._moments(CarriedWatermarksOperator), *passing]
         if self.length:
-            strategy = WatermarkStrategy.for_bounded_out_of_orderness(
-                timedelta(microseconds=self.chunk * UNIT)
-            ).with_timestamp_column("at")
-            chain.append(_spec("moments", partial(TimestampsAndWatermarksOperator, strategy)))
-        if self.least:
-            kept = pc.field("v") >= self.least
-            chain.append(_spec("least", partial(FilterExpressionOperator, kept)))
+            chain.append(self._moments(TimestampsAndWatermarksOperator))
+        chain += self._filters()
         if self.combines:
             chain.append(self._combiner())
         return chain
+
+    def _moments(self, kind: type[TimestampsAndWatermarksOperator]) -> OperatorSpec:
+        read_at_once = self.chunk * (_BATCHES_OF_A_FRAME if self.at_source else 1)
+        bound = timedelta(microseconds=read_at_once * UNIT)
+        strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound).with_timestamp_column("at")
+        return _spec("moments", partial(kind, strategy))
+
+    def _filters(self) -> list[OperatorSpec]:
+        kept = pc.field("v") >= self.least
+        return [_spec("least", partial(FilterExpressionOperator, kept))] if self.least else []
 
     def _combiner(self) -> OperatorSpec:
         if not self.length:
@@ -154,11 +198,14 @@ class ColumnShape:
 
 def draw_columns(draws: Draws) -> ColumnShape | None:
     """Draw such a part; `None` for most seeds."""
-    if not draws.chance(_SHARE):
-        return None
+    return draw_column_shape(draws) if draws.chance(_SHARE) else None
+
+
+def draw_column_shape(draws: Draws) -> ColumnShape:
+    """Draw such a part."""
     splits, size = draws.between(1, 4), draws.pick((8, 20, 40))
     length = draws.pick((0, 0, 0, 3, 8))
-    return ColumnShape(
+    shape = ColumnShape(
         counts=tuple(draws.between(size // 2, size) for _ in range(splits)),
         chunk=draws.pick((1, 2, 5, 10)),
         pause=draws.pick((0.0, 0.001, 0.005)),
@@ -169,6 +216,7 @@ def draw_columns(draws: Draws) -> ColumnShape | None:
         combines=draws.chance(0.4),
         length=length,
     )
+    return replace(shape, at_source=bool(shape.combines and shape.length) and draws.chance(0.7))
 
 
 def column_problems(
@@ -216,9 +264,16 @@ class ColumnSource(SimulatedSource):
         super().__init__(_NUMBER, shape.counts, shape.chunk, shape.pause, in_order=shape.length > 0)
         self.shape = shape
 
-    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> ColumnReader:
+    def splits(self, parallelism: int) -> Sequence[Split]:
+        """All splits; with steps at the source they end after as many batches as the steps emit."""
+        if not self.shape.at_source:
+            return super().splits(parallelism)
+        return [(split, 0, len(batches_at_source(self.shape, split))) for split in range(len(self.counts))]
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> SimulatedReader:
         """The reader of one subtask."""
-        return ColumnReader(self, context, [(int(s), int(at), int(end)) for s, at, end in splits])
+        reader = ReaderOfSteps if self.shape.at_source else ColumnReader
+        return reader(self, context, [(int(s), int(at), int(end)) for s, at, end in splits])
 
 
 class ColumnReader(SimulatedReader):
@@ -233,12 +288,48 @@ class ColumnReader(SimulatedReader):
             return polled
         assert isinstance(polled.batch, RowBatch), "a simulated source reads rows"
         places = [(split, index) for (_, split, index), _ in polled.batch.rows]
-        columns = {
-            "k": [self._source.shape.key_of(split, index) for split, index in places],
-            "v": [index for _, index in places],
-            "at": [index * UNIT for _, index in places],
-        }
-        return replace(polled, batch=ArrowBatch(pa.RecordBatch.from_pydict(columns)))
+        return replace(polled, batch=ArrowBatch(self._source.shape.batch(places)))
+
+
+def batches_at_source(shape: ColumnShape, split: int) -> list[tuple[int, pa.RecordBatch]]:
+    """The batches that the steps emit for a split, each with the number of records in earlier frames.
+
+    A frame has three batches of records, or those that are left.
+    """
+    batches = list(shape.batches(split))
+    frames = [
+        batches[first : first + _BATCHES_OF_A_FRAME] for first in range(0, len(batches), _BATCHES_OF_A_FRAME)
+    ]
+    found, frame = [], 0
+    for batch in shape.steps_at_source(split).run_frames(frames):
+        if batch is None:
+            frame += 1
+        else:
+            found.append((frame * _BATCHES_OF_A_FRAME * shape.chunk, batch))
+    return found
+
+
+class ReaderOfSteps(SimulatedReader):
+    """Reads what steps at the source emit; reads first the split that is furthest behind."""
+
+    def __init__(self, source: ColumnSource, context: ConnectorContext, splits: list[Split]) -> None:
+        super().__init__(source, context, splits)
+        self._batches = {split: batches_at_source(source.shape, split) for split, _, _ in self._splits}
+
+    def poll(self, max_rows: int) -> Polled[Any]:
+        """The next batch."""
+        now = self._context.clock.monotonic()
+        if not self._splits:
+            return Polled(finished=True)
+        if now < self._ready_at:
+            return Polled(ready_at=self._ready_at)
+        self._ready_at = now + self._source.pause
+        self._splits.sort(key=lambda split: self._batches[split[0]][split[1]][0])
+        split, at, end = self._splits.pop(0)
+        _, batch = self._batches[split][at]
+        if at + 1 < end:
+            self._splits.append((split, at + 1, end))
+        return Polled(ArrowBatch(batch), finished=not self._splits)
 
 
 class ColumnSink(SimulatedSink):

@@ -86,6 +86,7 @@ def test_seeds_pick_every_mode_and_every_axis() -> None:
     assert {(each.combines, each.length) for each in columns} == {
         (c, n) for c in (False, True) for n in (0, 3, 8)
     }
+    assert {each.at_source for each in columns if each.combines and each.length} == {False, True}
     timed = [each.shape.timed for each in scenarios if each.shape.timed is not None]
     assert len(timed) > 50
     assert {(each.kind, each.is_quiet_beside) for each in timed} == {
