@@ -22,7 +22,7 @@ second deletion of this entry is kept, because an older snapshot may have it.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Protocol
 
@@ -114,16 +114,20 @@ class DirtyEntries:
         """
         self._immutable = self._immutable.owned
 
-    def own(self, keys: Iterable[Any]) -> None:
-        """Let the accumulators of these keys be changed in place; copies those that a snapshot may hold."""
-        if not self.lends:
-            return
+    def own(self, keys: Collection[Any]) -> Collection[Any]:
+        """Let the accumulators of these keys be changed in place; copies those that a snapshot may hold.
+
+        Returns the keys that must be reported afterwards; the other ones were reported after the last snapshot.
+        """
+        if not self.lends or not self._immutable.has_accepted_mutable:
+            return keys
         entries, others = self._entries, set(keys).difference(self.own_accumulators)
         for key in others:
             accumulator = entries.get(key)
             if type(accumulator) not in LEAVES:
                 entries[key] = own_copy(accumulator)
         self.own_accumulators.update(others)
+        return others
 
     def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
         if not self._keeps_values:

@@ -76,10 +76,14 @@ class ImmutableValues:
     Many values are checked at once, at C speed: their parts are chained, and the parts' types collected.
     A value must never count as immutable if one of its attributes, items or methods can change. Code that
     bypasses the rules on purpose (`object.__setattr__`) is not considered.
+
+    Attributes:
+        has_accepted_mutable: Whether a snapshot may refer to a value that could change.
     """
 
     def __init__(self, codec: ValueCodec) -> None:
         self._codec = codec
+        self.has_accepted_mutable = False
         self._known: dict[type, _PartsOf | None] = {
             tuple: chain.from_iterable,
             datetime: _zones,
@@ -191,6 +195,8 @@ class OwnedValues(ImmutableValues):
     def _check_kind(self, kind: type, some: _Values, depth: int) -> bool:
         if self._parts_of(kind, some()) is None:
             return self._immutable._check_kind(kind, some, depth)
+        if self._immutable._parts_of(kind, some()) is None:
+            self.has_accepted_mutable = True
         return super()._check_kind(kind, some, depth)
 
     def _arrays_without_form(self, values: Iterable[Any]) -> Iterable[Any]:

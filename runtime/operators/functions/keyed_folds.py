@@ -142,6 +142,7 @@ class _KeyedFoldOperator(KeyedFunctionOperator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._table = only_table(context, self.state_name, self.owner)
+        self._table.changed.accept_copies()
 
     def process(self, batch: Batch) -> Iterator[Output]:
         rows = rows_of(batch)
@@ -224,6 +225,9 @@ class KeyedReduceOperator(_KeyedFoldOperator):
     ) -> tuple[list[Any], list[Any]]:
         function, isolates = self._function, self._emission is not Emission.NEVER
         values: list[Any] = []
+        results: list[Any] = [] if isolates else values
+        if isolates:
+            self._table.changed.own(keys)
         for key, row in zip(keys, rows, strict=True):
             if key in entries:
                 entries[key] = value = function(entries[key], row)
@@ -231,10 +235,12 @@ class KeyedReduceOperator(_KeyedFoldOperator):
                 self._check_key(key)
                 entries[key] = value = row
             if isolates:
-                entries[key] = own_copy(value)
-                value = own_copy(value)
+                result, value = value, own_copy(value)
+                if value is not result:
+                    entries[key], result = value, own_copy(value)
+                results.append(result)
             values.append(value)
-        return values, values
+        return values, results
 
 
 class KeyedAggregateFunctionOperator(_KeyedFoldOperator):
@@ -259,7 +265,6 @@ class KeyedAggregateFunctionOperator(_KeyedFoldOperator):
         for function in self._contents.other_functions:
             check_function(self.kind, function)
         self._contents.isolates = self._emission is not Emission.NEVER
-        self._table.changed.accept_copies()
 
     @property
     def doing(self) -> str:
