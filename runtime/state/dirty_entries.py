@@ -114,20 +114,45 @@ class DirtyEntries:
         """
         self._immutable = self._immutable.owned
 
+    @property
+    def lends_mutable(self) -> bool:
+        """Whether a snapshot may refer to a value that could change; `own` then has values to copy."""
+        return self.lends and self._immutable.has_accepted_mutable
+
     def own(self, keys: Collection[Any]) -> Collection[Any]:
         """Let the accumulators of these keys be changed in place; copies those that a snapshot may hold.
 
-        Returns the keys that must be reported afterwards; the other ones were reported after the last snapshot.
+        Returns the keys that were not owned before.
         """
-        if not self.lends or not self._immutable.has_accepted_mutable:
+        if not self.lends:
             return keys
         entries, others = self._entries, set(keys).difference(self.own_accumulators)
-        for key in others:
-            accumulator = entries.get(key)
-            if type(accumulator) not in LEAVES:
-                entries[key] = own_copy(accumulator)
+        if self.lends_mutable:
+            for key in others:
+                accumulator = entries.get(key)
+                if type(accumulator) not in LEAVES:
+                    entries[key] = own_copy(accumulator)
         self.own_accumulators.update(others)
         return others
+
+    def put_owned(self, keys: Iterable[Any], others: Iterable[Any], parts: Sequence[Any]) -> None:
+        """Report owned accumulators of `keys` that were changed, but not replaced.
+
+        Args:
+            others: The keys that were not owned before. The accumulators of the other keys are known.
+            parts: All objects that the changes have put into the accumulators.
+        """
+        if self._keeps_values and self._immutable.are_immutable(parts):
+            others = list(others)
+            self.put(others, list(map(self._entries.get, others, repeat(DELETED))))
+        else:
+            self.dirty_keys.update(keys)
+            self._keeps_values = len(self.dirty_keys) > MAX_UNEXAMINED
+
+    def disown(self, key: Any) -> None:
+        """Report that the owned accumulator of a key was deleted."""
+        self.own_accumulators.discard(key)
+        self.written[key] = DELETED
 
     def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
         if not self._keeps_values:
@@ -218,11 +243,12 @@ class DirtyEntries:
 
     def mutable(self) -> dict[Any, Any]:
         """The values that must be encoded now because they may change; all entries stay dirty."""
-        self._look_up()
+        are_known = self.only_leaves
+        found = self._look_up()
         if self.only_leaves or self.never_in_place:
             return {}
         written = self.written
-        return {entry: written[entry] for entry in self._immutable.mutable(written)}
+        return {entry: written[entry] for entry in self._immutable.mutable(found if are_known else written)}
 
     def take(self, mutable: Iterable[Any]) -> list[dict[Any, Any]]:
         """Take all entries except those in `mutable`, older ones first; afterwards no entry is dirty."""
@@ -235,9 +261,10 @@ class DirtyEntries:
         self._replace_written()
         return taken
 
-    def _look_up(self) -> None:
+    def _look_up(self) -> dict[Any, Any]:
+        """Move the dirty keys to `written`, with their values; return these entries."""
         if not self.dirty_keys:
-            return
+            return {}
         keys, entries = list(self.dirty_keys), self._entries
         if self._nested:
             found = [entries.get(key, {}).get(part, DELETED) for key, part in keys]
@@ -245,8 +272,10 @@ class DirtyEntries:
             found = list(map(entries.get, keys, repeat(DELETED)))
         if not FIXED.issuperset(map(type, found)):
             self.only_leaves = False
-        self.written.update(zip(keys, found, strict=True))
+        looked_up = dict(zip(keys, found, strict=True))
+        self.written.update(looked_up)
         self.dirty_keys.clear()
+        return looked_up
 
     def _replace_written(self) -> None:
         self.written = {}
@@ -270,6 +299,9 @@ class DirtyKeys(DirtyEntries):
 
     def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
         self.update(entries)
+
+    def put_owned(self, keys: Iterable[Any], others: Iterable[Any], parts: Sequence[Any]) -> None:
+        self.update(keys)
 
     def put_new(self, entry: Any, value: Any) -> None:
         self.add(entry)

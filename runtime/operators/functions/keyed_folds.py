@@ -145,15 +145,17 @@ class _KeyedFoldOperator(KeyedFunctionOperator):
         self._table.changed.accept_copies()
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        rows = rows_of(batch)
+        rows, changed = rows_of(batch), self._table.changed
         keys = self._keys_of(rows)
+        if changed.lends_mutable:
+            changed.own(keys)
         try:
             values, results = self._folded(keys, self._cursor.over(rows.rows), self._table.entries)
         except TypeError:
             self._after_type_error(keys)
             raise
         self._cursor.done()
-        self._table.changed.put(keys, values)
+        changed.put(keys, values)
         yield RowBatch(results, rows.timestamps)
 
     @abstractmethod
@@ -226,8 +228,6 @@ class KeyedReduceOperator(_KeyedFoldOperator):
         function, isolates = self._function, self._emission is not Emission.NEVER
         values: list[Any] = []
         results: list[Any] = [] if isolates else values
-        if isolates:
-            self._table.changed.own(keys)
         for key, row in zip(keys, rows, strict=True):
             if key in entries:
                 entries[key] = value = function(entries[key], row)
@@ -282,7 +282,6 @@ class KeyedAggregateFunctionOperator(_KeyedFoldOperator):
         contents, copied, isolates = self._contents, self._contents.copied, self._contents.isolates
         result_of = contents.result_function
         accumulators, results = list[Any](), list[Any]()
-        self._table.changed.own(keys)
         for key, row in zip(keys, rows, strict=True):
             if key in entries:
                 accumulator = contents.add(entries[key], row)

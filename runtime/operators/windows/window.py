@@ -38,7 +38,7 @@ from penstock.runtime.operators.functions.event_time_operator import (
 from penstock.runtime.operators.functions.function_operator import check_function, only_table, rows_of
 from penstock.runtime.operators.held_watermark import some_of
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
-from penstock.runtime.operators.windows.window_contents import ListedContents, WindowContents
+from penstock.runtime.operators.windows.window_contents import ALL_RECORDS, ListedContents, WindowContents
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.state_table import StateTable
@@ -200,6 +200,7 @@ class WindowOperator(RowWindowOperator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._table = only_table(context, WINDOW_STATE, "windows")
+        self._table.changed.accept_copies()
         if self._table.entries:
             self._shape.check(context.restored.get(SHAPE, ()))
         for key, windows in self._table.entries.items():
@@ -221,10 +222,11 @@ class WindowOperator(RowWindowOperator):
         rows = rows_of(batch)
         if rows.timestamps is None and len(rows):
             raise no_timestamps()
-        keys = self._keys_of(rows)
-        late = self._add(keys, rows, self._table.entries)
+        keys, changed = self._keys_of(rows), self._table.changed
+        others = changed.own(keys)
+        late, contents = self._add(keys, rows, self._table.entries)
         self._cursor.done()
-        self._table.changed.update(keys)
+        changed.put_owned(keys, others, rows.rows if self._contents.keeps == ALL_RECORDS else contents)
         if late:
             yield self._late_output([row for row, _ in late], [stamp for _, stamp in late])
 
@@ -233,9 +235,10 @@ class WindowOperator(RowWindowOperator):
 
     def _add(
         self, keys: list[Any], rows: RowBatch, entries: MutableMapping[Any, Any]
-    ) -> list[tuple[Any, int]]:
+    ) -> tuple[list[tuple[Any, int]], list[Any]]:
+        """Return the late records with their timestamps, and the new contents of the windows."""
         first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
-        starts_of, late = self._assigner.starts, []
+        starts_of, late, touched = self._assigner.starts, [], list[Any]()
         # Windows that start at `over` or earlier have ended.
         reached = self._reached.timestamp
         over = -inf if reached is None else reached + 1 - size
@@ -260,14 +263,16 @@ class WindowOperator(RowWindowOperator):
                     windows = entries[key] = {}
                 for start in starts:
                     if start in windows:
-                        windows[start] = add(windows[start], row)
+                        contents = add(windows[start], row)
                     else:
-                        windows[start] = first(row)
+                        contents = first(row)
                         self._ends.add(start + size, key)
+                    windows[start] = contents
+                    touched.append(contents)
         except TypeError:
             self._after_type_error(keys)
             raise
-        return late
+        return late, touched
 
     def _next_end(self) -> int | None:
         return self._ends.next_at
@@ -279,17 +284,21 @@ class WindowOperator(RowWindowOperator):
 
     def _results(self, due: Iterable[tuple[int, Any]]) -> Iterator[Iterable[Any] | None]:
         entries, changed, size = self._table.entries, self._table.changed, self._size
+        fired: list[Any] = []
         self._firing = True
         window = None
         for end, key in due:
             if window is None or window.end_timestamp != end:
                 window, self._stamp = TimeWindow(end - size, end), end - 1
+            if key not in changed.own_accumulators:
+                fired += changed.own((key,))
             windows = entries[key]
             yield self._contents.results(key, window, windows[end - size])
             del windows[end - size]
             if not windows:
                 del entries[key]
-            changed.add(key)
+                changed.disown(key)
+        changed.put_owned(fired, fired, ())
         self._firing = False
         self._stamp = None
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from penstock.runtime.operators.functions.keyed_folds import OneResult, WindowFunction
 from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.time.windows import TimeWindow
+
+#: Kind of contents that are a list of records.
+ALL_RECORDS: Final = "all records"
 
 
 class WindowContents(Protocol):
@@ -91,7 +94,7 @@ class ReducedContents(OneResult):
 
 
 class _RecordList:
-    keeps: ClassVar[str] = "all records"
+    keeps: ClassVar[str] = ALL_RECORDS
     isolates: bool = True
     overlap: bool = False
 
