@@ -51,6 +51,7 @@ class DirtyEntries:
         accepts_all: Whether values of any type may be written; `only_leaves` is then never true.
         own_accumulators: Keys whose accumulators no snapshot refers to: they were made or copied after
             the last snapshot.
+        keeps_values: Whether entries are examined when they are reported, because they are many.
         lends: Whether a snapshot may refer to values that are in the table.
         never_in_place: Whether no value is changed after it was written, whatever its type. Then no value is
             encoded while the task waits.
@@ -60,13 +61,13 @@ class DirtyEntries:
         "_entries",
         "_examined",
         "_immutable",
-        "_keeps_values",
         "_nested",
         "_revived",
         "_views",
         "accepts_all",
         "add",
         "dirty_keys",
+        "keeps_values",
         "lends",
         "never_in_place",
         "only_leaves",
@@ -91,7 +92,7 @@ class DirtyEntries:
         self._examined: dict[Any, Any] = {}
         self._revived: set[Any] = set()
         self._views: list[HasWritten] = []
-        self._keeps_values = False
+        self.keeps_values = False
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.written.keys() | self._examined.keys() | self.dirty_keys)
@@ -126,6 +127,8 @@ class DirtyEntries:
         """
         if not self.lends:
             return keys
+        if self.own_accumulators.issuperset(keys):
+            return ()
         entries, others = self._entries, set(keys).difference(self.own_accumulators)
         if self.lends_mutable:
             for key in others:
@@ -140,14 +143,14 @@ class DirtyEntries:
 
         Args:
             others: The keys that were not owned before. The accumulators of the other keys are known.
-            parts: All objects that the changes have put into the accumulators.
+            parts: All objects that the changes have put into the accumulators; needed if `keeps_values`.
         """
-        if self._keeps_values and self._immutable.are_immutable(parts):
+        if self.keeps_values and self._immutable.are_immutable(parts):
             others = list(others)
             self.put(others, list(map(self._entries.get, others, repeat(DELETED))))
         else:
             self.dirty_keys.update(keys)
-            self._keeps_values = len(self.dirty_keys) > MAX_UNEXAMINED
+            self.keeps_values = len(self.dirty_keys) > MAX_UNEXAMINED
 
     def disown(self, key: Any) -> None:
         """Report that the owned accumulator of a key was deleted."""
@@ -155,9 +158,9 @@ class DirtyEntries:
         self.written[key] = DELETED
 
     def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
-        if not self._keeps_values:
+        if not self.keeps_values:
             self.dirty_keys.update(entries)
-            self._keeps_values = len(self.dirty_keys) > _MANY
+            self.keeps_values = len(self.dirty_keys) > _MANY
         elif self._immutable.are_immutable(values):
             self.written.update(zip(entries, values, strict=True))
         else:
@@ -255,7 +258,7 @@ class DirtyEntries:
         for entry in mutable:
             del self.written[entry]
         taken = [entries for entries in (self._examined, self.written) if entries]
-        self._keeps_values = self._keeps_values and sum(map(len, taken)) > _MANY
+        self.keeps_values = self.keeps_values and sum(map(len, taken)) > _MANY
         self.own_accumulators.clear()
         self._examined = {}
         self._replace_written()

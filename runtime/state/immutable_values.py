@@ -15,10 +15,10 @@ return the object itself. So values of such a class are accepted only if they ar
 accept a value that can't be encoded. The task itself encodes a value that is not accepted, so the error names
 the key and fails the task.
 
-**Accumulators** of a reducing or aggregating state, and of `aggregate`, are given to a function that may
-change them in place. They are copied first, if a snapshot may hold them (`DirtyEntries.own_accumulators`).
-The function has no state of its own, so nothing else refers to an accumulator. `OwnedValues` accepts these,
-too.
+**Accumulators** of a reducing or aggregating state, of `reduce`, `aggregate` and of windows may be changed in
+place. They are copied first, if a snapshot may hold them (`DirtyEntries.own_accumulators`). Nothing else
+refers to an accumulator. `OwnedValues` accepts these, too. It notes whether it has accepted any mutable value,
+because otherwise nothing needs a copy.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from penstock import AggregateFunction
 from penstock.runtime.config.job_config import ON_HEAP, RocksDB, StateBackend
+from penstock.runtime.errors import OperatorError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state import dirty_entries
@@ -141,9 +142,7 @@ class Changing(Evictor[Row]):
 class EverySecond(Trigger[Row]):
     """Keeps the records that it has received; changes them, and its own state."""
 
-    def on_element(
-        self, element: Row, timestamp: int | None, window: TimeWindow, ctx: Any
-    ) -> TriggerResult:
+    def on_element(self, element: Row, timestamp: int | None, window: TimeWindow, ctx: Any) -> TriggerResult:
         append(element, 12)
         state = ctx.state("seen", [])
         seen = state.value()
@@ -178,9 +177,11 @@ ASSIGNERS: dict[str, Callable[[Any], Any]] = {
     ),
     "global": lambda keyed: keyed.window(GlobalWindows()).trigger(CountTrigger(2)),
     "purged": lambda keyed: keyed.window(GlobalWindows()).trigger(PurgingTrigger(CountTrigger(3))),
-    "evicted": lambda keyed: keyed.window(SlidingEventTimeWindows(micros(6), micros(3)))
-    .trigger(CountTrigger(2))
-    .evictor(Changing()),
+    "evicted": lambda keyed: (
+        keyed.window(SlidingEventTimeWindows(micros(6), micros(3)))
+        .trigger(CountTrigger(2))
+        .evictor(Changing())
+    ),
     "counted": lambda keyed: keyed.count_window(3),
     "counted, sliding": lambda keyed: keyed.count_window(3, 1),
 }
@@ -317,3 +318,73 @@ def test_snapshots_in_rocksdb_hold_the_same(kind: str | None, fold: str, steps: 
         fold = "reduce"
     windows = (lambda keyed: keyed) if kind is None else ASSIGNERS[kind]
     checked(lambda rows: FOLDS[fold](windows(rows.key_by(key_of))), steps, RocksDB())
+
+
+SIMPLE: dict[str, Callable[[Any], Any]] = {
+    "reduce": lambda rows: FOLDS["reduce"](rows.key_by(key_of)),
+    "aggregate": lambda rows: FOLDS["aggregate"](rows.key_by(key_of)),
+    "tumbling, aggregate": lambda rows: FOLDS["aggregate"](ASSIGNERS["tumbling"](rows.key_by(key_of))),
+    "tumbling, apply": lambda rows: FOLDS["apply"](ASSIGNERS["tumbling"](rows.key_by(key_of))),
+}
+
+
+def table_of(harness: OperatorHarness) -> Any:
+    backend = harness._backend
+    assert backend is not None, "the operator has keyed state"
+    (name,) = backend.table_names
+    return backend.table(name)
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+def test_values_that_change_in_place_are_not_encoded_while_the_task_waits(name: str) -> None:
+    with OperatorHarness.of(SIMPLE[name]) as harness:
+        for number in range(3):
+            harness.push([Row(key, [number]) for key in "abc"], [1, 2, 3])
+        assert table_of(harness).changed.mutable() == {}
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+def test_values_are_copied_once_after_a_snapshot(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[Any] = []
+    with OperatorHarness.of(SIMPLE[name]) as harness:
+        entries = table_of_pushed(harness)
+        monkeypatch.setattr(dirty_entries, "own_copy", lambda value: [copied.append(value), value][1])
+        harness.push([Row("a", [1])], [1])
+        assert copied == []
+        harness.snapshot()
+        before = entries["a"]
+        harness.push([Row("a", [1])], [1])
+        harness.push([Row("a", [1])], [1])
+        assert [value is before for value in copied] == [True]
+
+
+def table_of_pushed(harness: OperatorHarness) -> Any:
+    harness.push([Row("a", [1]), Row("b", [1])], [1, 1])
+    return table_of(harness).entries
+
+
+def test_immutable_values_are_not_copied_after_a_snapshot() -> None:
+    def summed(pairs: Any) -> Any:
+        return pairs.key_by(lambda pair: pair[0]).reduce("sum", lambda a, b: (a[0], a[1] + b[1]))
+
+    with OperatorHarness.of(summed) as harness:
+        harness.push([("a", 1), ("b", 2)])
+        harness.snapshot()
+        harness.push([("a", 1)])
+        harness.snapshot()
+        assert not table_of(harness).changed.lends_mutable
+
+
+@dataclass(frozen=True)
+class Id:
+    number: Any
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+def test_an_invalid_key_after_a_snapshot_is_refused_with_its_record(name: str) -> None:
+    with OperatorHarness.of(SIMPLE[name]) as harness:
+        harness.push([Row(Id(1), [1])], [1])  # type: ignore[arg-type]
+        harness.snapshot()
+        refused = Row(Id([2]), [1])  # type: ignore[arg-type]
+        with pytest.raises(OperatorError, match=r"key_by .*can't be a key.* on record .*Id\(number=\[2\]\)"):
+            harness.push([Row(Id(1), [1]), refused], [1, 1])  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any, ClassVar, Final
 
@@ -233,6 +233,14 @@ class KeyedFunctionOperator(FunctionOperator):
         if not types_of_keys(keys) <= _ALWAYS_VALID:
             for key, _ in zip(keys, self._cursor.over(rows), strict=True):
                 self._check_key(key)
+
+    def _own_values(self, table: StateTable, keys: Sequence[Any], batch: RowBatch) -> Collection[Any]:
+        """Let the accumulators of these keys be changed in place; see `DirtyEntries.own`."""
+        try:
+            return table.changed.own(keys)
+        except TypeError:
+            self._check_keys(keys, batch.rows)
+            raise
 
     @property
     def _may_be_invalid(self) -> bool:

@@ -145,17 +145,17 @@ class _KeyedFoldOperator(KeyedFunctionOperator):
         self._table.changed.accept_copies()
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        rows, changed = rows_of(batch), self._table.changed
+        rows = rows_of(batch)
         keys = self._keys_of(rows)
-        if changed.lends_mutable:
-            changed.own(keys)
+        if self._table.changed.lends_mutable:
+            self._own_values(self._table, keys, rows)
         try:
             values, results = self._folded(keys, self._cursor.over(rows.rows), self._table.entries)
         except TypeError:
             self._after_type_error(keys)
             raise
         self._cursor.done()
-        changed.put(keys, values)
+        self._table.changed.put(keys, values)
         yield RowBatch(results, rows.timestamps)
 
     @abstractmethod

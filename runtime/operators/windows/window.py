@@ -222,11 +222,11 @@ class WindowOperator(RowWindowOperator):
         rows = rows_of(batch)
         if rows.timestamps is None and len(rows):
             raise no_timestamps()
-        keys, changed = self._keys_of(rows), self._table.changed
-        others = changed.own(keys)
-        late, contents = self._add(keys, rows, self._table.entries)
+        keys = self._keys_of(rows)
+        others = self._own_values(self._table, keys, rows)
+        late, touched = self._add(keys, rows, self._table.entries)
         self._cursor.done()
-        changed.put_owned(keys, others, rows.rows if self._contents.keeps == ALL_RECORDS else contents)
+        self._table.changed.put_owned(keys, others, touched)
         if late:
             yield self._late_output([row for row, _ in late], [stamp for _, stamp in late])
 
@@ -236,9 +236,10 @@ class WindowOperator(RowWindowOperator):
     def _add(
         self, keys: list[Any], rows: RowBatch, entries: MutableMapping[Any, Any]
     ) -> tuple[list[tuple[Any, int]], list[Any]]:
-        """Return the late records with their timestamps, and the new contents of the windows."""
+        """Return the late records with their timestamps, and the objects put into windows if many changed."""
         first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
         starts_of, late, touched = self._assigner.starts, [], list[Any]()
+        is_examined, is_list = self._table.changed.keeps_values, self._contents.keeps == ALL_RECORDS
         # Windows that start at `over` or earlier have ended.
         reached = self._reached.timestamp
         over = -inf if reached is None else reached + 1 - size
@@ -268,7 +269,8 @@ class WindowOperator(RowWindowOperator):
                         contents = first(row)
                         self._ends.add(start + size, key)
                     windows[start] = contents
-                    touched.append(contents)
+                    if is_examined:
+                        touched.append(row if is_list else contents)
         except TypeError:
             self._after_type_error(keys)
             raise
