@@ -17,7 +17,7 @@ the key and fails the task.
 
 **Accumulators** of a reducing or aggregating state, of `reduce`, `aggregate` and of windows may be changed in
 place. They are copied first, if a snapshot may hold them (`DirtyEntries.own_accumulators`). Nothing else
-refers to an accumulator. `OwnedValues` accepts these, too. It notes whether it has accepted any mutable value,
+refers to an accumulator. `OwnedValues` accepts these, too. It notes whether it has accepted a mutable value,
 because otherwise nothing needs a copy.
 """
 
