@@ -286,13 +286,14 @@ class WindowOperator(RowWindowOperator):
 
     def _results(self, due: Iterable[tuple[int, Any]]) -> Iterator[Iterable[Any] | None]:
         entries, changed, size = self._table.entries, self._table.changed, self._size
-        fired: list[Any] = []
+        # A backend on disk may drop the windows of other keys at each report. So it receives each report at once.
+        lends, fired = changed.lends, list[Any]()
         self._firing = True
         window = None
         for end, key in due:
             if window is None or window.end_timestamp != end:
                 window, self._stamp = TimeWindow(end - size, end), end - 1
-            if key not in changed.own_accumulators:
+            if lends and key not in changed.own_accumulators:
                 fired += changed.own((key,))
             windows = entries[key]
             yield self._contents.results(key, window, windows[end - size])
@@ -300,6 +301,8 @@ class WindowOperator(RowWindowOperator):
             if not windows:
                 del entries[key]
                 changed.disown(key)
+            elif not lends:
+                changed.add(key)
         changed.put_owned(fired, fired, ())
         self._firing = False
         self._stamp = None
