@@ -131,9 +131,12 @@ class DirtyEntries:
             return ()
         entries, others = self._entries, set(keys).difference(self.own_accumulators)
         if self.lends_mutable:
-            for key in others:
-                accumulator = entries.get(key)
-                if type(accumulator) not in LEAVES:
+            for key, accumulator in zip(others, self._values_of(others), strict=True):
+                if type(accumulator) in FIXED:
+                    continue
+                if self._nested:
+                    entries[key[0]][key[1]] = own_copy(accumulator)
+                else:
                     entries[key] = own_copy(accumulator)
         self.own_accumulators.update(others)
         return others
@@ -147,7 +150,7 @@ class DirtyEntries:
         """
         if self.keeps_values and self._immutable.are_immutable(parts):
             others = list(others)
-            self.put(others, list(map(self._entries.get, others, repeat(DELETED))))
+            self.put(others, self._values_of(others))
         else:
             self.dirty_keys.update(keys)
             self.keeps_values = len(self.dirty_keys) > MAX_UNEXAMINED
@@ -268,17 +271,21 @@ class DirtyEntries:
         """Move the dirty keys to `written`, with their values; return these entries."""
         if not self.dirty_keys:
             return {}
-        keys, entries = list(self.dirty_keys), self._entries
-        if self._nested:
-            found = [entries.get(key, {}).get(part, DELETED) for key, part in keys]
-        else:
-            found = list(map(entries.get, keys, repeat(DELETED)))
+        keys = list(self.dirty_keys)
+        found = self._values_of(keys)
         if not FIXED.issuperset(map(type, found)):
             self.only_leaves = False
         looked_up = dict(zip(keys, found, strict=True))
         self.written.update(looked_up)
         self.dirty_keys.clear()
         return looked_up
+
+    def _values_of(self, keys: Iterable[Any]) -> list[Any]:
+        """Look up the values of entries; `DELETED` for those that the table does not have."""
+        entries = self._entries
+        if self._nested:
+            return [entries.get(key, {}).get(part, DELETED) for key, part in keys]
+        return list(map(entries.get, keys, repeat(DELETED)))
 
     def _replace_written(self) -> None:
         self.written = {}

@@ -45,7 +45,7 @@ from penstock.runtime.operators.user_code.result_collector import iterator_of
 from penstock.runtime.operators.windows.trigger import CurrentTrigger, Trigger, TriggerResult
 from penstock.runtime.operators.windows.triggers import Evictor, TimestampedValue, parts_of
 from penstock.runtime.operators.windows.window import SHAPE, RowWindowOperator
-from penstock.runtime.operators.windows.window_contents import WindowContents
+from penstock.runtime.operators.windows.window_contents import ALL_RECORDS, WindowContents
 from penstock.runtime.operators.windows.window_state import (
     CONTENTS,
     EVENT_TIMERS,
@@ -193,6 +193,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         # Before each result `_stamp` is set to its window's timestamp; `None` ends the iterator.
         stamps = iter(lambda: self._stamp, None) if self._assigner.is_event_time else None
         yield from self._collector.collect(results, stamps)
+        self._windows.report()
         if self._late_rows:
             rows, late = self._late_rows, self._late_stamps
             self._late_rows, self._late_stamps = [], []
@@ -254,7 +255,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         shown = own_copy(row) if self._has_user_trigger else row
         result = self._trigger.on_element(shown, stamp, window, self._calls)
         self._running_function = None
-        windows.touch(key, span, entry)
+        windows.touch(key, span, entry, kept if self._contents.keeps == ALL_RECORDS else entry[CONTENTS])
         return entry, result
 
     def _applied(
@@ -278,7 +279,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         if self._is_over_early(entry):
             self._windows.delete(key, span)
         else:
-            self._windows.touch(key, span, entry)
+            self._windows.touch(key, span, entry, *(entry[CONTENTS:] if self._has_stamps else ()))
 
     def _is_over_early(self, entry: Entry) -> bool:
         """Whether a window can be deleted before its end: it is empty, and no later record can extend it."""
@@ -333,7 +334,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         self._running_function = self._trigger.on_merge
         self._trigger.on_merge(TimeWindow(*merged), self._calls)
         self._running_function = None
-        self._windows.touch(key, merged, entry)
+        self._windows.touch(key, merged, entry, *entry[CONTENTS:])
 
     def _next_end(self) -> int | None:
         return self._windows.due[EVENT_TIMERS].next_at

@@ -286,7 +286,7 @@ class WindowOperator(RowWindowOperator):
 
     def _results(self, due: Iterable[tuple[int, Any]]) -> Iterator[Iterable[Any] | None]:
         entries, changed, size = self._table.entries, self._table.changed, self._size
-        # A backend on disk may drop the windows of other keys at each report. So it receives each report at once.
+        # A backend on disk may drop windows of other keys at each report. So it receives each report at once.
         lends, fired = changed.lends, list[Any]()
         self._firing = True
         window = None

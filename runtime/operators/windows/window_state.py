@@ -114,6 +114,11 @@ class WindowState:
     def __init__(self, table: StateTable, *, is_event_time: bool, lateness: int, is_endless: bool) -> None:
         self._entries = table.entries
         self._changed = table.changed
+        self._changed.accept_copies()
+        #: Windows that were touched since the last `report`, those that were not owned before, and new parts.
+        self._touched: list[tuple[Any, Span]] = []
+        self._others: list[tuple[Any, Span]] = []
+        self._parts: list[Any] = []
         self._lateness = lateness
         self._is_endless = is_endless
         #: Windows by their due times, in event time and in processing time.
@@ -139,11 +144,13 @@ class WindowState:
         return iter(self._entries.get(key, ()))
 
     def get(self, key: Any, window: Span) -> Entry | None:
-        """A window's entry; call `touch` after changing it."""
+        """A window's entry, which the caller may change; call `touch` afterwards."""
+        self._own(key, window)
         windows = self._entries.get(key)
         return None if windows is None else windows.get(window)
 
     def open(self, key: Any, window: Span) -> Entry:
+        self._own(key, window)
         windows = self._entries.get(key)
         if windows is None:
             windows = self._entries[key] = {}
@@ -153,20 +160,43 @@ class WindowState:
             self._index(key, window, entry)
         return entry
 
-    def touch(self, key: Any, window: Span, entry: Entry) -> None:
-        """Report a changed entry, after all its changes: a backend may encode and drop it now."""
+    def touch(self, key: Any, window: Span, entry: Entry, *contents: Any) -> None:
+        """Note a changed entry, after all its changes; a backend on disk may encode and drop it now.
+
+        Args:
+            contents: All objects that were put into the contents.
+        """
         windows = self._entries.get(key)
         if windows is None:
             windows = self._entries[key] = {}
         windows[window] = entry
-        self._changed.add((key, window))
+        changed = self._changed
+        if not changed.lends:
+            changed.add((key, window))
+            return
+        self._touched.append((key, window))
+        if changed.keeps_values:
+            self._parts += entry[STATE].values()
+            self._parts += contents
+
+    def report(self) -> None:
+        """Report the changes of a batch."""
+        if self._touched or self._others:
+            touched = [*self._touched, *self._others]  # an owned window must have been reported
+            self._changed.put_owned(touched, self._others, self._parts)
+            self._touched, self._others, self._parts = [], [], []
+
+    def _own(self, key: Any, window: Span) -> None:
+        changed, entry = self._changed, (key, window)
+        if changed.lends and entry not in changed.own_accumulators:
+            self._others += changed.own((entry,))
 
     def delete(self, key: Any, window: Span) -> Entry:
         windows = self._entries[key]
         entry: Entry = windows.pop(window)
         if not windows:
             del self._entries[key]
-        self._changed.add((key, window))
+        self._changed.disown((key, window))
         for kind, index in self.due.items():
             for at in entry[kind]:
                 index.remove(at, window, key)
