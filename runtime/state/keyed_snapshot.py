@@ -7,9 +7,9 @@ as the whole state.
 collects a reference to its value. A snapshot takes the whole collection and leaves an empty one. It copies
 nothing: the taken collection keeps the old value when an entry is overwritten. Views copy the mutable values
 that they take and return, and the accumulators that a snapshot may hold. So no code changes these either
-(`immutable_values.py`). `reduce`, `aggregate` and windows of one size copy in the same way. Other operators
-may change a value in place, so the synchronous part encodes their mutable values. Changes are forgotten only
-after all of them are encoded.
+(`immutable_values.py`). `reduce`, `aggregate` and windows copy in the same way. Other operators may change a
+value in place, so the synchronous part encodes their mutable values. Changes are forgotten only after all of
+them are encoded.
 
 **Capture** (`captured_rows.py`). A block has some entries of one table. An entry of a nested table is a pair:
 the key and a second part (`state_table.py`). Merging treats a pair as a key. So only the changed entries of a

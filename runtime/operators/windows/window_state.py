@@ -3,7 +3,8 @@
 A window of a key is one entry of a nested table: its key, its start and end, and a list of four parts. These
 are the trigger's state by name, its timers of event time, its timers of processing time, and the contents.
 The contents are missing after a purge. Deleting the entry deletes all four parts. A checkpoint writes the
-windows that were touched since the last checkpoint.
+windows that were touched since the last checkpoint. Its snapshot refers to the entries, so each entry is
+copied before its first change after the snapshot.
 
 The entry of a window that has become empty is deleted before the window ends. A session is the exception: it
 keeps its entry until it ends, even after a purge, because later records join it.
