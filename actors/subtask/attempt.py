@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -45,6 +45,7 @@ from penstock.runtime.operators.functions.fused_loop import FILE_OF_LOOPS
 from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.user_code.failure import close_after
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.record.element_codec import EncodedElement
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.build import build_subtask
@@ -263,7 +264,7 @@ class Attempt:
         self._link.close()
         self._thread.stop()
 
-    def deliver(self, channel: int, first: int, elements: list[bytes]) -> None:
+    def deliver(self, channel: int, first: int, elements: Sequence[EncodedElement]) -> None:
         self._thread.post(lambda: self._require().deliver(channel, first, elements))
 
     def control(self, message: SubtaskControl) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import accumulate
+from pickle import PickleBuffer
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import ray
@@ -54,6 +55,7 @@ from penstock.runtime.job.job_state import (
     SubtaskReport,
     Warned,
 )
+from penstock.runtime.record.element_codec import EncodedElement
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -64,8 +66,12 @@ _ARGUMENT_BYTES: Final = 96_000
 _CUT_BYTES: Final = 1_000_000
 
 
+#: An element as it is sent. Ray copies a `PickleBuffer` once into its store, where the receiver maps it. Ray
+#: copies bytes two more times.
+SentElement: TypeAlias = bytes | PickleBuffer
+
 #: The first argument of a frame: its elements, or the sizes of its elements if their bytes follow in pieces.
-FirstArgument: TypeAlias = list[bytes] | list[int]
+FirstArgument: TypeAlias = list[SentElement] | list[int]
 
 
 def arguments_of(elements: list[bytes]) -> list[FirstArgument | bytes]:
@@ -77,16 +83,19 @@ def arguments_of(elements: list[bytes]) -> list[FirstArgument | bytes]:
         ([100000, 1], [96000, 4001])
     """
     size = sum(map(len, elements))
-    if not _ARGUMENT_BYTES < size <= _CUT_BYTES:
-        return [elements]
+    if size <= _ARGUMENT_BYTES:
+        return [list[SentElement](elements)]
+    if size > _CUT_BYTES:
+        return [[PickleBuffer(each) if len(each) > _ARGUMENT_BYTES else each for each in elements]]
     joined = b"".join(elements)
     pieces = (joined[start : start + _ARGUMENT_BYTES] for start in range(0, size, _ARGUMENT_BYTES))
     return [[len(element) for element in elements], *pieces]
 
 
-def elements_of(first: FirstArgument, pieces: Sequence[bytes]) -> list[bytes]:
+def elements_of(first: FirstArgument, pieces: Sequence[bytes]) -> list[EncodedElement]:
     if not pieces:
-        return cast("list[bytes]", first)
+        whole = cast("list[SentElement]", first)
+        return [each if isinstance(each, bytes) else memoryview(each).cast("B") for each in whole]
     joined = b"".join(pieces)
     ends = list(accumulate(cast("list[int]", first)))
     return [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]

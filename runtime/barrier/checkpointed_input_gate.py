@@ -30,7 +30,7 @@ from penstock.runtime.barrier.handler import (
 )
 from penstock.runtime.network.buffer_storage import BufferStorage, BufferStorageStatistics, StoredElement
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.element_codec import EncodedElement, encode_element
 from penstock.runtime.record.elements import (
     Buffer,
     CancelCheckpointMarker,
@@ -56,7 +56,7 @@ class CheckpointedInputGate:
     def trigger_if_due(self) -> None:
         self.handler.trigger_if_due()
 
-    def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
+    def receive(self, channel: int, first_sequence_number: int, elements: Sequence[EncodedElement]) -> None:
         """Take a frame that arrived on a channel; may call the listener to begin an unaligned checkpoint."""
         self.gate.receive(channel, first_sequence_number, elements)
 

@@ -16,7 +16,7 @@ tests the code that runs in production.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -37,6 +37,7 @@ from penstock.runtime.execution.processes import (
 )
 from penstock.runtime.execution.role import CallFit, Role, RoleHolder
 from penstock.runtime.ports import Clock
+from penstock.runtime.record.element_codec import EncodedElement
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 
 #: Seconds that a process without a role waits for a role.
@@ -71,7 +72,7 @@ class RunningAttempt(Protocol[_Peers_contra]):
         """Stop between two pieces of work and close the subtask; then `AttemptEvents.ended` is called."""
         ...
 
-    def deliver(self, channel: int, first: int, elements: list[bytes]) -> None: ...
+    def deliver(self, channel: int, first: int, elements: Sequence[EncodedElement]) -> None: ...
 
     def control(self, message: SubtaskControl) -> None: ...
 
@@ -350,7 +351,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         attempt: int,
         channel: int,
         first: int,
-        elements: list[bytes],
+        elements: Sequence[EncodedElement],
         answer: Callable[[DeliveryAnswer], None],
     ) -> None:
         """Take a frame of another subtask; answers when it is consumed, or at once if it is not accepted."""

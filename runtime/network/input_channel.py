@@ -27,7 +27,7 @@ from typing import NoReturn
 
 from penstock.runtime.errors import PenstockError, StreamCorruptError
 from penstock.runtime.ports import Clock
-from penstock.runtime.record.element_codec import ElementKind, decode_element
+from penstock.runtime.record.element_codec import ElementKind, EncodedElement, decode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, StreamElement
 
 
@@ -49,7 +49,7 @@ class InputChannel:
         self.reordered = 0
         self._clock = clock
         self._ready: deque[StreamElement] = deque()
-        self._early: dict[int, bytes] = {}
+        self._early: dict[int, EncodedElement] = {}
         self._announced: list[CheckpointBarrier] = []
         self._restored = 0
         self._expected = 0
@@ -96,7 +96,9 @@ class InputChannel:
         self._ready.extend(elements)
         self._restored = len(elements)
 
-    def receive(self, first_sequence_number: int, elements: Sequence[bytes]) -> Sequence[StreamElement]:
+    def receive(
+        self, first_sequence_number: int, elements: Sequence[EncodedElement]
+    ) -> Sequence[StreamElement]:
         """Take a frame; return the elements that are in order now.
 
         Raises:
@@ -132,7 +134,9 @@ class InputChannel:
             f"{len(self._early)}, starting at number {first}"
         )
 
-    def _receive_out_of_order(self, first: int, elements: Sequence[bytes]) -> Sequence[StreamElement]:
+    def _receive_out_of_order(
+        self, first: int, elements: Sequence[EncodedElement]
+    ) -> Sequence[StreamElement]:
         if first < 0:
             msg = f"{self}: a frame begins with the impossible sequence number {first}"
             raise StreamCorruptError(msg)
@@ -167,7 +171,7 @@ class InputChannel:
                 assert isinstance(barrier, CheckpointBarrier)
                 self._announced.append(barrier)
 
-    def _accept(self, elements: Sequence[bytes]) -> Sequence[StreamElement]:
+    def _accept(self, elements: Sequence[EncodedElement]) -> Sequence[StreamElement]:
         try:
             decoded = list(map(decode_element, elements))
         except StreamCorruptError as error:
@@ -184,7 +188,7 @@ class InputChannel:
         self._expected += len(decoded)
         return decoded
 
-    def _refuse_damaged(self, elements: Sequence[bytes], error: StreamCorruptError) -> NoReturn:
+    def _refuse_damaged(self, elements: Sequence[EncodedElement], error: StreamCorruptError) -> NoReturn:
         """Decode the elements again, one by one, to name the number of the damaged one."""
         for number, data in enumerate(elements, self._expected):
             try:

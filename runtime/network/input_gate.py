@@ -22,6 +22,7 @@ from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel, MissingElementsError
 from penstock.runtime.ports import Clock
+from penstock.runtime.record.element_codec import EncodedElement
 from penstock.runtime.record.elements import CheckpointBarrier, StreamElement
 
 
@@ -88,7 +89,7 @@ class InputGate:
         if restored.has_restored:
             self._restored.append(restored)
 
-    def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
+    def receive(self, channel: int, first_sequence_number: int, elements: Sequence[EncodedElement]) -> None:
         """Take a frame that arrived on a channel; calls the watcher, if there is one."""
         receiving = self._channel(channel)
         arrived = receiving.receive(first_sequence_number, elements)

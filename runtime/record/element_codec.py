@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -40,7 +40,7 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.trust.data import check_types, read_batch, stream_of
+from penstock.runtime.trust.data import BatchStream, read_batch
 
 
 class ElementKind(IntEnum):
@@ -66,6 +66,9 @@ _CHOICE: Final = struct.Struct("<BB")
 _STOP: Final = struct.Struct("<BBq")  # kind, drain, id of the savepoint
 # kind, id, timestamp, snapshot, unaligned, has timeout, timeout, confirmed, drain, bytes of location
 _BARRIER: Final = struct.Struct("<BqdBBBdqBH")
+
+#: An encoded element as a channel receives it: a view belongs to memory of the transport.
+EncodedElement: TypeAlias = bytes | memoryview
 
 _STATUSES: Final = (StreamStatus.ACTIVE, StreamStatus.IDLE)
 
@@ -312,13 +315,10 @@ class BatchCodec:
             header = _ARROW_TIMESTAMPS_HEADER.pack(_ARROW_WITH_TIMESTAMPS, len(stamps))
             before = [header, stamps.buffers()[1].slice(8 * stamps.offset, 8 * len(stamps))]
         try:
-            payload = bytes(stream_of(columns, *before).to_pybytes())
+            return BatchStream(columns, *before, any_type=self._allow_pickle).to_bytes()
         except pa.ArrowException as error:
             msg = f"an Arrow batch with the schema {columns.schema} can't be encoded: {error}"
             raise CodecError(msg) from error
-        if not self._allow_pickle:
-            check_types(payload, sum(map(len, before)))
-        return payload
 
     def _decode_arrow(self, payload: bytes, start: int) -> pa.RecordBatch:
         return read_batch(payload, start, any_type=self._allow_pickle, thorough=self._thorough)

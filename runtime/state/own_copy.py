@@ -36,7 +36,7 @@ import pyarrow as pa
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.record.record_classes import RecordShape, shape_of
-from penstock.runtime.trust.data import stream_of
+from penstock.runtime.trust.data import write_batch
 
 #: Values of exactly these types can't change, and have no parts.
 LEAVES: Final = frozenset(
@@ -189,7 +189,7 @@ def can_change(values: Sequence[Any]) -> bool:
 
 def own_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Copy a batch to memory of its own: `pa.array` of a numpy array shares that array's memory."""
-    return pa.ipc.open_stream(stream_of(batch)).read_next_batch()
+    return pa.ipc.open_stream(write_batch(batch)).read_next_batch()
 
 
 def _tuples_of(values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:

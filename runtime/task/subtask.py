@@ -17,7 +17,7 @@ emits very many records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -31,6 +31,7 @@ from penstock.runtime.operators.coordinator_host import EventOfCoordinator
 from penstock.runtime.operators.source_watermarks import TimeChange, WatermarksAligned
 from penstock.runtime.operators.user_code.failure import close_all
 from penstock.runtime.ports import AsyncRunner, Clock
+from penstock.runtime.record.element_codec import EncodedElement
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.task.descriptor import (
@@ -155,7 +156,7 @@ class Subtask:
 
     # -- external events ---------------------------------------------------------------------------------
 
-    def deliver(self, channel: int, first_sequence_number: int, elements: list[bytes]) -> None:
+    def deliver(self, channel: int, first_sequence_number: int, elements: Sequence[EncodedElement]) -> None:
         """Take a frame that arrived on an input channel; an unaligned checkpoint may begin with it.
 
         An unaligned barrier in the frame takes effect at once, and this subtask forwards it. So the driver

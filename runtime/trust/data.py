@@ -123,15 +123,17 @@ class BatchStream:
     """A batch that becomes an Arrow IPC stream when it is written; its length is known before.
 
     Args:
+        before: Bytes before the stream.
         any_type: Whether types that may run code are allowed.
     """
 
-    def __init__(self, batch: pa.RecordBatch, *, any_type: bool = True) -> None:
+    def __init__(self, batch: pa.RecordBatch, *before: bytes | pa.Buffer, any_type: bool = True) -> None:
         if not any_type:
             check_types(batch.schema.serialize().to_pybytes())
         self._batch = batch
+        self._before = before
         counted = pa.MockOutputStream()
-        _write_stream(counted, batch, ())
+        _write_stream(counted, batch, before)
         self._size: int = counted.size()
 
     def __len__(self) -> int:
@@ -140,7 +142,7 @@ class BatchStream:
     def write_to(self, memory: memoryview) -> None:
         """Write the stream into memory of its length."""
         with pa.FixedSizeBufferWriter(pa.py_buffer(memory)) as sink:
-            _write_stream(sink, self._batch, ())
+            _write_stream(sink, self._batch, self._before)
 
     def to_bytes(self) -> bytes:
         return filled(self._size, self.write_to)
@@ -152,18 +154,6 @@ def filled(size: int, fill: Callable[[memoryview], None]) -> bytes:
     with content.getbuffer() as memory:
         fill(memory)
     return content.getvalue()
-
-
-def stream_of(batch: pa.RecordBatch, *before: bytes | pa.Buffer) -> pa.Buffer:
-    """A batch as an Arrow IPC stream, after the given bytes.
-
-    The memory is allocated once in its final size: memory that grows is copied at each step.
-    """
-    size = pa.MockOutputStream()
-    _write_stream(size, batch, before)
-    stream = pa.allocate_buffer(size.size())
-    _write_stream(pa.FixedSizeBufferWriter(stream), batch, before)
-    return stream
 
 
 def _write_stream(sink: pa.NativeFile, batch: pa.RecordBatch, before: Iterable[bytes | pa.Buffer]) -> None:

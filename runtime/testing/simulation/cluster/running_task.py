@@ -7,7 +7,7 @@ effect: a frame, a report, a file, a commit. Earlier effects remain, and later o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -25,6 +25,7 @@ from penstock.runtime.job.job_state import (
     SubtaskReport,
 )
 from penstock.runtime.operators.user_code.failure import close_after
+from penstock.runtime.record.element_codec import EncodedElement
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.task.build import build_subtask
@@ -232,7 +233,7 @@ class RunningTask:
 
     # -- frames -------------------------------------------------------------------------------------------
 
-    def deliver(self, channel: int, first: int, elements: list[bytes]) -> None:
+    def deliver(self, channel: int, first: int, elements: Sequence[EncodedElement]) -> None:
         self.receive(lambda subtask: subtask.deliver(channel, first, elements))
 
     def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
