@@ -1,9 +1,10 @@
-"""Watermarks that travel in columns of a batch, from steps at a source to the job.
+"""Watermarks and timestamps that travel in columns of a batch, from steps at a source to the job.
 
 Timestamps may be assigned where a source's rows are (`source_steps.py`). Then an operator in the place of
 that step emits the watermarks in the job: `CarriedWatermarksOperator`. Two columns of a batch have them. The
 first row has the watermark before the batch, and the last row the watermark after it. So a batch may be
-sliced on the way, and each watermark keeps its place among the rows.
+sliced on the way, and each watermark keeps its place among the rows. Records have a column with their
+timestamps; partial results have none.
 
 A reader gets several parts of the input in turn, such as partitions of a DataFrame. The operator emits the
 highest watermark of all parts. Bounded out-of-orderness follows the newest timestamp of all rows. So the
@@ -12,7 +13,7 @@ watermark is the same as without moved steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -25,6 +26,16 @@ from penstock.runtime.record.elements import ArrowBatch, Batch
 BEFORE: Final = ":watermark-before"
 AFTER: Final = ":watermark-after"
 
+#: Column with the timestamps, in microseconds.
+TIMESTAMP: Final = ":timestamp"
+
+
+def with_timestamps(batch: ArrowBatch) -> pa.RecordBatch:
+    """The columns of a batch, and its timestamps if it has any."""
+    if batch.timestamps is None:
+        return batch.batch
+    return batch.batch.append_column(TIMESTAMP, batch.timestamps)
+
 
 def with_watermarks(batch: pa.RecordBatch | None, before: int | None, after: int | None) -> pa.RecordBatch:
     """The batch with its watermarks; without a batch, a row that has only watermarks.
@@ -34,13 +45,20 @@ def with_watermarks(batch: pa.RecordBatch | None, before: int | None, after: int
         {'n': [1, 2], ':watermark-before': [None, None], ':watermark-after': [None, 7]}
     """
     rows = 1 if batch is None else batch.num_rows
-    befores = pa.array([before] + [None] * (rows - 1), pa.int64())
-    afters = pa.array([None] * (rows - 1) + [after], pa.int64())
-    fields = [pa.field(BEFORE, pa.int64()), pa.field(AFTER, pa.int64())]
+    befores = _runs({1: before, rows: None} if rows > 1 else {1: before})
+    afters = _runs({rows - 1: None, rows: after} if rows > 1 else {1: after})
+    fields = [pa.field(BEFORE, befores.type), pa.field(AFTER, afters.type)]
     if batch is None:
         return pa.RecordBatch.from_arrays([befores, afters], schema=pa.schema(fields))
     schema = pa.schema([*batch.schema, *fields], batch.schema.metadata)
     return pa.RecordBatch.from_arrays([*batch.columns, befores, afters], schema=schema)
+
+
+def _runs(values: Mapping[int, int | None]) -> pa.RunEndEncodedArray:
+    """A column with these values, by the end of their run of rows."""
+    return pa.RunEndEncodedArray.from_arrays(
+        pa.array(list(values), pa.int32()), pa.array(list(values.values()), pa.int64())
+    )
 
 
 class CarriedWatermarksOperator(TimestampsAndWatermarksOperator):
@@ -51,9 +69,10 @@ class CarriedWatermarksOperator(TimestampsAndWatermarksOperator):
         columns = batch.batch
         self._opened.begin()
         yield from self._advanced(columns.column(BEFORE)[0].as_py())
-        names = [name for name in columns.schema.names if name not in (BEFORE, AFTER)]
+        names = [name for name in columns.schema.names if name not in (BEFORE, AFTER, TIMESTAMP)]
         if names:
-            yield ArrowBatch(columns.select(names))
+            has_timestamps = TIMESTAMP in columns.schema.names
+            yield ArrowBatch(columns.select(names), columns.column(TIMESTAMP) if has_timestamps else None)
         yield from self._advanced(columns.column(AFTER)[-1].as_py())
 
     def _advanced(self, reached: int | None) -> Iterator[Output]:

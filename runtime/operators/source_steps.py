@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from penstock.runtime.errors import OperatorLocation
-from penstock.runtime.operators.carried_watermarks import with_watermarks
+from penstock.runtime.operators.carried_watermarks import with_timestamps, with_watermarks
 from penstock.runtime.operators.chain import OperatorChain, TimeElement, Work
 from penstock.runtime.operators.operator import (
     BatchFormats,
@@ -152,7 +152,7 @@ class StepsAtSource:
     def _emit(self, _: int, tag: str | None, batch: Any) -> None:
         assert tag is None, "no step with a side output runs at a source"
         assert isinstance(batch, ArrowBatch), "the steps work on columns"
-        self._emitted.append(batch.batch)
+        self._emitted.append(with_timestamps(batch))
         self._before.append(self._reached)
 
     def _done(self, work: Work) -> Iterator[pa.RecordBatch]:

@@ -16,12 +16,13 @@ must meet the watermarks that its records would have met:
 3. Between these two, other watermarks may pass a kept record. None of them ends a window that was open for
    it, and other windows have ended already. So they change nothing.
 4. Nothing is kept beyond a frame. So the watermarks of other partitions come between frames, as they did. If
-   records were kept longer, a partition that is slightly ahead would make them late.
+   records were kept longer, a partition that is slightly ahead would make them late. Large partial results of
+   a frame are cut into several frames, like those of a partition that is a moment later.
 
-The operator does not judge whether records are late, unlike `WindowCombineOperator`. It does not know the
-watermarks of other partitions, and a receiver can't see the timestamps of single records. So late records are
-combined, too, and all batches are grouped, even if that saves few rows. A column has the number of records of
-each row, so the receiver counts late records as before.
+The operator does not judge whether records are late, unlike `WindowCombineOperator`: it does not know the
+watermarks of other partitions. So late records are combined, too. A column has the number of records of each
+row, so the receiver counts late records as before. If grouping saves few rows, the records are sent with
+their timestamps.
 
 **When it is not right.** Late records can't go to a side output, because partial results do not contain them.
 If that output is read, the combiner must stay in the job. A watermark generator of the user must see each
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.runtime.operators.aggregation.aggregation import PARTIAL, Aggregation
+from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.panes import (
     PANE,
     ColumnWindows,
@@ -54,13 +55,13 @@ class WindowCombineAtSource(WindowCombineOperator):
         super().__init__(key, counting_records(aggregation), windows)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        keeps = self._gain.should_try(len(batch))
+        assert isinstance(batch, ArrowBatch), "the steps work on columns"
+        if not self._gain.should_try(len(batch)):
+            yield from self._passed_on(self._columns.timed(batch))
+            return
         stamps = moments_of(batch)
         for rows, keys, inputs in self._columns.of(batch):
             own = stamps if rows is None else stamps[rows]
             partials = partials_by_pane(self._aggregation, self._panes, keys, inputs, own)
-            if not keeps:
-                yield from self._passed_on(ArrowBatch(partials.replace_schema_metadata(PARTIAL)))
-                continue
             self._note_ends(moments_in(partials, PANE))
             yield from self._taken_in(len(own), partials, {PANE: partials.column(PANE)})
