@@ -80,8 +80,11 @@ def timed(rows: DataStream[Any], bound: float = 0, **options: Any) -> DataStream
     return rows.assign_timestamps_and_watermarks(strategy, id="time", **options)
 
 
-def windowed(rows: DataStream[Any], windows: Any = WINDOWS[0], **functions: Any) -> DataStream[Any]:
-    return rows.key_by("k").window(windows).aggregate("sums", **(functions or {"n": Count()}))
+def windowed(
+    rows: DataStream[Any], windows: Any = WINDOWS[0], *, by_key: bool = True, **functions: Any
+) -> DataStream[Any]:
+    of_rows: Any = rows.key_by("k").window(windows) if by_key else rows.window_all(windows)
+    return of_rows.aggregate("sums", **(functions or {"n": Count()}))  # type: ignore[no-any-return]
 
 
 def operators(graph: JobGraph) -> dict[str, OperatorSpec]:
@@ -243,7 +246,7 @@ class Receiver:
             if isinstance(batch, ArrowBatch)
             for row in batch.batch.to_pylist()
         ]
-        in_order = sorted(rows, key=lambda row: (row["window_end"], repr(row["k"])))
+        in_order = sorted(rows, key=lambda row: (row["window_end"], repr(row.get("k"))))
         return in_order, self._valve.reached, self.windows.statistics().extra[LATE_RECORDS]
 
 
@@ -351,6 +354,7 @@ def result(graph: JobGraph, drawn: Drawn, *, in_spark: bool, slices: int = 1 << 
     bound=st.sampled_from([0, 3, 9]),
     names=st.sets(st.sampled_from(sorted(FUNCTIONS)), min_size=1),
     steps=st.integers(0, 3),
+    by_key=st.booleans(),
     frame_rows=st.sampled_from([4, 16]),
     telling=st.sampled_from([1, 256]),
     slices=st.sampled_from([1, 3, 1 << 20]),
@@ -361,6 +365,7 @@ def test_windows_are_the_same_as_without_moved_steps(
     bound: int,
     names: set[str],
     steps: int,
+    by_key: bool,
     frame_rows: int,
     telling: int,
     slices: int,
@@ -379,7 +384,7 @@ def test_windows_are_the_same_as_without_moved_steps(
         rows = rows.filter(V > -2, id="f") if steps & 1 else rows
         rows = timed(rows, bound)
         rows = rows.with_columns(v=V * 2, id="w").filter(V > 2, id="g") if steps & 2 else rows
-        windowed(rows, windows, **functions, **options).sink("out", DiscardSink())
+        windowed(rows, windows, by_key=by_key, **functions, **options).sink("out", DiscardSink())
         return env.build()
 
     with pytest.MonkeyPatch.context() as patch:

@@ -138,10 +138,6 @@ class BatchColumns:
             values = [None if value is None else True for value in values]
         return RowColumn.of(values, _type_in_state)
 
-    def timed(self, batch: ArrowBatch) -> ArrowBatch:
-        """The batch with its timestamps, without the columns that the aggregation does not read."""
-        return ArrowBatch(self.projected(batch).batch, batch.timestamps)
-
     def projected(self, batch: ArrowBatch) -> ArrowBatch:
         """The batch without the columns that the aggregation does not read, and without timestamps."""
         columns = [only_column(batch.batch, name) for name in self._names]

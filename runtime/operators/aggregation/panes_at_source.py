@@ -45,7 +45,7 @@ from penstock.runtime.operators.aggregation.panes import (
 )
 from penstock.runtime.operators.operator import Output
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.record.elements import Batch
 
 
 class WindowCombineAtSource(WindowCombineOperator):
@@ -55,9 +55,8 @@ class WindowCombineAtSource(WindowCombineOperator):
         super().__init__(key, counting_records(aggregation), windows)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        assert isinstance(batch, ArrowBatch), "the steps work on columns"
         if not self._gain.should_try(len(batch)):
-            yield from self._passed_on(self._columns.timed(batch))
+            yield from self._passed_on(batch)
             return
         stamps = moments_of(batch)
         for rows, keys, inputs in self._columns.of(batch):
