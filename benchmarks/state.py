@@ -6,7 +6,8 @@
 - *snapshots*: every key changes between two checkpoints, while records are processed at full rate. A
   checkpoint is taken meanwhile, and another thread writes it. The benchmark measures its synchronous part,
   and the longest gap between two batches of 100 records. It also compares the rate during the checkpoint with
-  the rate without one. The backend is driven directly, with the code that a function's `ValueState` runs.
+  the rate without one. The backend is driven directly, with the code that a function's `ValueState` runs. So
+  are a `reduce` and windows whose records are lists.
 - *timers*: a checkpoint is taken after timers are set, and another one after they have fired. Then as many
   timers are set and fire between two checkpoints. This runs on the heap and in RocksDB.
 - *process_function*: `process` with a `ValueState` on Ray, on the heap and in RocksDB, compared with
@@ -23,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -49,17 +51,25 @@ from penstock import AggregateFunction, HeapState, RocksDB
 from penstock.actors.shared.cycle_collector import FullCollections, spare_loaded_modules
 from penstock.actors.shared.system_ports import SystemClock
 from penstock.runtime.config.job_config import StateBackend
+from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.io.storage import open_storage
+from penstock.runtime.operators.functions.keyed_folds import KeyedReduceOperator
 from penstock.runtime.operators.keyed_state_requests import StateSweep
+from penstock.runtime.operators.operator import OperatorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.operators.timers import TimerQueue
+from penstock.runtime.operators.windows.window import WindowOperator
+from penstock.runtime.operators.windows.window_contents import ListedContents
 from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.state.keyed_states import AggregatingState, KeyedState, ValueState
-from penstock.runtime.state.state_backend import BackendSetup
+from penstock.runtime.state.keyed_states import AggregatingState, ValueState
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.testing.harness_state import open_state_backend
+from penstock.runtime.time.windows import TimeWindow, TumblingEventTimeWindows
 
 _KEY_GROUPS: Final = 128
 #: Records between two readings of the clock.
@@ -154,8 +164,8 @@ class CountingTask:
         self._sweep = StateSweep(self._checkpoints.backend, SystemClock())
         self._collections = FullCollections()
         self._is_taking_checkpoint = False
-        self._state: Any = self._checkpoints.backend.bind(self._declaration())
         self._following = following
+        self._state: Any = self._opened(self._checkpoints.backend)
         self._keys = [f"key-{number}" for number in range(keys)]
         self._change_all()
         Random(1).shuffle(self._keys)
@@ -204,8 +214,8 @@ class CountingTask:
         now = time.perf_counter()
         return now, now - last
 
-    def _declaration(self) -> KeyedState:
-        return ValueState(name="state")
+    def _opened(self, backend: KeyedStateBackend) -> Any:
+        return backend.bind(ValueState(name="state"))
 
     def _process(self, keys: Iterator[str], count: int) -> None:
         backend, state, following = self._checkpoints.backend, self._state, self._following
@@ -234,8 +244,8 @@ class Total(AggregateFunction[int, list[int], int]):
 class FoldingTask(CountingTask):
     """A `CountingTask` that folds a number into the accumulator of each key; `following` returns it."""
 
-    def _declaration(self) -> KeyedState:
-        return AggregatingState(Total(), name="state")
+    def _opened(self, backend: KeyedStateBackend) -> Any:
+        return backend.bind(AggregatingState(Total(), name="state"))
 
     def _process(self, keys: Iterator[str], count: int) -> None:
         backend, state, following = self._checkpoints.backend, self._state, self._following
@@ -244,18 +254,58 @@ class FoldingTask(CountingTask):
             state.add(following(None))
 
 
+class OperatorTask(CountingTask):
+    """A `CountingTask` whose records are lists and go through an operator, which `following` returns."""
+
+    def _opened(self, backend: KeyedStateBackend) -> Any:
+        operator = self._following(None)
+        connector = ConnectorContext("job", "job", "state", 0, 1, 1, SystemClock())
+        operator.open(OperatorContext(OperatorLocation("state", 0, 1), connector, backend))
+        return operator
+
+    def _process(self, keys: Iterator[str], count: int) -> None:
+        rows = [[key, 1] for _, key in zip(range(count), keys, strict=False)]
+        for _ in self._state.process(RowBatch(rows, [0] * len(rows))):
+            pass
+
+
+def _first(row: list[Any]) -> Any:
+    return row[0]
+
+
+def _added(before: list[Any], row: list[Any]) -> list[Any]:
+    before[1] += row[1]
+    return before
+
+
+def _counted(key: Any, window: TimeWindow, rows: list[Any]) -> list[int]:
+    return [len(rows)]
+
+
+#: Tasks of the snapshots that are no `CountingTask`.
+TASKS: Final[dict[str, type[CountingTask]]] = {
+    "accumulators": FoldingTask,
+    "values of a reduce": OperatorTask,
+    "windows of lists": OperatorTask,
+}
+
+
 def measure_snapshots(figures: Figures, keys: int, rounds: int, undisturbed: float) -> str:
-    """Measure the pause and the longest gap for four kinds of values, with this many changed keys."""
+    """Measure the pause and the longest gap for six kinds of values, with this many changed keys."""
     kinds: dict[str, Callable[[Any], Any]] = {
         "numbers": lambda value: value + 1 if value else 1,
         "tuples": lambda value: ("sum", value[1] + 1) if value else ("sum", 1),
         "lists": lambda value: [value[0] + 1] if value else [1],
         "accumulators": lambda _: 1,
+        "values of a reduce": lambda _: KeyedReduceOperator(_first, _added),
+        "windows of lists": lambda _: WindowOperator(
+            _first, TumblingEventTimeWindows(60), partial(ListedContents, _counted)
+        ),
     }
     lines = []
     for kind, following in kinds.items():
         spare_loaded_modules(collects_fully=False)
-        task = (FoldingTask if kind == "accumulators" else CountingTask)(keys, following)
+        task = TASKS.get(kind, CountingTask)(keys, following)
         seen = [task.disturbed(undisturbed) for _ in range(rounds)]
         del task
         gc.collect()
@@ -263,7 +313,7 @@ def measure_snapshots(figures: Figures, keys: int, rounds: int, undisturbed: flo
         stopped, gap = middle(one.stopped for one in seen), middle(one.gap for one in seen)
         figures.seconds |= {f"{name}, stopped": stopped, f"{name}, longest gap": gap}
         shares = [one.during / one.before for one in seen]
-        figures.ratios[f"rate_during_checkpoint_of_{kind}"] = middle(shares)
+        figures.ratios[f"rate_during_checkpoint_of_{kind.replace(' ', '_')}"] = middle(shares)
         usual = middle(one.usual_gap for one in seen)
         lines.append(
             [
