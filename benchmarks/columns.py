@@ -6,11 +6,11 @@
 In each round the contenders of a workload run one after another. They read the same Parquet files, except in
 `round_trip`, where Spark generates the rows. Penstock takes a checkpoint every second, and Spark with each
 micro-batch; `checkpointing` also measures a job without checkpoints. Rates cover only the steady part,
-without start-up and warm-up; only those of `round_trip` that are named "with start" include the start.
+without start-up and warm-up; only those that are named "with start" include the start.
 
-Spark runs on `local[2]` in a process of its own, and in `round_trip` on the Ray cluster. Its settings are
-printed. In a workload with Spark, the results are compared exactly before the first round. `memory` is one
-job over many rows; it shows the memory of the job's processes.
+Spark runs on `local[2]` in a process of its own, and in `round_trip` and `micro_batches` on the Ray cluster.
+Its settings are printed. In a workload with Spark, the results are compared exactly before the first round.
+`memory` is one job over many rows; it shows the memory of the job's processes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from columnar.memory import Memory
+from columnar.micro_batches import MicroBatches
 from columnar.round_trip import RoundTrip, RoundTrip3, RoundTrip16
 from columnar.work import Scale, Work
 from columnar.works import AgainstRows, CheckpointingCost, KeyedSum, ManyKeys, Windows
@@ -38,6 +39,7 @@ WORKS: dict[str, type[Work]] = {
     "round_trip": RoundTrip,
     "round_trip_3_columns": RoundTrip3,
     "round_trip_16_columns": RoundTrip16,
+    "micro_batches": MicroBatches,
 }
 
 #: CPUs that Ray may assign; Spark's executor requests some of them.
@@ -73,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures = Figures()
     with scratch() as folder, cluster(_CPUS), ExitStack() as closing:
         chosen = given.only or [
-            name for name in WORKS if scale.with_spark or not name.startswith("round_trip")
+            name
+            for name, work in WORKS.items()
+            if scale.with_spark or not issubclass(work, RoundTrip | MicroBatches)
         ]
         for name in chosen:
             (folder / name).mkdir()
