@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from columnar.memory import Memory
-from columnar.micro_batches import MicroBatches
+from columnar.micro_batches import MicroBatches, MicroBatches6
 from columnar.round_trip import RoundTrip, RoundTrip3, RoundTrip16
 from columnar.work import Scale, Work
 from columnar.works import AgainstRows, CheckpointingCost, KeyedSum, ManyKeys, Windows
@@ -40,6 +40,7 @@ WORKS: dict[str, type[Work]] = {
     "round_trip_3_columns": RoundTrip3,
     "round_trip_16_columns": RoundTrip16,
     "micro_batches": MicroBatches,
+    "micro_batches_6_columns": MicroBatches6,
 }
 
 #: CPUs that Ray may assign; Spark's executor requests some of them.

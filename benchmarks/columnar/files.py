@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
@@ -52,7 +53,14 @@ class Files:
 
 
 def numbers(
-    folder: Path, *, keys: int, rows: int, each: int, different: int = 1, all_keys_first: bool = False
+    folder: Path,
+    *,
+    keys: int,
+    rows: int,
+    each: int,
+    different: int = 1,
+    all_keys_first: bool = False,
+    texts: int = 0,
 ) -> Files:
     """Write files with columns `k` and `v`, both 64-bit integers.
 
@@ -63,11 +71,16 @@ def numbers(
         each: Rows in each file.
         different: Number of files with different content; the others are hard links to these, in turn.
         all_keys_first: Whether the first files contain each key once; `keys` is then a multiple of `each`.
+        texts: Number of further columns, with texts of 12 characters.
     """
     order = np.random.default_rng(8).permutation(keys) if all_keys_first else np.empty(0, np.int64)
 
     def columns(draws: np.random.Generator, number: int) -> dict[str, object]:
-        drawn = _keys_and_values(draws, keys, each)
+        drawn: dict[str, object] = {**_keys_and_values(draws, keys, each)}
+        for index in range(texts):
+            drawn[f"text{index}"] = pc.utf8_lpad(
+                pa.array(draws.integers(0, rows, each)).cast("string"), 12, "0"
+            )
         some = order[number * each : (number + 1) * each]
         return {**drawn, "k": some} if len(some) == each else drawn
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from columnar import files, jobs
 from columnar.round_trip import SETTINGS
@@ -28,26 +28,37 @@ _BATCHES, _FILES = 5, 2
 Sums = dict[int, int]
 
 
+def _ratios(name: str) -> tuple[tuple[str, str, str, str], ...]:
+    return (
+        (f"{name}_vs_foreach_batch", OURS, PANDAS, "at least 2"),
+        (f"{name}_with_start_vs_foreach_batch", f"{OURS}, with start", f"{PANDAS}, with start", ""),
+    )
+
+
 class MicroBatches(Work):
     """Compares both ways, with all micro-batches and with one."""
 
-    ratios = (
-        ("structured_streaming_vs_foreach_batch", OURS, PANDAS, "at least 2"),
-        (
-            "structured_streaming_with_start_vs_foreach_batch",
-            f"{OURS}, with start",
-            f"{PANDAS}, with start",
-            "",
-        ),
-    )
+    ratios = _ratios("structured_streaming")
+
+    #: Text columns besides the key and the summed value, which neither way needs.
+    texts: ClassVar[int] = 0
+    #: Rows are this much fewer, because `toPandas` holds all columns in the driver's memory.
+    fewer: ClassVar[int] = 1
 
     def prepare(self) -> None:
         """Write the files, start Spark and warm up both ways; check that both return the expected sums."""
         self.spark = spark_session("micro-batches", executors=1, cores=2, memory="2g", configs={**SETTINGS})
         self.closing.callback(self.spark.stop)
-        each = self.scale.round_trip_rows // (_BATCHES * _FILES)
+        each = self.scale.round_trip_rows // self.fewer // (_BATCHES * _FILES)
         self.one, self.all = (
-            files.numbers(self.folder / name, keys=_KEYS, rows=count * each, each=each, different=_FILES)
+            files.numbers(
+                self.folder / name,
+                keys=_KEYS,
+                rows=count * each,
+                each=each,
+                different=_FILES,
+                texts=self.texts,
+            )
             for name, count in (("one", _FILES), ("all", _BATCHES * _FILES))
         )
         self.notes["Spark"] = (
@@ -82,7 +93,7 @@ class MicroBatches(Work):
         results = CollectSink()
         sums = rows.key_by("k").aggregate("sums", total=Sum("v"), rows=Count(), emit_every=60.0)
         sums.sink("out", results)
-        rows.environment.execute()
+        rows.environment.run()
         newest = sorted(results.rows(), key=lambda row: row["rows"])
         return {row["k"]: row["total"] for row in newest}
 
@@ -100,12 +111,21 @@ class MicroBatches(Work):
         return sums
 
     def _stream(self, data: files.Files) -> Any:
-        reader = self.spark.readStream.schema("k long, v long").option("maxFilesPerTrigger", _FILES)
+        columns = ["k long", "v long", *(f"text{index} string" for index in range(self.texts))]
+        reader = self.spark.readStream.schema(", ".join(columns)).option("maxFilesPerTrigger", _FILES)
         return reader.parquet(str(data.folder))
 
     def _location(self) -> str:
         self._runs += 1
         return str(self.folder / f"query-{self._runs}")
+
+
+class MicroBatches6(MicroBatches):
+    """Four more columns: texts of 12 characters."""
+
+    ratios = _ratios("structured_streaming_6_columns")
+    texts = 4
+    fewer = 4
 
 
 def _seconds(way: Callable[[files.Files], Sums], data: files.Files) -> float:
