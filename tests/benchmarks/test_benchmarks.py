@@ -430,7 +430,7 @@ def test_columns_are_measured_beside_spark_and_its_way_through_pandas(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("raydp")
-    works = "--only", "keyed_sum", "many_keys", "windows", "round_trip"
+    works = "--only", "keyed_sum", "many_keys", "windows", "round_trip", "micro_batches"
     small = "--round-trip-rows", "500000", "--spark-warm-up", "0.1"
     figures = run_tiny("columns", tmp_path, capsys, *works, *small, "--spark")
 
@@ -443,6 +443,8 @@ def test_columns_are_measured_beside_spark_and_its_way_through_pandas(
         "keyed_sum_2x2_vs_bare_pyarrow",
         "spark_round_trip_vs_pandas",
         "spark_round_trip_with_start_vs_pandas",
+        "structured_streaming_vs_foreach_batch",
+        "structured_streaming_with_start_vs_foreach_batch",
     }
 
 
